@@ -1,0 +1,31 @@
+"""Every exception of circle_train; its class says who can fix it."""
+
+from __future__ import annotations
+
+
+class CircleTrainError(Exception):
+    """Base of every error that circle_train raises on purpose."""
+
+
+class ModelError(CircleTrainError):
+    """The model file or its graph is damaged or contradicts itself."""
+
+
+class UnsupportedOpError(ModelError):
+    """The model is sound, but holds operators that cannot do what was asked."""
+
+
+class ConfigError(CircleTrainError):
+    """A setting is unknown, out of range, or does not fit the model."""
+
+
+class DataError(CircleTrainError):
+    """Inputs or labels do not fit the model."""
+
+
+class CheckpointError(CircleTrainError):
+    """A checkpoint is damaged or belongs to another model."""
+
+
+class ConversionError(CircleTrainError):
+    """A model cannot be expressed in the format that was asked for."""

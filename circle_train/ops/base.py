@@ -1,0 +1,190 @@
+"""What an operator is: options, type rule, arithmetic, gradients and examples in one class.
+
+A class registered under Circle's operator name declares
+
+* its options as dataclass fields, named as in the schema, so that reader and writer need no per-op code;
+* `infer(self, x, …)`, the output's TensorType from the inputs' (default: that of the first input);
+* `forward(self, x, …)`, the arithmetic in numpy. Parameter names are the operator's input names; a default of None
+  marks an optional input, `*xs` any number of inputs;
+* `grad_<input>(self, dy, …)` for each input that has a gradient. Its parameter names say what must be kept alive:
+  `dy` (for several outputs: `dys`, a list), any input, `y` (the output), and `<input>_shape` or `y_shape`, which cost no memory.
+  For `*xs` the names are `xs`, `xs_shape` (a list) and `index` (which of the inputs). The result may be larger than the
+  input by broadcasting: the engine sums it back;
+* `examples()`, which the registry's tests walk.
+
+A fused activation is a field `fused_activation_function`: the engine applies it after `forward` and undoes it before the
+gradients (see `activation_gradient`); no op computes it itself, and such an op must not ask for `y`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.attributes import Activation
+
+REGISTRY: dict[str, type[Op]] = {}
+"""Circle's operators by name; what we add ourselves (losses, gradients, updates) is in INTERNAL."""
+INTERNAL: dict[str, type[Op]] = {}
+
+OpClass = TypeVar("OpClass", bound="type[Op]")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One parameter of `forward`."""
+
+    name: str
+    optional: bool = False
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class GradientSpec:
+    """One `grad_<input>` method and the names of what it reads."""
+
+    method: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """An op with inputs for the registry's tests; integer and `constant` inputs are constants in a graph."""
+
+    op: Op
+    inputs: tuple[Array | None, ...]
+    constant: tuple[int, ...] = ()
+    """Indices of float inputs that the type rule needs as values."""
+    differentiable: bool = True
+    """False where the gradient does not exist at these inputs (ties, kinks) or is not meant to be checked."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of all operators; frozen, so that equal options are equal ops."""
+
+    name: ClassVar[str] = ""
+    options: ClassVar[str | None] = None
+    """The schema's option table, e.g. "Conv2DOptions"; None: the operator has none."""
+    inputs: ClassVar[tuple[InputSpec, ...]] = ()
+    gradients: ClassVar[dict[str, GradientSpec]] = {}
+    parameters: ClassVar[tuple[str, ...]] = ()
+    """Inputs that, when constant, are what training means by weights (see train.config)."""
+    scalar_parameters: ClassVar[bool] = True
+    """Whether a one-element constant counts too (False for arithmetic, where it is a number of the formula)."""
+    stops_gradient: ClassVar[bool] = False
+    """Piecewise constant, or integer-valued: no influence passes, and that is no error."""
+    view_of: ClassVar[str | None] = None
+    """The input whose memory the output may simply share (RESHAPE and its kin)."""
+    inplace: ClassVar[tuple[str, ...]] = ()
+    """Inputs that the output may overwrite when nobody reads them later."""
+
+    def infer(self, *inputs: Any) -> TensorType | Sequence[TensorType]:
+        """The output's type; by default that of the first input."""
+        first: TensorType = inputs[0]
+        return TensorType(first.dtype, first.shape)
+
+    def forward(self, *inputs: Any) -> Any:
+        raise NotImplementedError(f"{self.name} has no forward")
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Inputs that exercise every option; walked by tests/test_ops.py."""
+        return ()
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        """Floating point operations of one forward; default: one per output element."""
+        return sum(output.size for output in outputs)
+
+    # What the engine calls; not overridden by ops.
+
+    @property
+    def activation(self) -> Activation:
+        return getattr(self, "fused_activation_function", Activation.NONE)
+
+    def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """`infer` with its arity checked and its result as a tuple."""
+        self.check_arity(inputs)
+        result = self.infer(*self.pad(inputs))
+        return (result,) if isinstance(result, TensorType) else tuple(result)
+
+    def compute(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """`forward` and the fused activation."""
+        result = self.forward(*self.pad(inputs))
+        outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        return tuple(self.activation.apply(output) for output in outputs) if self.activation else outputs
+
+    def pad(self, inputs: Sequence[Any]) -> list[Any]:
+        """Trailing optional inputs may be missing in a file."""
+        missing = len(self.inputs) - len(inputs)
+        return [*inputs, *[None] * missing] if missing > 0 and not self.is_variadic else list(inputs)
+
+    def check_arity(self, inputs: Sequence[Any]) -> None:
+        most = len(self.inputs)
+        least = sum(not spec.optional and not spec.variadic for spec in self.inputs)
+        if len(inputs) < least or (len(inputs) > most and not self.is_variadic):
+            expected = f"at least {least}" if self.is_variadic else str(most) if least == most else f"{least} to {most}"
+            raise ModelError(f"{self.name} has {len(inputs)} inputs, expected {expected}: the file is damaged")
+        for spec, value in zip(self.inputs, inputs, strict=False):
+            if value is None and not spec.optional and not spec.variadic:
+                raise ModelError(f"{self.name} lacks its input '{spec.name}': the file is damaged")
+
+    @property
+    def is_variadic(self) -> bool:
+        return bool(self.inputs) and self.inputs[-1].variadic
+
+    def input_name(self, index: int) -> str:
+        """The parameter name of the index-th input."""
+        return self.inputs[min(index, len(self.inputs) - 1)].name
+
+
+def register(name: str, options: str | None = None, internal: bool = False) -> Callable[[OpClass], OpClass]:
+    """Make a class known under Circle's operator name; its signatures are read and validated here, at import."""
+
+    def add(cls: OpClass) -> OpClass:
+        cls.name, cls.options = name, options
+        cls.inputs = _read_inputs(cls)
+        cls.gradients = _read_gradients(cls)
+        table = INTERNAL if internal else REGISTRY
+        if name in table:
+            raise TypeError(f"two classes are registered as {name}: {table[name].__name__} and {cls.__name__}")
+        table[name] = cls
+        return cls
+
+    return add
+
+
+def _read_inputs(cls: type[Op]) -> tuple[InputSpec, ...]:
+    parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
+    return tuple(
+        InputSpec(p.name, p.default is None, p.kind is inspect.Parameter.VAR_POSITIONAL) for p in parameters
+    )
+
+
+def _read_gradients(cls: type[Op]) -> dict[str, GradientSpec]:
+    names = {spec.name for spec in cls.inputs}
+    known = {"dy", "dys", "y", "y_shape", "index", *names, *(f"{name}_shape" for name in names)}
+    gradients = {}
+    for method in (attribute for attribute in dir(cls) if attribute.startswith("grad_")):
+        wrt = method.removeprefix("grad_")
+        if wrt not in names:
+            raise TypeError(f"{cls.__name__}.{method}: forward has no input '{wrt}', only {sorted(names)}")
+        needs = tuple(inspect.signature(getattr(cls, method)).parameters)[1:]
+        if unknown := set(needs) - known:
+            raise TypeError(f"{cls.__name__}.{method} asks for {sorted(unknown)}; there are {sorted(known)}")
+        if "y" in needs and any(field.name == "fused_activation_function" for field in fields(cls)):
+            raise TypeError(f"{cls.__name__}.{method} asks for y, which its fused activation has overwritten")
+        gradients[wrt] = GradientSpec(method, needs)
+    return gradients
+
+
+def random(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> Array:
+    """Float64 numbers for examples."""
+    return np.random.default_rng([seed, *shape]).uniform(low, high, shape)

@@ -1,0 +1,69 @@
+"""Families that activation and arithmetic ops are made from: one input, or two that broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import TensorType
+from circle_train.ops.base import Example, Op, random
+
+
+@dataclass(frozen=True)
+class Unary(Op):
+    """Output type = input type; examples away from kinks at 0, ±1 and 6."""
+
+    inplace = ("x",)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(2, 3, low=0.1, high=0.9),))
+        if not cls.positive_only:
+            yield Example(cls(), (random(4, 1, 5, low=-0.95, high=-0.05),))
+            yield Example(cls(), (random(3, 2, low=1.1, high=5.9),))
+
+    positive_only = False
+
+
+def broadcast(op: str, *types: TensorType) -> tuple[int, ...]:
+    """The common shape of operands, numpy's rule; -1 stands for any size."""
+    shape: list[int] = []
+    for axis in range(1, max(t.rank for t in types) + 1):
+        sizes = {t.shape[-axis] for t in types if t.rank >= axis} - {1}
+        if len(sizes - {-1}) > 1:
+            shapes = " and ".join(str(t) for t in types)
+            raise ModelError(f"{op}: shapes do not broadcast: {shapes}; sizes must be equal or 1, counted from the last axis")
+        shape.append(max(sizes, default=1))
+    return tuple(reversed(shape))
+
+
+def same_dtype(op: str, *types: TensorType) -> None:
+    """Refuse operands of different element types."""
+    if len({t.dtype for t in types}) > 1:
+        found = ", ".join(t.dtype.name for t in types)
+        raise ModelError(f"{op}: operands have element types {found}, expected one; insert a CAST")
+
+
+@dataclass(frozen=True)
+class Binary(Op):
+    """Two operands of one element type that broadcast."""
+
+    parameters = ("x1", "x2")
+    scalar_parameters = False
+    inplace = ("x1", "x2")
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        same_dtype(self.name, x1, x2)
+        return TensorType(x1.dtype, broadcast(self.name, x1, x2))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        low = 0.2 if cls.positive_only else -1.0
+        for shapes in (((2, 3), (2, 3)), ((2, 1, 3), (4, 1)), ((3,), (2, 3)), ((), (2, 2))):
+            first, second = (random(*shape, seed=i, low=low) for i, shape in enumerate(shapes))
+            yield Example(cls(), (first, second + np.sign(second) * 0.3 if not cls.positive_only else second))
+
+    positive_only = False
