@@ -85,6 +85,10 @@ class Op:
     """The input whose memory the output may simply share (RESHAPE and its kin)."""
     inplace: ClassVar[tuple[str, ...]] = ()
     """Inputs that the output may overwrite when nobody reads them later."""
+    identity_gradient: ClassVar[tuple[str, ...]] = ()
+    """Inputs whose gradient is dy itself, so that no node is needed where nothing was broadcast."""
+    mutates: ClassVar[bool] = False
+    """Writes into its inputs (updates, accumulators) instead of returning something new."""
 
     def infer(self, *inputs: Any) -> TensorType | Sequence[TensorType]:
         """The output's type; by default that of the first input."""
@@ -108,6 +112,16 @@ class Op:
     @property
     def activation(self) -> Activation:
         return getattr(self, "fused_activation_function", Activation.NONE)
+
+    @property
+    def view_input(self) -> int | None:
+        """Index of the input whose memory the output shares."""
+        return None if self.view_of is None else self.input_index(self.view_of)
+
+    @property
+    def inplace_inputs(self) -> tuple[int, ...]:
+        """Indices of the inputs that the output may overwrite."""
+        return tuple(self.input_index(name) for name in self.inplace)
 
     def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """`infer` with its arity checked and its result as a tuple."""
@@ -139,6 +153,10 @@ class Op:
     @property
     def is_variadic(self) -> bool:
         return bool(self.inputs) and self.inputs[-1].variadic
+
+    def input_index(self, name: str) -> int:
+        """The position of the input that `forward` calls `name`."""
+        return next(i for i, spec in enumerate(self.inputs) if spec.name == name)
 
     def input_name(self, index: int) -> str:
         """The parameter name of the index-th input."""

@@ -1,0 +1,116 @@
+"""The nodes that differentiation adds: gradients of ops and of fused activations, zeros, sums into accumulators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.attributes import Activation
+from circle_train.ops.base import Op, register
+
+
+@register("GRADIENT", internal=True)
+@dataclass(frozen=True)
+class Gradient(Op):
+    """Gradient of `of` with respect to its input `wrt`; reads what the gradient method's parameters name."""
+
+    of: Op
+    wrt: int
+    type: TensorType
+    """The input's type, which is the gradient's."""
+    counts: tuple[tuple[str, int], ...]
+    """The tensors among the method's parameters, in order, and how many node inputs each takes."""
+    shapes: dict[str, Any] = field(default_factory=dict, compare=False)
+    """The parameters that are known at compile time: shapes and the index of a variadic input."""
+    work: int = field(default=0, compare=False)
+    """Floating point operations: a gradient costs what its op's forward does."""
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        return TensorType(self.type.dtype, self.type.shape)
+
+    def forward(self, *inputs: Array | None) -> Array:
+        method = getattr(self.of, self.of.gradients[self.of.input_name(self.wrt)].method)
+        result = method(**self.arguments(inputs))
+        return unbroadcast(result, self.type.shape)
+
+    def arguments(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """The method's keyword arguments: node inputs regrouped by name, and the static ones."""
+        arguments = dict(self.shapes)
+        position = 0
+        for name, count in self.counts:
+            group = inputs[position : position + count]
+            arguments[name] = list(group) if name in ("dys", "xs") else group[0]
+            position += count
+        return arguments
+
+    @property
+    def view_input(self) -> int | None:
+        """The gradient of a view is a view of dy."""
+        return 0 if self.of.view_of is not None else None
+
+    @property
+    def inplace_inputs(self) -> tuple[int, ...]:
+        """Elementwise gradients may overwrite dy, which comes first."""
+        return (0,) if self.of.inplace and self.counts[0][0] == "dy" else ()
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        return self.work
+
+
+@register("ACTIVATION_GRADIENT", internal=True)
+@dataclass(frozen=True)
+class ActivationGradient(Op):
+    """dy times the derivative of a fused activation, from the op's output."""
+
+    kind: Activation
+    inplace = ("dy",)
+
+    def forward(self, dy: Array, y: Array) -> Array:
+        return self.kind.gradient(dy, y)
+
+
+@register("ZEROS", internal=True)
+@dataclass(frozen=True)
+class Zeros(Op):
+    """The gradient of an output that nobody used."""
+
+    type: TensorType
+
+    def infer(self) -> TensorType:
+        return TensorType(self.type.dtype, self.type.shape)
+
+    def forward(self) -> Array:
+        return np.zeros(self.type.shape, self.type.dtype.numpy)
+
+
+@register("ACCUMULATE", internal=True)
+@dataclass(frozen=True)
+class Accumulate(Op):
+    """total += g, in the memory of `total`."""
+
+    mutates = True
+
+    def infer(self, total: TensorType, g: TensorType) -> tuple[TensorType, ...]:
+        return ()
+
+    def forward(self, total: Array, g: Array) -> tuple[Array, ...]:
+        total += g
+        return ()
+
+
+def unbroadcast(array: Array, shape: tuple[int, ...]) -> Array:
+    """Sum over the axes along which an input of this shape was broadcast."""
+    if array.shape == shape:
+        return array
+    extra = array.ndim - len(shape)
+    axes = (*range(extra), *(i + extra for i, size in enumerate(shape) if size == 1 and array.shape[i + extra] != 1))
+    return np.broadcast_to(array.sum(axis=axes, keepdims=True).reshape(_squeezed(array, axes, extra)), shape)
+
+
+def _squeezed(array: Array, axes: tuple[int, ...], extra: int) -> tuple[int, ...]:
+    return tuple(1 if i in axes else size for i, size in enumerate(array.shape))[extra:]

@@ -1,0 +1,1 @@
+"""From a model and a config to a training program."""

@@ -1,0 +1,114 @@
+"""Reverse-mode differentiation as a transformation of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from circle_train.errors import UnsupportedOpError
+from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.graph import constant
+from circle_train.ops.arithmetic import Add
+from circle_train.ops.gradient import ActivationGradient, Gradient, Zeros
+
+
+def add_backward(graph: Graph, loss: Tensor, weights: Iterable[Tensor]) -> dict[Tensor, Tensor]:
+    """Append the nodes that compute d loss / d weight; only what lies between the weights and the loss is visited."""
+    weights = list(weights)
+    influenced = influence(graph, weights)
+    path = [node for node in graph.nodes if any(out in influenced for out in node.outputs)]
+    path = _towards(path, loss)
+    refuse_undifferentiable(path, influenced)
+    gradients: dict[Tensor, Tensor] = {loss: constant(np.ones(loss.shape, np.float32), "seed")}
+    for node in reversed(path):
+        dys = [gradients.pop(out, None) for out in node.outputs]
+        if any(dy is not None for dy in dys):
+            _add_node_gradients(graph, node, dys, influenced, gradients)
+    return {weight: gradients[weight] for weight in weights if weight in gradients}
+
+
+def influence(graph: Graph, weights: Iterable[Tensor]) -> set[Tensor]:
+    """The weights and every float tensor that varies with one of them."""
+    influenced = set(weights)
+    for node in graph.nodes:
+        if not node.op.stops_gradient and any(x in influenced for x in node.inputs):
+            influenced.update(out for out in node.outputs if out.dtype.is_float)
+    return influenced
+
+
+def refuse_undifferentiable(path: list[Node], influenced: set[Tensor]) -> None:
+    """One message with every operator on the path that has no gradient."""
+    offending = []
+    for node in path:
+        missing = [
+            node.op.input_name(i)
+            for i, x in enumerate(node.inputs)
+            if x in influenced and node.op.input_name(i) not in node.op.gradients
+        ]
+        if missing:
+            offending.append(f"{node} has no gradient for {', '.join(dict.fromkeys(missing))}")
+    if offending:
+        raise UnsupportedOpError(
+            f"{len(offending)} operator(s) between the trained parameters and the loss cannot be differentiated: "
+            f"{'; '.join(offending)}; train only operators behind them, e.g. trainable=('last', n)"
+        )
+
+
+def _towards(path: list[Node], loss: Tensor) -> list[Node]:
+    """The nodes from which the loss can be reached."""
+    reached, kept = {loss}, []
+    for node in reversed(path):
+        if any(out in reached for out in node.outputs):
+            kept.append(node)
+            reached.update(x for x in node.inputs if x is not None)
+    return kept[::-1]
+
+
+def _add_node_gradients(
+    graph: Graph, node: Node, dys: list[Tensor | None], influenced: set[Tensor], gradients: dict[Tensor, Tensor]
+) -> None:
+    """Gradients of one node's influenced inputs; activations first, so that what they need is freed last."""
+    filled = [dy if dy is not None else graph.emit(Zeros(out.type)) for dy, out in zip(dys, node.outputs, strict=True)]
+    if node.op.activation:
+        kind = ActivationGradient(node.op.activation)
+        filled = [
+            graph.emit(kind, dy, out, name=f"d_pre({out.name})") for dy, out in zip(filled, node.outputs, strict=True)
+        ]
+    wanted = [(i, x) for i, x in enumerate(node.inputs) if x in influenced]
+    for i, x in sorted(wanted, key=lambda pair: pair[1] is not None and pair[1].producer is None):
+        assert x is not None
+        gradient = _gradient(graph, node, i, filled)
+        so_far = gradients.get(x)
+        gradients[x] = gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f"d({x.name})")
+
+
+def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor:
+    """The node that computes the gradient with respect to one input, or dy itself where that is the same."""
+    op, x = node.op, node.inputs[index]
+    assert x is not None
+    name = op.input_name(index)
+    if name in op.identity_gradient and dys[0].shape == x.shape:
+        return dys[0]
+    by_name: dict[str, list[Tensor | None]] = {"dy": list(dys), "dys": list(dys), "y": list(node.outputs)}
+    shapes: dict[str, object] = {
+        "y_shape": node.outputs[0].shape,
+        "index": index - (len(op.inputs) - 1 if op.is_variadic else 0),
+    }
+    padded = op.pad(node.inputs)
+    for position, spec in enumerate(op.inputs):
+        group = padded[position:] if spec.variadic else padded[position : position + 1]
+        by_name[spec.name] = group
+        sizes = [None if t is None else t.shape for t in group]
+        shapes[f"{spec.name}_shape"] = sizes if spec.variadic else sizes[0]
+    needs = op.gradients[name].needs
+    read = [need for need in needs if need in by_name]
+    gradient = Gradient(
+        of=op,
+        wrt=index,
+        type=x.type,
+        counts=tuple((need, len(by_name[need])) for need in read),
+        shapes={need: shapes[need] for need in needs if need in shapes},
+        work=op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs]),
+    )
+    return graph.emit(gradient, *(tensor for need in read for tensor in by_name[need]), name=f"d({x.name})")

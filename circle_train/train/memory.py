@@ -1,0 +1,118 @@
+"""The static memory plan: where every intermediate tensor lies in one arena, decided before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from circle_train.ir import Graph, Node, Tensor
+
+ALIGNMENT = 64
+
+
+@dataclass(eq=False)
+class Block:
+    """A piece of the arena and the steps between which it holds something."""
+
+    nbytes: int
+    first: int
+    last: int
+    offset: int = 0
+    tensors: list[Tensor] = field(default_factory=list)
+
+    def overlaps(self, other: Block) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass
+class MemoryPlan:
+    """Blocks, the block of every arena tensor, and the views of what lies outside the arena."""
+
+    blocks: list[Block]
+    block_of: dict[Tensor, Block]
+    views: dict[Tensor, Tensor]
+    """Tensors that share the memory of a constant, a state or an input."""
+    nbytes: int
+
+    def offset(self, tensor: Tensor) -> int:
+        return self.block_of[tensor].offset
+
+
+def plan_memory(graph: Graph, keep: Iterable[Tensor]) -> MemoryPlan:
+    """Lifetimes, then sharing (views and in-place), then offsets."""
+    last_use = _last_uses(graph, keep)
+    blocks: dict[Tensor, Block] = {}
+    views: dict[Tensor, Tensor] = {}
+    for tensor in graph.inputs:
+        blocks[tensor] = Block(_padded(tensor), -1, last_use.get(tensor, -1), tensors=[tensor])
+    for step, node in enumerate(graph.nodes):
+        for position, output in enumerate(node.outputs):
+            shared = _shared_input(node, position, step, blocks, last_use)
+            if shared is None:
+                blocks[output] = Block(_padded(output), step, last_use.get(output, step), tensors=[output])
+            elif shared in blocks:
+                block = blocks[output] = blocks[shared]
+                block.last = max(block.last, last_use.get(output, step))
+                block.tensors.append(output)
+            else:
+                views[output] = views.get(shared, shared)
+    unique = list(dict.fromkeys(blocks.values()))
+    return MemoryPlan(unique, blocks, views, place(unique))
+
+
+def place(blocks: list[Block]) -> int:
+    """Give every block the lowest offset that no simultaneously living block occupies; largest first."""
+    placed: list[Block] = []
+    total = 0
+    for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
+        offset = 0
+        for other in placed:
+            if other.offset + other.nbytes <= offset or not block.overlaps(other):
+                continue
+            if other.offset >= offset + block.nbytes:
+                break
+            offset = other.offset + other.nbytes
+        block.offset = offset
+        total = max(total, offset + block.nbytes)
+        _insert(placed, block)
+    return total
+
+
+def _insert(placed: list[Block], block: Block) -> None:
+    """Keep the placed blocks sorted by offset."""
+    low, high = 0, len(placed)
+    while low < high:
+        middle = (low + high) // 2
+        if placed[middle].offset < block.offset:
+            low = middle + 1
+        else:
+            high = middle
+    placed.insert(low, block)
+
+
+def _last_uses(graph: Graph, keep: Iterable[Tensor]) -> dict[Tensor, int]:
+    last_use = {t: step for step, node in enumerate(graph.nodes) for t in node.inputs if t is not None}
+    last_use.update((tensor, len(graph.nodes)) for tensor in keep)
+    return last_use
+
+
+def _shared_input(
+    node: Node, position: int, step: int, blocks: dict[Tensor, Block], last_use: dict[Tensor, int]
+) -> Tensor | None:
+    """The input whose memory this output takes over: always for a view, in place when nobody reads it later."""
+    if position > 0:
+        return None
+    output = node.outputs[0]
+    if node.op.view_input is not None:
+        return node.inputs[node.op.view_input]
+    for index in node.op.inplace_inputs:
+        candidate = node.inputs[index] if index < len(node.inputs) else None
+        if candidate is None or candidate not in blocks or candidate.type.nbytes != output.type.nbytes:
+            continue
+        if blocks[candidate].last == step and candidate.dtype == output.dtype:
+            return candidate
+    return None
+
+
+def _padded(tensor: Tensor) -> int:
+    return max(-(-tensor.type.nbytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
