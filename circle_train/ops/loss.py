@@ -1,0 +1,128 @@
+"""Cross-entropies as single ops, because only the whole formula is stable; one loss per item of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Example, Op, random, register
+
+TINY = 1e-20
+"""Smallest probability whose logarithm is taken."""
+
+
+@dataclass(frozen=True)
+class DenseLoss(Op):
+    """A loss of a prediction and a target of the same shape, summed over the last axis."""
+
+    def infer(self, x: TensorType, target: TensorType) -> TensorType:
+        return TensorType(x.dtype, x.shape[:-1])
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for shape in ((4, 5), (2, 3, 4)):
+            target = random(*shape, seed=1, low=0.05, high=1)
+            target /= target.sum(-1, keepdims=True)
+            yield Example(cls(), (random(*shape, low=0.1, high=3), target))
+
+
+@dataclass(frozen=True)
+class SparseLoss(Op):
+    """A loss of a prediction and integer labels; a label outside the classes counts nothing."""
+
+    def infer(self, x: TensorType, target: TensorType) -> TensorType:
+        return TensorType(x.dtype, x.shape[:-1])
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(4, 5, low=0.1, high=3), np.array([0, 4, 2, -1], np.int32)))
+        yield Example(cls(), (random(2, 3, 4, low=0.1, high=3), np.array([[0, 3, 2], [1, 1, 0]], np.int32)))
+
+
+@register("SOFTMAX_CROSS_ENTROPY", internal=True)
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy(DenseLoss):
+    """-Σ t·log softmax(x)."""
+
+    def forward(self, x: Array, target: Array) -> Array:
+        return -(target * log_softmax(x)).sum(-1)
+
+    def grad_x(self, dy: Array, x: Array, target: Array) -> Array:
+        return dy[..., None] * (np.exp(log_softmax(x)) * target.sum(-1, keepdims=True) - target)
+
+
+@register("SPARSE_SOFTMAX_CROSS_ENTROPY", internal=True)
+@dataclass(frozen=True)
+class SparseSoftmaxCrossEntropy(SparseLoss):
+    """-log softmax(x)[label]."""
+
+    def forward(self, x: Array, target: Array) -> Array:
+        return -(one_hot(target, x) * log_softmax(x)).sum(-1)
+
+    def grad_x(self, dy: Array, x: Array, target: Array) -> Array:
+        hot = one_hot(target, x)
+        return dy[..., None] * (np.exp(log_softmax(x)) * hot.sum(-1, keepdims=True) - hot)
+
+
+@register("CROSS_ENTROPY", internal=True)
+@dataclass(frozen=True)
+class CrossEntropy(DenseLoss):
+    """-Σ t·log max(p, 1e-20) of probabilities."""
+
+    def forward(self, x: Array, target: Array) -> Array:
+        return -(target * np.log(np.maximum(x, x.dtype.type(TINY)))).sum(-1)
+
+    def grad_x(self, dy: Array, x: Array, target: Array) -> Array:
+        return -dy[..., None] * target / np.maximum(x, x.dtype.type(TINY))
+
+
+@register("SPARSE_CROSS_ENTROPY", internal=True)
+@dataclass(frozen=True)
+class SparseCrossEntropy(SparseLoss):
+    """-log max(p[label], 1e-20) of probabilities."""
+
+    def forward(self, x: Array, target: Array) -> Array:
+        return -(one_hot(target, x) * np.log(np.maximum(x, x.dtype.type(TINY)))).sum(-1)
+
+    def grad_x(self, dy: Array, x: Array, target: Array) -> Array:
+        return -dy[..., None] * one_hot(target, x) / np.maximum(x, x.dtype.type(TINY))
+
+
+@register("SIGMOID_CROSS_ENTROPY", internal=True)
+@dataclass(frozen=True)
+class SigmoidCrossEntropy(Op):
+    """(1-t)·x + (1 + (pos_weight-1)·t)·log(1 + e^-x), elementwise and stable at any logit."""
+
+    def forward(self, x: Array, target: Array, pos_weight: Array | None = None) -> Array:
+        return (1 - target) * x + self._positive(target, pos_weight) * np.logaddexp(x.dtype.type(0), -x)
+
+    def grad_x(self, dy: Array, x: Array, target: Array, pos_weight: Array | None) -> Array:
+        return dy * ((1 - target) - self._positive(target, pos_weight) * _logistic(-x))
+
+    def _positive(self, target: Array, pos_weight: Array | None) -> Array:
+        return np.ones_like(target) if pos_weight is None else 1 + (pos_weight - 1) * target
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        target = (random(3, 4, seed=1) > 0).astype(np.float64)
+        yield Example(cls(), (random(3, 4, low=-3, high=3), target))
+        yield Example(cls(), (random(3, 4, low=-40, high=40), target, np.array([1.0, 2.0, 0.5, 3.0])))
+
+
+def log_softmax(x: Array) -> Array:
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def one_hot(labels: Array, x: Array) -> Array:
+    """Rows of zeros with a one at the label, in x's type; a label outside the classes gives a row of zeros."""
+    return (labels[..., None] == np.arange(x.shape[-1])).astype(x.dtype)
+
+
+def _logistic(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))

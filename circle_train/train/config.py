@@ -1,0 +1,91 @@
+"""TrainConfig: what to train, on which loss, by which optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from circle_train.errors import ConfigError
+from circle_train.train import losses, optimizers
+from circle_train.train.losses import Loss
+from circle_train.train.optimizers import Optimizer
+
+Trainable = str | int | tuple[str, int] | Sequence[int] | Callable[[str], bool]
+Named = TypeVar("Named")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a training; names stand for objects with default settings.
+
+    Example:
+        >>> import circle_train as ct
+        >>> ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(learning_rate=0.1), trainable=("last", 2)).batch_size
+        32
+    """
+
+    loss: Loss | str | Sequence[Loss | str] = "mean_squared_error"
+    optimizer: Optimizer | str = "adam"
+    batch_size: int = 32
+    trainable: Trainable = "all"
+    metrics: Sequence[Any] = ()
+    loss_weights: Sequence[float] | None = None
+    epochs: int = 0
+    """What a Circle+ file says; `fit(epochs=…)` decides."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        if isinstance(self.loss, (Loss, str)):
+            set_field(self, "loss", by_name(self.loss, losses.BY_NAME, Loss, "loss"))
+        else:
+            set_field(self, "loss", tuple(by_name(one, losses.BY_NAME, Loss, "loss") for one in self.loss))
+        set_field(self, "optimizer", by_name(self.optimizer, optimizers.BY_NAME, Optimizer, "optimizer"))
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size!r}, expected a whole number from 1")
+        set_field(self, "trainable", normalized(self.trainable))
+        set_field(self, "metrics", tuple(self.metrics))
+
+    def losses_for(self, outputs: int) -> tuple[Loss, ...]:
+        """One loss for each output."""
+        found = self.loss if isinstance(self.loss, tuple) else (self.loss,) * outputs
+        if len(found) != outputs:
+            raise ConfigError(f"{len(found)} losses for a model of {outputs} outputs; give one, or one for each output")
+        return found  # type: ignore[return-value]
+
+    def replace(self, **changes: Any) -> TrainConfig:
+        """The same settings but for some."""
+        return replace(self, **changes)
+
+
+def normalized(trainable: Trainable) -> Trainable:
+    """'all' | 'none' | ('last', n) | a tuple of operator indices | a predicate; integers count as ONERT counts."""
+    if isinstance(trainable, bool):
+        raise ConfigError(f"trainable is {trainable}, expected 'all', 'none', ('last', n), operator indices or a predicate")
+    if isinstance(trainable, int):
+        trainable = ("last", trainable)
+    if callable(trainable) or trainable in ("all", "none"):
+        return trainable
+    if isinstance(trainable, str):
+        raise ConfigError(f"trainable is '{trainable}', expected 'all', 'none', ('last', n), operator indices or a predicate")
+    items = tuple(trainable)
+    if len(items) == 2 and items[0] == "last" and isinstance(items[1], int):
+        count = items[1]
+        if count < -1:
+            raise ConfigError(f"trainable is ('last', {count}), expected a count from 1, 0 for none or -1 for all")
+        return "all" if count == -1 else "none" if count == 0 else ("last", count)
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
+        raise ConfigError(f"trainable is {items!r}, expected 'all', 'none', ('last', n), operator indices or a predicate")
+    return items  # type: ignore[return-value]
+
+
+def by_name(value: Named | str, table: Mapping[str, type[Named]], base: type[Named], what: str) -> Named:
+    """The object itself, or the one that goes by this name."""
+    if isinstance(value, base):
+        return value
+    if isinstance(value, str):
+        if value.lower() in table:
+            return table[value.lower()]()
+        raise ConfigError(f"{what} '{value}' is unknown, expected one of {', '.join(sorted(table))}")
+    raise ConfigError(f"{what} is {value!r}, expected a name or an object of circle_train.{base.__module__.split('.')[-1]}")
