@@ -1,0 +1,39 @@
+"""Graph -> graph, one stage a file; the pipelines are lists, the graph is verified between stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from circle_train.ir import Graph
+from circle_train.ir.verify import verify
+from circle_train.passes.batch import set_batch
+from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.fold import fold_integers
+from circle_train.passes.masters import make_float_masters
+from circle_train.passes.order import sort_topologically
+from circle_train.passes.quantized import run_quantized
+from circle_train.passes.shared import merge_shared_buffers
+
+Pass = Callable[[Graph], None]
+
+
+def before_training(batch_size: int | None) -> list[Pass]:
+    """What makes a loaded graph ready to be differentiated or run; batch_size None keeps the file's."""
+    return [
+        sort_topologically,
+        drop_dead_nodes,
+        make_float_masters,
+        run_quantized,
+        merge_shared_buffers,
+        lambda graph: set_batch(graph, batch_size),
+        fold_integers,
+        drop_dead_nodes,
+    ]
+
+
+def run(passes: list[Pass], graph: Graph) -> Graph:
+    """Apply the passes in order, verifying after each."""
+    for apply in passes:
+        apply(graph)
+        verify(graph)
+    return graph

@@ -1,0 +1,90 @@
+"""Give the graph another batch size: input types, and the constants in which the old size is written."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from circle_train.errors import ConfigError, ModelError
+from circle_train.ir import Graph, Node, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.passes.fold import infer_node
+
+SHAPE_INPUT = {"RESHAPE": 1, "BROADCAST_TO": 1, "TRANSPOSE_CONV": 0, "SLICE": 2, "STRIDED_SLICE": 2}
+"""Operators whose constant input may hold the batch size."""
+DATA_INPUT = {"TRANSPOSE_CONV": 2}
+
+
+def set_batch(graph: Graph, batch_size: int | None) -> None:
+    """Set the first dimension of every input to batch_size (None: the file's) and infer all types anew."""
+    if batch_size is None:
+        batch_size = next((t.shape[0] for t in graph.inputs if t.type.rank and t.shape[0] > 0), 1)
+    old = {tensor: tensor.type for tensor in graph.all_tensors()}
+    old_batch = next((t.shape[0] for t in graph.inputs if t.type.rank), 1)
+    for tensor in graph.inputs:
+        shape = tensor.shape
+        if tensor.type.rank and shape[0] in (old_batch, -1):
+            shape = (batch_size, *shape[1:])
+        if any(size < 0 for size in shape):
+            raise ModelError(f"input {tensor}: only the batch may be left open; save the model with its other sizes fixed")
+        tensor.type = TensorType(tensor.dtype, shape)
+    for node in graph.nodes:
+        _rewrite_shape(node, old)
+        try:
+            infer_node(node)
+        except ModelError as error:
+            if batch_size == old_batch:
+                raise
+            raise ConfigError(f"batch size {batch_size} does not fit a model made for {old_batch}: {error}") from error
+
+
+def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
+    """Stretch a constant shape operand by what the data has been stretched by."""
+    position = SHAPE_INPUT.get(node.op.name)
+    if position is None:
+        return
+    data = node.inputs[DATA_INPUT.get(node.op.name, 0)] if node.inputs else None
+    operand = node.inputs[position] if position < len(node.inputs) else None
+    if data is None or data not in old or old[data].shape == data.shape or not data.type.is_static:
+        return
+    if operand is not None and not operand.is_constant:
+        return
+    before = old[node.outputs[0]].shape
+    if node.op.name == "RESHAPE":
+        if operand is None and not node.op.new_shape:
+            return
+        shape = stretched(before, old[data].shape, data.shape)
+    elif operand is not None:
+        shape = _replaced_first(operand, old[data].shape, data.shape)
+    else:
+        return
+    if shape is not None:
+        inputs = [*node.inputs, None][: max(len(node.inputs), position + 1)]
+        inputs[position] = constant(np.array(shape, np.int32 if operand is None else operand.dtype.numpy), "shape")
+        node.inputs = inputs
+
+
+def stretched(target: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The target shape of a RESHAPE whose input grew from `before` to `after` along one axis.
+
+    The axis of the target that grows is the one before which as many elements stand.
+    """
+    grown = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    if len(grown) != 1 or prod(before) == 0 or any(size < 0 for size in (*target, *before)):
+        return None
+    axis = grown[0]
+    leading = prod(before[:axis])
+    for position, size in enumerate(target):
+        grows = size * after[axis]
+        if prod(target[:position]) == leading and grows % before[axis] == 0:
+            return (*target[:position], grows // before[axis], *target[position + 1 :])
+    return None
+
+
+def _replaced_first(operand: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The operand with its first number changed from the old batch to the new one."""
+    values = operand.data.reshape(-1).tolist()
+    if not values or not before or values[0] != before[0] or before[0] == after[0]:
+        return None
+    return (after[0], *values[1:])

@@ -1,0 +1,112 @@
+"""Which constants of a graph are parameters, what they are called, and which of them are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from circle_train.errors import ConfigError
+from circle_train.ir import Graph, Node, StateKey, Tensor
+from circle_train.train.config import Trainable
+
+
+@dataclass(eq=False)
+class Parameter:
+    """A float constant that an operator uses as a weight."""
+
+    name: str
+    tensor: Tensor
+    consumers: list[Node] = field(default_factory=list)
+    trained: bool = False
+    by_default: bool = True
+    """False for numbers of a formula: trained only when named by a predicate."""
+
+    @property
+    def root(self) -> Tensor:
+        """The tensor of the loaded module that holds the values, possibly in another form."""
+        return self.tensor.root()
+
+
+def find_parameters(graph: Graph) -> list[Parameter]:
+    """Every float constant that reaches an operator, in order of first use, by unique names."""
+    sources: dict[Tensor, list[Tensor]] = {}
+    found: dict[Tensor, Parameter] = {}
+    names: set[str] = set()
+    for node in graph.nodes:
+        constants_only = True
+        leaves: list[Tensor] = []
+        for index, tensor in enumerate(node.inputs):
+            if tensor is None:
+                continue
+            reached = [tensor] if _is_leaf(tensor) else sources.get(tensor, [])
+            constants_only &= bool(reached) or tensor.is_constant
+            leaves += reached
+            for leaf in reached:
+                if leaf not in found:
+                    found[leaf] = Parameter(_unique(leaf, names), leaf, by_default=False)
+                found[leaf].consumers.append(node)
+                found[leaf].by_default |= _is_weight(node, index, leaf)
+        if constants_only:
+            for out in node.outputs:
+                sources[out] = leaves
+    return list(found.values())
+
+
+def _is_leaf(tensor: Tensor) -> bool:
+    return tensor.is_constant and tensor.dtype.is_float and tensor.producer is None
+
+
+def _is_weight(node: Node, index: int, leaf: Tensor) -> bool:
+    """Whether training this operator means training this input."""
+    if not leaf.root().carried.get("trainable", True):
+        return False
+    return node.op.input_name(index) in node.op.parameters and (node.op.scalar_parameters or leaf.type.size > 1)
+
+
+def _unique(tensor: Tensor, names: set[str]) -> str:
+    name = tensor.root().name or tensor.name or "parameter"
+    chosen, count = name, 1
+    while chosen in names:
+        chosen, count = f"{name}:{count}", count + 1
+    names.add(chosen)
+    return chosen
+
+
+def choose_trainable(trainable: Trainable, parameters: Sequence[Parameter], operators: int) -> list[Parameter]:
+    """Mark and return the parameters that the setting names."""
+    if callable(trainable):
+        chosen = [p for p in parameters if trainable(p.name)]
+    elif trainable == "all":
+        chosen = [p for p in parameters if p.by_default]
+    elif trainable == "none":
+        chosen = []
+    else:
+        indices = set(operator_indices(trainable, operators))
+        chosen = [p for p in parameters if p.by_default and any(node.index in indices for node in p.consumers)]
+    for parameter in chosen:
+        parameter.trained = True
+    return chosen
+
+
+def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
+    """Positions in the operator list that the setting stands for."""
+    if trainable == "all":
+        return range(operators)
+    if trainable == "none" or callable(trainable):
+        return ()
+    assert isinstance(trainable, tuple)
+    if trainable and trainable[0] == "last":
+        count = int(trainable[1])
+        if count > operators:
+            raise ConfigError(f"trainable is ('last', {count}), but the model has {operators} operators; give at most that")
+        return range(operators - count, operators)
+    for index in trainable:
+        if not 0 <= int(index) < operators:
+            raise ConfigError(f"trainable names operator {index}, but the model has operators 0 … {operators - 1}")
+    return [int(index) for index in trainable]
+
+
+def make_states(parameters: Sequence[Parameter]) -> None:
+    """From now on parameters live in the session's state, frozen ones too, so that they can be read and set by name."""
+    for parameter in parameters:
+        parameter.tensor.state = StateKey("value", parameter.name)
