@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from circle_train.errors import DataError, ModelError
+from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.base import Example, random, register
-from circle_train.ops.elementwise import Binary
+from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.elementwise import Binary, same_dtype
 
 
 @dataclass(frozen=True)
 class FusedBinary(Binary):
-    """A binary op that may carry an activation."""
+    """A binary op that may carry an activation; its constants are scales and shifts, which train."""
 
     fused_activation_function: Activation = Activation.NONE
+
+    parameters = ("x1", "x2")
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -30,6 +34,8 @@ class FusedBinary(Binary):
 @dataclass(frozen=True)
 class Add(FusedBinary):
     pot_scale_int16: bool = True
+
+    identity_gradient = ("x1", "x2")
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 + x2
@@ -45,6 +51,8 @@ class Add(FusedBinary):
 @dataclass(frozen=True)
 class Sub(FusedBinary):
     pot_scale_int16: bool = True
+
+    identity_gradient = ("x1",)
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 - x2
@@ -72,11 +80,208 @@ class Mul(FusedBinary):
 @register("DIV", "DivOptions")
 @dataclass(frozen=True)
 class Div(FusedBinary):
+    """Integers are divided towards zero."""
+
     def forward(self, x1: Array, x2: Array) -> Array:
-        return x1 / x2 if x1.dtype.kind == "f" else (np.sign(x1) * np.sign(x2) * (np.abs(x1) // np.abs(x2))).astype(x1.dtype)
+        if x1.dtype.kind == "f":
+            return x1 / x2
+        _refuse_zero(self.name, x2)
+        quotient = x1 // x2
+        return quotient + ((quotient < 0) & (quotient * x2 != x1)).astype(x1.dtype)
 
     def grad_x1(self, dy: Array, x2: Array) -> Array:
         return dy / x2
 
     def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
         return -dy * x1 / (x2 * x2)
+
+
+def _refuse_zero(op: str, divisor: Array) -> None:
+    if divisor.dtype.kind != "f" and not divisor.all():
+        raise DataError(f"{op}: an integer is divided by 0; expected divisors other than 0 (CAST to float gives infinity)")
+
+
+@register("FLOOR_DIV", "FloorDivOptions")
+@dataclass(frozen=True)
+class FloorDiv(Binary):
+    stops_gradient = True
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        _refuse_zero(self.name, x2)
+        return np.floor(x1 / x2) if x1.dtype.kind == "f" else x1 // x2
+
+
+@register("FLOOR_MOD", "FloorModOptions")
+@dataclass(frozen=True)
+class FloorMod(Binary):
+    """x1 - floor(x1 / x2) * x2: the result has the divisor's sign."""
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        _refuse_zero(self.name, x2)
+        return np.mod(x1, x2)
+
+    def grad_x1(self, dy: Array) -> Array:
+        return dy
+
+    def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return -dy * np.floor(x1 / x2)
+
+
+@register("MAXIMUM", "MaximumMinimumOptions")
+@dataclass(frozen=True)
+class Maximum(Binary):
+    """The gradient of a tie goes to x1."""
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.maximum(x1, x2)
+
+    def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return dy * (x1 >= x2)
+
+    def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return dy * (x1 < x2)
+
+
+@register("MINIMUM", "MaximumMinimumOptions")
+@dataclass(frozen=True)
+class Minimum(Binary):
+    """The gradient of a tie goes to x1."""
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.minimum(x1, x2)
+
+    def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return dy * (x1 <= x2)
+
+    def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return dy * (x1 > x2)
+
+
+@register("POW", "PowOptions")
+@dataclass(frozen=True)
+class Pow(Binary):
+    """x1 ** x2; the derivative by the exponent is taken as 0 where the base is not positive."""
+
+    positive_only = True
+    integers_too = False
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        if x1.dtype.kind != "f" and (x2 < 0).any():
+            raise DataError(f"{self.name}: an integer is raised to {int(x2.min())}; expected exponents of at least 0")
+        return np.power(x1, x2)
+
+    def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
+        exponent = np.where(x2 == 0, x2.dtype.type(1), x2 - 1)
+        return dy * x2 * np.power(x1, exponent)
+
+    def grad_x2(self, dy: Array, x1: Array, y: Array) -> Array:
+        positive = x1 > 0
+        return dy * y * np.where(positive, np.log(np.where(positive, x1, x1.dtype.type(1))), x1.dtype.type(0))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield from super().examples()
+        yield Example(cls(), (random(2, 3), np.array([[2], [3]]).astype(float)), differentiable=False)
+        yield Example(cls(), (np.array([[2, -3], [5, 0]], np.int32), np.array([3, 2], np.int32)))
+
+
+@register("SQUARED_DIFFERENCE", "SquaredDifferenceOptions")
+@dataclass(frozen=True)
+class SquaredDifference(Binary):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        difference = x1 - x2
+        return difference * difference
+
+    def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return 2 * dy * (x1 - x2)
+
+    def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return 2 * dy * (x2 - x1)
+
+
+@register("ATAN2", "ATan2Options")
+@dataclass(frozen=True)
+class Atan2(Binary):
+    """The angle of the point (x2, x1)."""
+
+    integers_too = False
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.arctan2(x1, x2)
+
+    def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return dy * x2 / (x1 * x1 + x2 * x2)
+
+    def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
+        return -dy * x1 / (x1 * x1 + x2 * x2)
+
+
+@dataclass(frozen=True)
+class IntegerBinary(Binary):
+    """Bits of two integer operands."""
+
+    stops_gradient = True
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        if x1.dtype.is_float:
+            raise ModelError(f"{self.name}: operand has element type {x1.dtype.name}, expected integers; insert a CAST")
+        return super().infer(x1, x2)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (np.array([[5, -6, 127], [-128, 0, 3]], np.int8), np.array([1, 3, 100], np.int8)))
+        yield Example(cls(), (np.array([70000, -70000], np.int32), np.array([[2], [-1], [40]], np.int32)))
+        yield Example(cls(), (np.array([7, 255], np.uint8), np.array(2, np.uint8)))
+
+
+@register("BITWISE_XOR", "BitwiseXorOptions")
+@dataclass(frozen=True)
+class BitwiseXor(IntegerBinary):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.bitwise_xor(x1, x2)
+
+
+@register("RIGHT_SHIFT", "RightShiftOptions")
+@dataclass(frozen=True)
+class RightShift(IntegerBinary):
+    """Arithmetic shift; amounts beyond the width count as the widest, negative ones as 0."""
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.right_shift(x1, np.clip(x2, 0, 8 * x1.dtype.itemsize - 1))
+
+
+@register("ADD_N", "AddNOptions")
+@dataclass(frozen=True)
+class AddN(Op):
+    """The sum of operands of one shape."""
+
+    identity_gradient = ("xs",)
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        if not xs:
+            raise ModelError(f"{self.name} has no inputs, expected at least 1: the file is damaged")
+        same_dtype(self.name, *xs)
+        if any(x.rank != xs[0].rank for x in xs):
+            raise ModelError(f"{self.name}: operands are {', '.join(map(str, xs))}; expected one shape")
+        sizes = [{x.shape[axis] for x in xs} - {-1} for axis in range(xs[0].rank)]
+        if any(len(size) > 1 for size in sizes):
+            raise ModelError(f"{self.name}: operands are {', '.join(map(str, xs))}; expected one shape")
+        return TensorType(xs[0].dtype, tuple(max(size, default=-1) for size in sizes))
+
+    def forward(self, *xs: Array) -> Array:
+        total = xs[0].copy()
+        for x in xs[1:]:
+            total += x
+        return total
+
+    def grad_xs(self, dy: Array) -> Array:
+        return dy
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), tuple(random(2, 3, seed=i) for i in range(3)))
+        yield Example(cls(), (random(4),))
+        yield Example(cls(), (np.array([1, 2], np.int32), np.array([30, 40], np.int32)))
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        return (len(inputs) - 1) * outputs[0].size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,15 +18,15 @@ class Unary(Op):
     """Output type = input type; examples away from kinks at 0, ±1 and 6."""
 
     inplace = ("x",)
+    positive_only: ClassVar[bool] = False
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
         yield Example(cls(), (random(2, 3, low=0.1, high=0.9),))
         if not cls.positive_only:
             yield Example(cls(), (random(4, 1, 5, low=-0.95, high=-0.05),))
-            yield Example(cls(), (random(3, 2, low=1.1, high=5.9),))
-
-    positive_only = False
+        yield Example(cls(), (random(3, 2, low=1.1, high=5.9),))
+        yield Example(cls(), (np.array(0.4),))
 
 
 def broadcast(op: str, *types: TensorType) -> tuple[int, ...]:
@@ -51,9 +52,10 @@ def same_dtype(op: str, *types: TensorType) -> None:
 class Binary(Op):
     """Two operands of one element type that broadcast."""
 
-    parameters = ("x1", "x2")
     scalar_parameters = False
     inplace = ("x1", "x2")
+    positive_only: ClassVar[bool] = False
+    integers_too: ClassVar[bool] = True
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         same_dtype(self.name, x1, x2)
@@ -62,8 +64,9 @@ class Binary(Op):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         low = 0.2 if cls.positive_only else -1.0
-        for shapes in (((2, 3), (2, 3)), ((2, 1, 3), (4, 1)), ((3,), (2, 3)), ((), (2, 2))):
+        for shapes in (((2, 3), (2, 3)), ((2, 1, 3), (4, 1)), ((3,), (2, 3)), ((), (2, 2)), ((2, 2), (1,))):
             first, second = (random(*shape, seed=i, low=low) for i, shape in enumerate(shapes))
-            yield Example(cls(), (first, second + np.sign(second) * 0.3 if not cls.positive_only else second))
-
-    positive_only = False
+            yield Example(cls(), (first, second if cls.positive_only else second + np.sign(second) * 0.3))
+        if cls.integers_too:
+            yield Example(cls(), (np.array([[7, -7, 7, -7], [6, 0, 5, -9]]), np.array([2, 2, 3, 3])))
+            yield Example(cls(), (np.array([9, 4, 8], np.int32), np.array([[4], [3]], np.int32)))

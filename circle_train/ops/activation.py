@@ -1,0 +1,251 @@
+"""Activation functions that stand alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import erf, pi, sqrt
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.elementwise import Unary, broadcast, same_dtype
+
+
+@dataclass(frozen=True)
+class FloatUnary(Unary):
+    """Defined for floats only."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.dtype.is_float and x.quantization is None:
+            raise ModelError(f"{self.name}: input is {x}, expected floats; insert a CAST")
+        return TensorType(x.dtype, x.shape)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield from super().examples()
+        yield Example(cls(), (random(3, 1, 2, 4, low=-9, high=9),))
+
+
+@register("RELU")
+@dataclass(frozen=True)
+class Relu(FloatUnary):
+    def forward(self, x: Array) -> Array:
+        return np.maximum(x, x.dtype.type(0))
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return dy * (y > 0)
+
+
+@dataclass(frozen=True)
+class Clipped(FloatUnary):
+    """Clips to an interval; the gradient passes strictly inside it."""
+
+    low = 0.0
+    high = 1.0
+
+    def forward(self, x: Array) -> Array:
+        return np.clip(x, x.dtype.type(self.low), x.dtype.type(self.high))
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return dy * ((y > self.low) & (y < self.high))
+
+
+@register("RELU6")
+@dataclass(frozen=True)
+class Relu6(Clipped):
+    high = 6.0
+
+
+@register("RELU_N1_TO_1")
+@dataclass(frozen=True)
+class ReluN1To1(Clipped):
+    low = -1.0
+
+
+@register("RELU_0_TO_1")
+@dataclass(frozen=True)
+class Relu0To1(Clipped):
+    pass
+
+
+@register("LEAKY_RELU", "LeakyReluOptions")
+@dataclass(frozen=True)
+class LeakyRelu(FloatUnary):
+    alpha: float = 0.2
+
+    def forward(self, x: Array) -> Array:
+        return np.where(x > 0, x, x * self.alpha)
+
+    def grad_x(self, dy: Array, x: Array) -> Array:
+        return np.where(x > 0, dy, dy * self.alpha)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield from super().examples()
+        yield Example(cls(alpha=0.5), (random(2, 5),))
+        yield Example(cls(alpha=0.0), (random(2, 5),))
+        yield Example(cls(alpha=-1.5), (random(2, 5),))
+
+
+@register("PRELU")
+@dataclass(frozen=True)
+class Prelu(Op):
+    """Slopes below zero that broadcast over the input, mostly one per channel."""
+
+    parameters = ("alpha",)
+    inplace = ("x",)
+
+    def infer(self, x: TensorType, alpha: TensorType) -> TensorType:
+        same_dtype(self.name, x, alpha)
+        shape = broadcast(self.name, x, alpha)
+        if len(shape) > x.rank or any(a > b >= 0 for a, b in zip(shape, x.shape, strict=True)):
+            raise ModelError(f"{self.name}: slopes are {alpha}, expected a shape that broadcasts to the input {x}")
+        return TensorType(x.dtype, x.shape)
+
+    def forward(self, x: Array, alpha: Array) -> Array:
+        return np.where(x > 0, x, x * alpha)
+
+    def grad_x(self, dy: Array, x: Array, alpha: Array) -> Array:
+        return np.where(x > 0, dy, dy * alpha)
+
+    def grad_alpha(self, dy: Array, x: Array) -> Array:
+        return np.where(x > 0, dy.dtype.type(0), dy * x)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for slopes in ((5,), (1, 1, 5), (3, 4, 5), (1,)):
+            yield Example(cls(), (random(2, 3, 4, 5), random(*slopes, seed=1)))
+        yield Example(cls(), (random(6, 3), random(3, seed=1)))
+
+
+@register("ELU")
+@dataclass(frozen=True)
+class Elu(FloatUnary):
+    def forward(self, x: Array) -> Array:
+        return np.where(x > 0, x, np.expm1(np.minimum(x, x.dtype.type(0))))
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return np.where(y > 0, dy, dy * (y + 1))
+
+
+@register("GELU", "GeluOptions")
+@dataclass(frozen=True)
+class Gelu(FloatUnary):
+    """x Φ(x), Φ the normal distribution, or its approximation through tanh."""
+
+    approximate: bool = False
+
+    def forward(self, x: Array) -> Array:
+        return x * self.phi(x)
+
+    def phi(self, x: Array) -> Array:
+        if self.approximate:
+            return 0.5 * (1 + np.tanh(_TANH_SCALE * (x + 0.044715 * (x * x * x))))
+        return 0.5 * (1 + np.asarray(_erf(x * (1 / sqrt(2)))).astype(x.dtype))
+
+    def grad_x(self, dy: Array, x: Array) -> Array:
+        phi = self.phi(x)
+        if self.approximate:
+            slope = 2 * phi * (1 - phi) * _TANH_SCALE * (1 + 3 * 0.044715 * (x * x))
+        else:
+            slope = np.exp(-0.5 * (x * x)) / sqrt(2 * pi)
+        return dy * (phi + x * slope)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield from super().examples()
+        yield Example(cls(approximate=True), (random(3, 4, low=-4, high=4),))
+        yield Example(cls(approximate=True), (random(2, 2, 2, 2),))
+
+
+_TANH_SCALE = sqrt(2 / pi)
+_erf = np.frompyfunc(erf, 1, 1)
+
+
+@register("LOGISTIC")
+@dataclass(frozen=True)
+class Logistic(FloatUnary):
+    """1 / (1 + exp(-x)), never through an exponential that overflows."""
+
+    def forward(self, x: Array) -> Array:
+        small = np.exp(-np.abs(x))
+        return np.where(x >= 0, x.dtype.type(1), small) / (1 + small)
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return dy * y * (1 - y)
+
+
+@register("TANH")
+@dataclass(frozen=True)
+class Tanh(FloatUnary):
+    def forward(self, x: Array) -> Array:
+        return np.tanh(x)
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return dy * (1 - y * y)
+
+
+@register("HARD_SWISH", "HardSwishOptions")
+@dataclass(frozen=True)
+class HardSwish(FloatUnary):
+    """x relu6(x + 3) / 6."""
+
+    def forward(self, x: Array) -> Array:
+        return x * np.clip(x + 3, x.dtype.type(0), x.dtype.type(6)) / 6
+
+    def grad_x(self, dy: Array, x: Array) -> Array:
+        return dy * np.where(x < -3, x.dtype.type(0), np.where(x > 3, x.dtype.type(1), (2 * x + 3) / 6))
+
+
+@register("SOFTMAX", "SoftmaxOptions")
+@dataclass(frozen=True)
+class Softmax(Op):
+    """exp(beta x) over the last axis, divided by its sum."""
+
+    beta: float = 1.0
+
+    def infer(self, x: TensorType) -> TensorType:
+        return _with_last_axis(self.name, x)
+
+    def forward(self, x: Array) -> Array:
+        powers = np.exp((x - x.max(axis=-1, keepdims=True)) * self.beta)
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return self.beta * y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for beta, shape in ((1.0, (2, 5)), (2.0, (3, 4)), (0.5, (2, 3, 4)), (1.0, (2, 2, 2, 3)), (1.0, (6,))):
+            yield Example(cls(beta), (random(*shape, low=-3, high=3),))
+
+
+@register("LOG_SOFTMAX", "LogSoftmaxOptions")
+@dataclass(frozen=True)
+class LogSoftmax(Op):
+    """x - log Σ exp(x) over the last axis."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        return _with_last_axis(self.name, x)
+
+    def forward(self, x: Array) -> Array:
+        shifted = x - x.max(axis=-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return dy - np.exp(y) * dy.sum(axis=-1, keepdims=True)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for shape in ((2, 5), (2, 3, 4), (6,)):
+            yield Example(cls(), (random(*shape, low=-30, high=30),))
+
+
+def _with_last_axis(op: str, x: TensorType) -> TensorType:
+    if x.rank == 0:
+        raise ModelError(f"{op}: input is a scalar, expected at least one axis to run over")
+    return TensorType(x.dtype, x.shape)
