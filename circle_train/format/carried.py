@@ -1,0 +1,43 @@
+"""What a module carries of the file it came from, besides what its graphs say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from circle_train.format.decode import Table
+from circle_train.ir import Graph, Tensor
+from circle_train.ir.tensor_type import Array
+
+
+@dataclass(eq=False, slots=True)
+class Source:
+    """The file as it was read: saving compares with it and, when only constants differ, patches a copy of its bytes."""
+
+    data: Array = field(repr=False)
+    """All bytes, uint8."""
+    root: Table = field(repr=False)
+    identifier: str
+
+
+@dataclass(eq=False, slots=True)
+class Signature:
+    """A named entry point: names for the inputs and outputs of one graph."""
+
+    key: str
+    graph: Graph
+    inputs: list[tuple[str, Tensor]]
+    outputs: list[tuple[str, Tensor]]
+    fields: Table = field(default_factory=dict, repr=False)
+    """Slots of a newer schema."""
+
+
+@dataclass(eq=False, slots=True)
+class OperatorCode:
+    """An entry of the operator code table: what operators of this kind are called, and in which version."""
+
+    name: str
+    code: int
+    version: int
+    custom_code: str | None = None
+    fields: Table = field(default_factory=dict, repr=False)
+    """The entry as it lies in the file."""

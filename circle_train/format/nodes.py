@@ -1,0 +1,117 @@
+"""Operator tables and the operator codes that they refer to, read and written."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from circle_train.format.carried import OperatorCode
+from circle_train.format.decode import Damage, Table
+from circle_train.format.options import read_options, tag_of
+from circle_train.format.places import indices_of, pick
+from circle_train.format.schema import ENUMS, UNIONS
+from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import REGISTRY, Op
+from circle_train.ops.opaque import Opaque
+
+OPERATORS = {number: name for name, number in ENUMS["BuiltinOperator"].items()}
+CUSTOM = ENUMS["BuiltinOperator"]["CUSTOM"]
+PLACEHOLDER = 127
+"""The old one-byte code of operators whose number does not fit it."""
+CONNECTIONS = frozenset({"opcode_index", "inputs", "outputs", "intermediates"})
+
+
+def read_operator_code(table: Table) -> OperatorCode:
+    """An OperatorCode table; the number stands in one of two fields, the old one-byte one or the new one."""
+    old, new = table.get("deprecated_builtin_code", 0), table.get("builtin_code", 0)
+    code = min(old, new) if min(old, new) < 0 else max(old, new)
+    custom = table.get("custom_code")
+    name = OPERATORS.get(code, f"BUILTIN_{code}")
+    if code == CUSTOM and custom is not None:
+        name = f"CUSTOM:{custom}"
+    return OperatorCode(name, code, table.get("version", 1), custom, table)
+
+
+def read_node(
+    table: Table, index: int, codes: Sequence[OperatorCode], tensors: Sequence[Tensor], data: Array
+) -> Node:
+    """An Operator table, with the tensors that it connects."""
+    code = pick(codes, table.get("opcode_index", 0), "operator code")
+    inputs = [None if i == -1 else pick(tensors, i, "tensor") for i in indices_of(table, "inputs")]
+    outputs = [pick(tensors, i, "tensor") for i in indices_of(table, "outputs")]
+    fields = {key: value for key, value in table.items() if key not in CONNECTIONS}
+    carried: dict[str, Any] = {"operator_code": code}
+    if "intermediates" in table:
+        carried["intermediates"] = [pick(tensors, i, "tensor") for i in indices_of(table, "intermediates")]
+    if fields.get("large_custom_options_offset", 0) > 1:
+        fields["custom_options"] = _large_options(fields, data)
+    op = _read_op(code, fields, carried, outputs)
+    op.check_arity(inputs)
+    node = Node(op, inputs, outputs, index, carried)
+    for tensor in outputs:
+        if tensor.producer is not None:
+            raise Damage(f"{code.name} writes '{tensor.name}', as operator {tensor.producer.index} does already")
+        tensor.producer = node
+    return node
+
+
+def _read_op(code: OperatorCode, fields: Table, carried: dict[str, Any], outputs: list[Tensor]) -> Op:
+    cls = REGISTRY.get(code.name)
+    if cls is None:
+        types = tuple(tensor.type for tensor in outputs)
+        return Opaque(code.code, code.name, types, code.custom_code, fields)
+    if not outputs:
+        raise Damage(f"{code.name} has no outputs, expected at least one")
+    table = None
+    if cls.options is not None:
+        name, tag = tag_of(cls.options)
+        found = fields.pop(f"{name}_type", 0)
+        table = fields.pop(name, None)
+        if table is not None and found != tag:
+            union = "BuiltinOptions" if name == "builtin_options" else "BuiltinOptions2"
+            raise Damage(f"{code.name} has {UNIONS[union].get(found, f'options of type {found}')}, expected {cls.options}")
+    op, rest = read_options(cls, table)
+    if cls.options is not None and (rest is None or rest):
+        carried["options"] = rest
+    if fields:
+        carried["fields"] = fields
+    return op
+
+
+def _large_options(fields: Table, data: Array) -> Array:
+    offset, size = fields["large_custom_options_offset"], fields.get("large_custom_options_size", 0)
+    if offset + size > data.size:
+        raise Damage(f"custom options lie at bytes {offset} to {offset + size}, the file has {data.size}")
+    return data[offset : offset + size]
+
+
+def sort_nodes(graph: Graph) -> bool:
+    """Put nodes into an order in which they can run, stably; False if the file's order was one."""
+    if all(
+        tensor is None or tensor.producer is None or tensor.producer.index < node.index
+        for node in graph.nodes
+        for tensor in node.inputs
+    ):
+        return False
+    waiting, readers = {}, {node.index: [] for node in graph.nodes}  # type: dict[int, int], dict[int, list[Node]]
+    for node in graph.nodes:
+        producers = {t.producer.index for t in node.inputs if t is not None and t.producer is not None}
+        waiting[node.index] = len(producers)
+        for producer in producers:
+            readers[producer].append(node)
+    ready = [index for index, count in waiting.items() if not count]
+    nodes, order = {node.index: node for node in graph.nodes}, []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(nodes[index])
+        for reader in readers[index]:
+            waiting[reader.index] -= 1
+            if not waiting[reader.index]:
+                heapq.heappush(ready, reader.index)
+    if len(order) < len(nodes):
+        stuck = min(index for index, count in waiting.items() if count)
+        raise Damage(f"operator {stuck} ({nodes[stuck].op.name}) waits for its own output: the graph has a cycle")
+    graph.nodes = order
+    return True

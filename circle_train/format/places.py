@@ -1,0 +1,45 @@
+"""Looking things up in a file's tables, so that a wrong index is told with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from circle_train.errors import ModelError
+from circle_train.format.decode import Damage, Table
+
+Item = TypeVar("Item")
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Damage found inside lies at this place of the table outside."""
+    try:
+        yield
+    except Damage as damage:
+        damage.place.append(place)
+        raise
+    except ModelError as error:
+        damage = Damage(str(error))
+        damage.place.append(place)
+        raise damage from error
+
+
+def pick(items: Sequence[Item], index: int, what: str) -> Item:
+    """The index-th item, if there is one."""
+    if not 0 <= index < len(items):
+        raise Damage(f"{what} {index} does not exist, there are {len(items)}")
+    return items[index]
+
+
+def tables_of(table: Table, field: str) -> list[Table]:
+    """A vector of tables, empty where the file has none."""
+    tables: list[Table] = table.get(field, [])
+    return tables
+
+
+def indices_of(table: Table, field: str) -> list[int]:
+    """A vector of indices, empty where the file has none."""
+    value: Any = table.get(field)
+    return [] if value is None else [int(index) for index in value.tolist()]

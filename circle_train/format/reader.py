@@ -1,0 +1,149 @@
+"""A .circle or .tflite file to an ir.Module; writer.py is its mirror image, top to bottom."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.format.carried import OperatorCode, Signature, Source
+from circle_train.format.decode import Damage, Table, Tables, decode
+from circle_train.format.nodes import read_node, read_operator_code, sort_nodes
+from circle_train.format.places import at, indices_of, pick, tables_of
+from circle_train.format.schema import TABLES, TFLITE_TABLES
+from circle_train.format.tensors import read_tensor
+from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
+from circle_train.ir.graph import EMPTY
+from circle_train.ir.tensor_type import Array
+
+SCHEMAS: dict[str, Tables] = {"CIR0": TABLES, "TFL3": TABLES | TFLITE_TABLES}
+"""The tables that a file identifier stands for."""
+
+
+def read(source: str | os.PathLike[str] | bytes | BinaryIO) -> Module:
+    """The module of a file, bytes or file object; a path is memory-mapped and its constants are views of the map."""
+    data, label = _open(source)
+    identifier = bytes(data[4:8]).decode("latin-1")
+    if identifier not in SCHEMAS:
+        raise ModelError(
+            f"{label}: bytes 4 to 8 are {identifier!r}, expected 'CIR0' (.circle) or 'TFL3' (.tflite): "
+            "this is no such model; .onnx files are converted first"
+        )
+    root = decode(data, "Model", identifier.encode(), SCHEMAS[identifier], label)
+    try:
+        return read_module(Source(data, root, identifier))
+    except Damage as damage:
+        place = "Model" + "".join(reversed(damage.place))
+        raise ModelError(f"{label}: {place}: {damage.what}; the file is damaged, get an intact copy") from None
+
+
+def _open(source: str | os.PathLike[str] | bytes | BinaryIO) -> tuple[Array, str]:
+    """All bytes, as a read-only array, and what to call them in messages."""
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            with open(source, "rb") as file:
+                if os.fstat(file.fileno()).st_size == 0:
+                    raise ModelError(f"{os.fspath(source)}: the file is empty, expected a .circle or .tflite model")
+                return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8), os.fspath(source)
+        except OSError as error:
+            raise ModelError(f"{os.fspath(source)}: cannot be read ({error.strerror}); check the path") from error
+    data = source if isinstance(source, (bytes, bytearray, memoryview)) else source.read()
+    return np.frombuffer(bytes(data), np.uint8), getattr(source, "name", None) or "model in memory"
+
+
+def read_module(source: Source) -> Module:
+    """The Model table."""
+    root = source.root
+    with at(".buffers"):
+        buffers = [read_buffer(table, source.data) for table in tables_of(root, "buffers")]
+    with at(".operator_codes"):
+        codes = [read_operator_code(table) for table in tables_of(root, "operator_codes")]
+    graphs = []
+    for index, table in enumerate(tables_of(root, "subgraphs")):
+        with at(f".subgraphs[{index}]"):
+            graphs.append(read_graph(table, buffers, codes, source.data))
+    if not graphs:
+        raise Damage("there is no subgraph, expected at least one")
+    module = Module(graphs, buffers, [], root.get("version", 0), root.get("description", ""), source.identifier)
+    module.carried["source"] = source
+    module.carried["operator_codes"] = codes
+    for index, table in enumerate(tables_of(root, "metadata")):
+        with at(f".metadata[{index}]"):
+            module.metadata.append(Metadata(table.get("name", ""), pick(buffers, table.get("buffer", 0), "buffer")))
+    if "metadata_buffer" in root:
+        with at(".metadata_buffer"):
+            indices = root["metadata_buffer"].tolist()
+            module.carried["metadata_buffer"] = [pick(buffers, index, "buffer") for index in indices]
+    if "signature_defs" in root:
+        module.carried["signatures"] = []
+        for index, table in enumerate(root["signature_defs"]):
+            with at(f".signature_defs[{index}]"):
+                module.carried["signatures"].append(read_signature(table, graphs))
+    module.carried["fields"] = {slot: value for slot, value in root.items() if isinstance(slot, int)}
+    return module
+
+
+def read_buffer(table: Table, data: Array) -> Buffer:
+    """Bytes within the flatbuffer, or behind it where `offset` says so (`size` alone says nothing)."""
+    content: Array = table.get("data", EMPTY)
+    offset, size = table.get("offset", 0), table.get("size", 0)
+    if offset > 1:
+        if offset + size > data.size:
+            raise Damage(f"bytes {offset} to {offset + size} are meant, the file has {data.size}")
+        content = data[offset : offset + size]
+    return Buffer(content, {key: value for key, value in table.items() if key != "data"})
+
+
+def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[OperatorCode], data: Array) -> Graph:
+    """A SubGraph table: tensors first, then what refers to them."""
+    tensors: list[Tensor] = []
+    for index, tensor in enumerate(tables_of(table, "tensors")):
+        with at(f".tensors[{index}]"):
+            tensors.append(read_tensor(tensor, buffers))
+    graph = Graph(table.get("name", ""), tensors=tensors)
+    for field, group in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        with at(f".{field}"):
+            group += [pick(tensors, index, "tensor") for index in indices_of(table, field)]
+    for index, operator in enumerate(tables_of(table, "operators")):
+        with at(f".operators[{index}]"):
+            graph.nodes.append(read_node(operator, index, codes, tensors, data))
+    graph.carried["fields"] = {
+        key: value for key, value in table.items() if isinstance(key, int) or key == "debug_metadata_index"
+    }
+    _settle_buffers(graph)
+    if sort_nodes(graph):
+        graph.carried["file_order"] = True
+    return graph
+
+
+def _settle_buffers(graph: Graph) -> None:
+    """Empty buffers stay with constants of no elements; for anything else they are only an entry of the file."""
+    inputs = {id(tensor) for tensor in graph.inputs}
+    for index, tensor in enumerate(graph.tensors):
+        if tensor.buffer is None:
+            continue
+        computed = tensor.producer is not None or id(tensor) in inputs
+        if tensor.buffer.bytes.size == 0 and (computed or tensor.type.size != 0):
+            tensor.carried["buffer"] = tensor.buffer
+            tensor.buffer = None
+        elif computed and tensor.buffer.bytes.size and not tensor.is_variable:
+            with at(f".tensors[{index}]"):
+                raise Damage(f"'{tensor.name}' holds a constant, yet it is an input or an operator writes to it")
+
+
+def read_signature(table: Table, graphs: Sequence[Graph]) -> Signature:
+    """A SignatureDef table, its tensor indices as tensors."""
+    graph = pick(graphs, table.get("subgraph_index", 0), "subgraph")
+    inputs, outputs = (
+        [
+            (entry.get("name", ""), pick(graph.tensors, entry.get("tensor_index", 0), "tensor"))
+            for entry in tables_of(table, field)
+        ]
+        for field in ("inputs", "outputs")
+    )
+    fields = {slot: value for slot, value in table.items() if isinstance(slot, int)}
+    return Signature(table.get("signature_key", ""), graph, inputs, outputs, fields)

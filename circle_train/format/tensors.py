@@ -1,0 +1,122 @@
+"""Tensor tables: types, shapes, quantization and the buffers behind constants, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from circle_train.format.decode import Damage, Table
+from circle_train.format.places import pick
+from circle_train.ir import Buffer, DType, Quantization, Tensor, TensorType
+from circle_train.ir.graph import EMPTY
+
+MAX_RANK = 32
+MAX_ELEMENTS = 1 << 48
+INTERPRETED = frozenset({"shape", "type", "buffer", "name", "is_variable", "shape_signature"})
+"""Fields of the table that an ir.Tensor has attributes for; the others are carried under "fields"."""
+FREE_SIZE = frozenset({DType.STRING, DType.RESOURCE, DType.VARIANT}) | {dtype for dtype in DType if dtype < DType.UINT4}
+"""Types whose bytes do not follow from the number of elements (strings, handles, GGML and MX blocks)."""
+
+
+def read_tensor(table: Table, buffers: Sequence[Buffer]) -> Tensor:
+    """A Tensor table; `buffers` is the file's table of them."""
+    number = table.get("type", 0)
+    if number not in DTYPE_OF:
+        raise Damage(f"element type {number} is none of Circle's ({min(DType)} to {max(DType)})")
+    name = table.get("name", "")
+    type_ = TensorType(DTYPE_OF[number], read_shape(table, "shape"))
+    buffer = pick(buffers, table.get("buffer", 0), "buffer")
+    fields = {key: value for key, value in table.items() if key not in INTERPRETED}
+    if buffer.bytes.size and "sparsity" not in fields and type_.dtype not in FREE_SIZE:
+        check_size(name, type_, buffer.bytes.size)
+    tensor = Tensor(name, type_, buffer, is_variable=table.get("is_variable", False))
+    if "shape_signature" in table:
+        tensor.shape_signature = read_shape(table, "shape_signature")
+    if "quantization" in fields:
+        tensor.quantization = read_quantization(fields["quantization"], type_.shape)
+    if fields:
+        tensor.carried["fields"] = fields
+    if "shape" not in table:
+        tensor.carried["no_shape"] = True
+    return tensor
+
+
+DTYPE_OF = {int(dtype): dtype for dtype in DType}
+
+
+def read_shape(table: Table, field: str) -> tuple[int, ...]:
+    """Dimensions, -1 where known only at run time."""
+    array = table.get(field)
+    if array is None:
+        return ()
+    if array.size > MAX_RANK:
+        raise Damage(f"{field} has {array.size} dimensions, expected at most {MAX_RANK}")
+    shape = tuple(array.tolist())
+    if shape and (min(shape) < -1 or prod(map(abs, shape)) > MAX_ELEMENTS):
+        raise Damage(f"{field} is {shape}, expected dimensions from -1 and no more than {MAX_ELEMENTS} elements")
+    return shape
+
+
+def check_size(name: str, type_: TensorType, found: int) -> None:
+    """A constant's bytes must be its shape's."""
+    expected = constant_size(type_)
+    if found != expected:
+        raise Damage(f"constant '{name}' ({type_}) has {found} bytes of data, its shape takes {expected}")
+
+
+def constant_size(type_: TensorType) -> int:
+    """Bytes of a constant of this type; -1 where its shape is not known."""
+    if not type_.is_static:
+        return -1
+    if type_.dtype in (DType.INT4, DType.UINT4):
+        return (type_.size + 1) // 2
+    return type_.size * 2 if type_.dtype is DType.BFLOAT16 else type_.nbytes
+
+
+def read_quantization(table: Table, shape: tuple[int, ...]) -> Quantization | None:
+    """Scales and zero points; None where there are none (ranges alone are carried)."""
+    scales, zeros = table.get("scale"), table.get("zero_point")
+    if scales is None or not scales.size:
+        return None
+    axis = table.get("quantized_dimension", 0)
+    zeros = np.zeros(scales.size, np.int64) if zeros is None or not zeros.size else zeros
+    if zeros.size not in (1, scales.size):
+        raise Damage(f"quantization has {scales.size} scales but {zeros.size} zero points")
+    if scales.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scales.size):
+        raise Damage(f"quantization has {scales.size} scales along dimension {axis} of shape {shape}")
+    return Quantization(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
+
+
+def write_tensor(tensor: Tensor, buffer_index: int) -> Table:
+    """The Tensor table of a tensor."""
+    table: Table = dict(tensor.carried.get("fields", {}))
+    if tensor.shape or "no_shape" not in tensor.carried:
+        table["shape"] = np.array(tensor.shape, np.int32)
+    table["type"] = int(tensor.dtype)
+    table["buffer"] = buffer_index
+    table["name"] = tensor.name
+    table["is_variable"] = tensor.is_variable
+    if tensor.shape_signature is not None:
+        table["shape_signature"] = np.array(tensor.shape_signature, np.int32)
+    quantization = write_quantization(tensor, table.get("quantization"))
+    if quantization is not None:
+        table["quantization"] = quantization
+    return table
+
+
+def write_quantization(tensor: Tensor, loaded: Table | None) -> Table | None:
+    """What was loaded, unless the scales have been changed since."""
+    quantization = tensor.quantization
+    if quantization is None or (loaded is not None and read_quantization(loaded, tensor.shape) == quantization):
+        return loaded
+    fields: dict[str | int, Any] = dict(loaded or {})
+    fields["scale"] = np.array(quantization.scale, np.float32)
+    fields["zero_point"] = np.array(quantization.zero_point, np.int64)
+    fields["quantized_dimension"] = quantization.axis
+    return fields
+
+
+__all__ = ["EMPTY", "constant_size", "read_tensor", "write_tensor"]
