@@ -87,6 +87,8 @@ class Op:
     """Inputs that the output may overwrite when nobody reads them later."""
     identity_gradient: ClassVar[tuple[str, ...]] = ()
     """Inputs whose gradient is dy itself, so that no node is needed where nothing was broadcast."""
+    is_runnable: ClassVar[bool] = True
+    """False for what we can only load and save (see ops.opaque)."""
     mutates: ClassVar[bool] = False
     """Writes into its inputs (updates, accumulators) instead of returning something new."""
 

@@ -103,6 +103,26 @@ class Accumulate(Op):
         return ()
 
 
+class NonFiniteLoss(ArithmeticError):
+    """The loss is not a number; nothing has been updated yet."""
+
+
+@register("GUARD_FINITE", internal=True)
+@dataclass(frozen=True)
+class GuardFinite(Op):
+    """Stops the run before anything is updated when the loss is NaN or infinite."""
+
+    mutates = True
+
+    def infer(self, loss: TensorType) -> tuple[TensorType, ...]:
+        return ()
+
+    def forward(self, loss: Array) -> tuple[Array, ...]:
+        if not np.isfinite(loss).all():
+            raise NonFiniteLoss(f"the loss is {float(np.sum(loss))}")
+        return ()
+
+
 def unbroadcast(array: Array, shape: tuple[int, ...]) -> Array:
     """Sum over the axes along which an input of this shape was broadcast."""
     if array.shape == shape:

@@ -58,9 +58,10 @@ def _is_leaf(tensor: Tensor) -> bool:
 
 def _is_weight(node: Node, index: int, leaf: Tensor) -> bool:
     """Whether training this operator means training this input."""
-    if not leaf.root().carried.get("trainable", True):
+    declared = leaf.root().carried.get("trainable")
+    if declared is False or node.op.input_name(index) not in node.op.parameters:
         return False
-    return node.op.input_name(index) in node.op.parameters and (node.op.scalar_parameters or leaf.type.size > 1)
+    return bool(declared) or node.op.scalar_parameters or leaf.type.size > 1
 
 
 def _unique(tensor: Tensor, names: set[str]) -> str:
@@ -106,7 +107,9 @@ def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
     return [int(index) for index in trainable]
 
 
-def make_states(parameters: Sequence[Parameter]) -> None:
-    """From now on parameters live in the session's state, frozen ones too, so that they can be read and set by name."""
-    for parameter in parameters:
+def make_states(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """From now on weights live in the session's state, frozen ones too, so that they can be read and set by name."""
+    weights = [p for p in parameters if p.by_default or p.trained]
+    for parameter in weights:
         parameter.tensor.state = StateKey("value", parameter.name)
+    return weights

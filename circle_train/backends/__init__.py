@@ -1,0 +1,1 @@
+"""Engines that execute bound programs."""

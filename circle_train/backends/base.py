@@ -1,0 +1,40 @@
+"""What an engine does: make a callable of one node over fixed arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from circle_train.ir import Node
+from circle_train.ir.tensor_type import Array
+
+Step = Callable[[], None]
+
+
+class Backend(Protocol):
+    """An engine."""
+
+    @property
+    def name(self) -> str: ...
+
+    def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
+        """A step that reads and writes exactly these arrays, or None: the reference runs this node."""
+
+
+class Reference:
+    """The numpy in the op classes, which is the specification."""
+
+    name = "reference"
+
+    def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step:
+        op = node.op
+        fixed_inputs, fixed_outputs = list(inputs), list(outputs)
+
+        def step() -> None:
+            with np.errstate(all="ignore"):
+                for result, output in zip(op.compute(fixed_inputs), fixed_outputs, strict=True):
+                    np.copyto(output, result)
+
+        return step

@@ -1,0 +1,84 @@
+"""One arena, one list of bound steps, run()."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from circle_train.backends.base import Backend, Reference, Step
+from circle_train.errors import ModelError
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.train.program import Program
+from circle_train.train.state import State
+
+LARGEST_ARENA = 1 << 40
+"""Bytes; a plan beyond is a damaged or absurd model."""
+
+
+class Executor:
+    """A program bound to memory: its arena, the session's state, the file's constants."""
+
+    def __init__(self, program: Program, state: State, backend: Backend | None = None) -> None:
+        self.program, self.state = program, state
+        self.arena = allocate(program.memory.nbytes)
+        self.arrays: dict[Tensor, Array] = {}
+        self.steps = self._bind(backend or Reference())
+
+    def run(self, feeds: Mapping[Tensor, Array]) -> None:
+        """Copy the feeds into the arena and take every step."""
+        for tensor, value in feeds.items():
+            np.copyto(self.arrays[tensor], value)
+        for step in self.steps:
+            step()
+
+    def __getitem__(self, tensor: Tensor) -> Array:
+        """The memory of a tensor: valid until the next run if the program keeps it."""
+        if tensor not in self.arrays:
+            self.arrays[tensor] = self._locate(tensor)
+        return self.arrays[tensor]
+
+    def _bind(self, backend: Backend) -> list[Step]:
+        reference = Reference()
+        steps = []
+        for tensor in self.program.graph.inputs:
+            self[tensor]
+        for node in self.program.graph.nodes:
+            inputs = [None if t is None else self[t] for t in node.inputs]
+            outputs = [self[t] for t in node.outputs]
+            if node.op.view_input is None:
+                steps.append(backend.bind(node, inputs, outputs) or reference.bind(node, inputs, outputs))
+        return steps
+
+    def _locate(self, tensor: Tensor) -> Array:
+        memory = self.program.memory
+        if tensor.state is not None:
+            return self.state.array(tensor)
+        if tensor in memory.views:
+            return self[memory.views[tensor]].reshape(tensor.shape)
+        if tensor in memory.block_of:
+            start = memory.offset(tensor)
+            return self.arena[start : start + tensor.type.nbytes].view(tensor.dtype.numpy).reshape(tensor.shape)
+        return tensor.data
+
+
+def allocate(nbytes: int) -> Array:
+    """The arena, aligned to a cache line."""
+    if nbytes > LARGEST_ARENA:
+        raise ModelError(f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged")
+    try:
+        memory = np.empty(nbytes + 64, np.uint8)
+    except MemoryError:
+        raise ModelError(f"the program needs {nbytes} bytes of memory, which this machine does not have; use a smaller batch") from None
+    start = -memory.ctypes.data % 64
+    return memory[start : start + nbytes]
+
+
+def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type: ignore[type-arg]
+    """Run nodes one by one on arrays of whatever shape they turn out to have (for models of dynamic shapes)."""
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            inputs = [None if t is None else values[t] if t in values else t.data for t in node.inputs]
+            for tensor, value in zip(node.outputs, node.op.compute(inputs), strict=True):
+                values[tensor] = value

@@ -1,0 +1,157 @@
+"""The public face of a model file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from circle_train import format
+from circle_train.errors import ConversionError, ModelError
+from circle_train.ir import DType, Module, Node, Tensor
+from circle_train.ops.base import Op
+from circle_train.train import circleplus
+from circle_train.train.config import TrainConfig
+
+Source = str | os.PathLike[str] | bytes | BinaryIO
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, shape (-1: any size) and numpy dtype of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorInfo:
+        signature = tensor.shape_signature
+        shape = signature if signature is not None and len(signature) == len(tensor.shape) else tensor.shape
+        return cls(tensor.name, tuple(shape), tensor.dtype.numpy if tensor.dtype.numpy is not None else tensor.dtype.name)
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """One operator: its position, Circle name, tensor names, options, and what training can do with it."""
+
+    index: int
+    name: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    options: Op
+    runnable: bool
+    differentiable: tuple[str, ...]
+    """The inputs for which it has a gradient."""
+    trainable: tuple[str, ...]
+    """Its constants that training may change."""
+
+    @classmethod
+    def of(cls, node: Node) -> OperatorInfo:
+        op: Op = node.op
+        named = [(op.input_name(i) if op.inputs else "", t) for i, t in enumerate(node.inputs) if t is not None]
+        return cls(
+            node.index,
+            op.name,
+            tuple(None if t is None else t.name for t in node.inputs),
+            tuple(t.name for t in node.outputs),
+            op,
+            op.is_runnable,
+            tuple(dict.fromkeys(name for name, t in named if name in op.gradients and t.dtype.is_float)),
+            tuple(t.name for name, t in named if t.is_constant and t.dtype.is_float and name in op.parameters),
+        )
+
+
+class Model:
+    """A loaded .circle, .tflite or .onnx file.
+
+    Example:
+        >>> import circle_train as ct
+        >>> model = ct.load("tests/data/mlp.circle")
+        >>> [(t.name, t.shape) for t in model.inputs]
+        [('input', (1, 6))]
+    """
+
+    def __init__(self, module: Module, provenance: Any = None) -> None:
+        self.module = module
+        self.provenance = provenance
+        """How an ONNX file's initializers became constants; None for other files."""
+
+    @property
+    def inputs(self) -> list[TensorInfo]:
+        return [TensorInfo.of(tensor) for tensor in self.module.main.inputs]
+
+    @property
+    def outputs(self) -> list[TensorInfo]:
+        return [TensorInfo.of(tensor) for tensor in self.module.main.outputs]
+
+    @property
+    def operators(self) -> list[OperatorInfo]:
+        """The main graph's operators in file order, which is the order that `trainable=("last", n)` counts in."""
+        return [OperatorInfo.of(node) for node in sorted(self.module.main.nodes, key=lambda node: node.index)]
+
+    @property
+    def training(self) -> TrainConfig | None:
+        """The settings that the file carries (Circle+), or None."""
+        return circleplus.training_of(self.module)
+
+    def with_training(self, config: TrainConfig | None) -> Model:
+        """A model that carries these settings (None: carries none)."""
+        return Model(circleplus.with_training(self.module, config), self.provenance)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; the suffix decides: .circle or .tflite."""
+        format.save(self.module, path)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(f"{t.name} {t.shape}" for t in group) for group in (self.inputs, self.outputs))
+        return f"Model({len(self.module.main.nodes)} operators: {inputs} → {outputs})"
+
+
+def load(source: Source | Model, **options: Any) -> Model:
+    """Load a .circle, .tflite or .onnx model from a path, bytes or a file object.
+
+    Options go to the ONNX converter (`io="nhwc"`, `fold_batchnorm=True`).
+    """
+    if isinstance(source, Model):
+        return source
+    if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
+        raise ModelError(f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model")
+    if not _is_onnx(source):
+        return Model(format.read(source))
+    try:
+        from circle_train import convert
+    except ImportError as error:
+        raise ConversionError("reading ONNX needs the onnx package: pip install 'circle-train[onnx]'") from error
+    return Model(*convert.load_onnx(source, **options))
+
+
+def _is_onnx(source: Source) -> bool:
+    """By suffix, or for bytes by the lack of a Circle or TFLite identifier."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source).lower().endswith(".onnx")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return not _has_identifier(bytes(source[4:8])) and bytes(source[:1]) in (b"\x08", b"\x0a", b"\x12", b"\x1a", b"\x42", b"\x3a")
+    position = source.tell()
+    head = source.read(8)
+    source.seek(position)
+    return not _has_identifier(head[4:8]) and head[:1] == b"\x08"
+
+
+def _has_identifier(identifier: bytes) -> bool:
+    return identifier in (b"CIR0", b"TFL3")
+
+
+def feed_shapes(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """Shapes that inputs ask for, -1 where any size will do; the first dimension is the batch."""
+    return [(-1, *TensorInfo.of(t).shape[1:]) if t.shape else () for t in tensors]
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype of a tensor that a user feeds or reads."""
+    if dtype.numpy is None:
+        raise ModelError(f"elements of type {dtype.name} cannot be given as a numpy array")
+    return dtype.numpy

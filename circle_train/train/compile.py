@@ -1,0 +1,119 @@
+"""THE MAP: from a model and a config to a program, known whole before the first sample arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from circle_train import passes
+from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
+from circle_train.ir import Graph, StateKey, Tensor
+from circle_train.ir.verify import verify
+from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.fold import fold_constants
+from circle_train.passes.schedule import update_early
+from circle_train.ops.gradient import Accumulate, GuardFinite
+from circle_train.train.autodiff import add_backward
+from circle_train.train.config import TrainConfig
+from circle_train.train.memory import plan_memory
+from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
+from circle_train.train.program import Mode, Program
+from circle_train.train.symbol import Symbol
+
+
+def compile(model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_size: int | None = None) -> Program:
+    """Turn a loaded graph into a program; `model` itself is not changed."""
+    graph = passes.run(passes.before_training(batch_size), model.copy())
+    parameters = find_parameters(graph)
+    trained = choose_trainable(config.trainable, parameters, len(model.nodes))
+    parameters = make_states(parameters)
+    fold_constants(graph)
+    refuse_unrunnable(graph)
+    inputs, outputs, forward_nodes = list(graph.inputs), list(graph.outputs), len(graph.nodes)
+    targets: list[Tensor] = []
+    losses: list[Tensor] = []
+    loss = None
+    if mode.has_loss:
+        targets, losses, loss = add_losses(graph, config)
+    if mode.has_backward:
+        assert loss is not None
+        graph.emit_all(GuardFinite(), loss)
+        gradients = add_backward(graph, loss, [parameter.tensor for parameter in trained])
+        _keep_only_reached(trained, gradients)
+        if mode is Mode.TRAIN:
+            config.optimizer.add_updates(graph, list(gradients), gradients)
+        else:
+            _accumulate(graph, gradients)
+        update_early(graph)
+    elif mode is Mode.UPDATE:
+        inputs, outputs, forward_nodes = _only_updates(graph, config, trained)
+    drop_dead_nodes(graph)
+    verify(graph)
+    keep = [*outputs, *losses, *([loss] if loss is not None else [])]
+    batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
+    memory = plan_memory(graph, keep)
+    return Program(mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, forward_nodes)
+
+
+def refuse_unrunnable(graph: Graph) -> None:
+    """One message with every operator in the way that we cannot compute."""
+    unknown = [str(node) for node in graph.nodes if not node.op.is_runnable]
+    if unknown:
+        raise UnsupportedOpError(
+            f"{len(unknown)} operator(s) cannot be computed: {', '.join(unknown)}; "
+            "cut the model before them or convert it to operators listed in docs/ops.md"
+        )
+    open_shapes = [str(node) for node in graph.nodes if not all(out.type.is_static for out in node.outputs)]
+    if open_shapes:
+        raise ModelError(
+            f"{len(open_shapes)} operator(s) have shapes that depend on the values of the data: {', '.join(open_shapes)}; "
+            "such a model can be run by InferenceSession, not trained"
+        )
+
+
+def add_losses(graph: Graph, config: TrainConfig) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Targets, a loss for each output, and their weighted sum, which is what training minimises."""
+    targets, losses = [], []
+    for output, loss in zip(graph.outputs, config.losses_for(len(graph.outputs)), strict=True):
+        target = Tensor(f"target({output.name})", loss.target_type(output.type))
+        graph.inputs.append(target)
+        targets.append(target)
+        losses.append(loss.add_to(graph, output, target))
+    if len(losses) == 1 and config.loss_weights is None:
+        return targets, losses, losses[0]
+    return targets, losses, _weighted_sum(graph, losses, config.loss_weights)
+
+
+def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[float] | None) -> Tensor:
+    weights = [1.0] * len(losses) if weights is None else weights
+    if len(weights) != len(losses):
+        raise ConfigError(f"loss_weights: {len(weights)} numbers for {len(losses)} outputs; give one for each output")
+    terms = [Symbol(graph, loss).sum() * float(weight) for loss, weight in zip(losses, weights, strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total.tensor
+
+
+def _keep_only_reached(trained: Sequence[Parameter], gradients: dict[Tensor, Tensor]) -> None:
+    """A parameter from which no gradient comes back is not trained."""
+    for parameter in trained:
+        parameter.trained = parameter.tensor in gradients
+
+
+def accumulator(parameter: Tensor) -> Tensor:
+    """The state in which a parameter's gradients are summed."""
+    assert parameter.state is not None
+    name = parameter.state.owner
+    return Tensor(f"sum(d({name}))", parameter.type, state=StateKey("gradient", name))
+
+
+def _accumulate(graph: Graph, gradients: dict[Tensor, Tensor]) -> None:
+    for weight, gradient in gradients.items():
+        graph.emit_all(Accumulate(), accumulator(weight), gradient)
+
+
+def _only_updates(graph: Graph, config: TrainConfig, trained: Sequence[Parameter]) -> tuple[list[Tensor], list[Tensor], int]:
+    """Replace the graph by updates from the accumulated gradients."""
+    graph.nodes, graph.inputs, graph.outputs = [], [], []
+    config.optimizer.add_updates(graph, [p.tensor for p in trained], {p.tensor: accumulator(p.tensor) for p in trained})
+    return [], [], 0

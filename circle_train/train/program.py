@@ -1,0 +1,58 @@
+"""What compile makes: a graph of forward, backward and update nodes, and where each tensor lies."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from circle_train.ir import Graph, Tensor
+from circle_train.train.memory import MemoryPlan
+from circle_train.train.parameters import Parameter
+
+
+class Mode(enum.Enum):
+    """What a program does with a batch."""
+
+    PREDICT = "predict"
+    """Forward only."""
+    EVALUATE = "evaluate"
+    """Forward and loss."""
+    TRAIN = "train"
+    """Forward, loss, backward, update."""
+    ACCUMULATE = "accumulate"
+    """Forward, loss, backward; gradients are added to what is there."""
+    UPDATE = "update"
+    """An optimizer step on the accumulated gradients."""
+
+    @property
+    def has_loss(self) -> bool:
+        return self in (Mode.EVALUATE, Mode.TRAIN, Mode.ACCUMULATE)
+
+    @property
+    def has_backward(self) -> bool:
+        return self in (Mode.TRAIN, Mode.ACCUMULATE)
+
+
+@dataclass
+class Program:
+    """A compiled graph. Inputs and targets are fed, outputs and losses read after a run."""
+
+    mode: Mode
+    batch_size: int
+    graph: Graph
+    memory: MemoryPlan
+    parameters: list[Parameter]
+    inputs: list[Tensor]
+    targets: list[Tensor]
+    outputs: list[Tensor]
+    loss: Tensor | None
+    """The number (or, unreduced, the numbers) that is minimised."""
+    losses: Sequence[Tensor]
+    """One loss for each output."""
+    forward_nodes: int
+    """How many of the graph's nodes compute the outputs; the loss, backward and update nodes follow."""
+
+    @property
+    def trained(self) -> list[Parameter]:
+        return [parameter for parameter in self.parameters if parameter.trained]
