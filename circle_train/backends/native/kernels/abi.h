@@ -1,0 +1,553 @@
+/* The flat C ABI between circle_train's Python binders and its kernels.
+ *
+ * A bound program is an array of ct_step {kernel id, pointer to that kernel's args struct}. ct_run walks it in one call.
+ * Every args struct is plain data: pointers, int64_t, int32_t, float; one field a line, natural alignment, so a
+ * ctypes.Structure with the same fields in the same order has the same layout (compare with ct_args_size).
+ *
+ * Tensors are contiguous row-major float32 unless strides are given; strides count elements. Layouts are Circle's:
+ * images NHWC, CONV_2D weights OHWI, DEPTHWISE_CONV_2D weights 1HWO, FULLY_CONNECTED weights O x I, indices int32.
+ * Optional pointers may be NULL. Kernels trust sizes (the binder has checked them) but check indices that are data.
+ * Outputs may alias inputs only where a comment says so.
+ */
+#ifndef CIRCLE_TRAIN_NATIVE_ABI_H
+#define CIRCLE_TRAIN_NATIVE_ABI_H
+
+#include <stdint.h>
+
+#define CT_ABI_VERSION 1
+#define CT_MAX_RANK 8
+#define CT_UPDATE_SCALARS 16
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- kernels: the ids; append only ---------------------------------------------------------------------------- */
+
+typedef enum ct_kernel {
+  CT_MATMUL = 0,                /* ct_matmul_args */
+  CT_MATMUL_GRAD_W = 1,         /* ct_matmul_grad_w_args */
+  CT_CONV = 2,                  /* ct_conv_args */
+  CT_CONV_GRAD_X = 3,           /* ct_conv_grad_x_args */
+  CT_CONV_GRAD_W = 4,           /* ct_conv_grad_w_args */
+  CT_DEPTHWISE = 5,             /* ct_conv_args */
+  CT_DEPTHWISE_GRAD_X = 6,      /* ct_conv_grad_x_args */
+  CT_DEPTHWISE_GRAD_W = 7,      /* ct_conv_grad_w_args */
+  CT_MAX_POOL = 8,              /* ct_pool_args */
+  CT_MAX_POOL_GRAD = 9,         /* ct_pool_args */
+  CT_AVERAGE_POOL = 10,         /* ct_pool_args */
+  CT_AVERAGE_POOL_GRAD = 11,    /* ct_pool_args */
+  CT_SOFTMAX = 12,              /* ct_softmax_args */
+  CT_SOFTMAX_GRAD = 13,         /* ct_softmax_args */
+  CT_LOG_SOFTMAX = 14,          /* ct_softmax_args */
+  CT_LOG_SOFTMAX_GRAD = 15,     /* ct_softmax_args */
+  CT_SOFTMAX_CROSS_ENTROPY = 16,/* ct_cross_entropy_args */
+  CT_MEAN_SQUARED_ERROR = 17,   /* ct_regression_loss_args */
+  CT_MEAN_ABSOLUTE_ERROR = 18,  /* ct_regression_loss_args */
+  CT_CHAIN = 19,                /* ct_chain_args */
+  CT_REDUCE = 20,               /* ct_reduce_args */
+  CT_COPY = 21,                 /* ct_copy_args */
+  CT_FILL = 22,                 /* ct_fill_args */
+  CT_GATHER = 23,               /* ct_gather_args */
+  CT_SCATTER_ADD = 24,          /* ct_scatter_add_args */
+  CT_LAYER_NORM = 25,           /* ct_norm_args */
+  CT_LAYER_NORM_GRAD = 26,      /* ct_norm_grad_args */
+  CT_RMS_NORM = 27,             /* ct_norm_args */
+  CT_RMS_NORM_GRAD = 28,        /* ct_norm_grad_args */
+  CT_UPDATE = 29,               /* ct_update_args */
+  CT_KERNEL_COUNT = 30
+} ct_kernel;
+
+/* ---- activations and masks ------------------------------------------------------------------------------------ */
+
+/* act'(y), seen from the output: RELU y>0, RELU6 0<y<6, RELU_N1_TO_1 -1<y<1 (open intervals), TANH 1-y*y. */
+typedef enum ct_act {
+  CT_ACT_NONE = 0,
+  CT_ACT_RELU = 1,
+  CT_ACT_RELU_N1_TO_1 = 2,
+  CT_ACT_RELU6 = 3,
+  CT_ACT_TANH = 4
+} ct_act;
+
+/* ---- optimizer updates ---------------------------------------------------------------------------------------- */
+
+/* With s = scalars (read at each run, written from outside), g = gradient * s[GRAD_SCALE]: */
+typedef enum ct_update_kind {
+  CT_UPDATE_NONE = 0,        /* no update: the gradient is stored in (or added to) g */
+  CT_UPDATE_SGD = 1,         /* g += DECAY*w; w -= STEP*g */
+  CT_UPDATE_MOMENTUM = 2,    /* g += DECAY*w; m = BETA1*m + ONE_MINUS_BETA1*g; w -= STEP*m (1-dampening in ONE_MINUS_BETA1) */
+  CT_UPDATE_NESTEROV = 3,    /* as MOMENTUM, but w -= STEP*(g + BETA1*m) */
+  CT_UPDATE_ADAM = 4,        /* g += DECAY*w; m += (g-m)*ONE_MINUS_BETA1; v += (g*g-v)*ONE_MINUS_BETA2; w -= STEP*m/(sqrt(v)+EPS) */
+  CT_UPDATE_ADAM_TORCH = 5,  /* as ADAM, but w -= STEP*m/(sqrt(v)/SQRT_BIAS2+EPS) */
+  CT_UPDATE_ADAMW_TORCH = 6, /* w -= DECAY*w first (DECAY holds lr*weight_decay), then ADAM_TORCH without decay in g */
+  CT_UPDATE_ADAMW_ORT = 7    /* ADAM without decay in g, then w -= DECAY*w (DECAY holds lr*weight_decay) */
+} ct_update_kind;
+
+/* Indices into scalars (float[CT_UPDATE_SCALARS]). ADAM, ADAMW_ORT: STEP = lr*sqrt(1-b2^t)/(1-b1^t). *_TORCH: STEP = lr/(1-b1^t). */
+typedef enum ct_update_scalar {
+  CT_SCALAR_STEP = 0,
+  CT_SCALAR_BETA1 = 1,
+  CT_SCALAR_BETA2 = 2,
+  CT_SCALAR_EPS = 3,
+  CT_SCALAR_DECAY = 4,
+  CT_SCALAR_SQRT_BIAS2 = 5,
+  CT_SCALAR_ONE_MINUS_BETA1 = 6,
+  CT_SCALAR_ONE_MINUS_BETA2 = 7,
+  CT_SCALAR_GRAD_SCALE = 8
+} ct_update_scalar;
+
+/* What becomes of a gradient: total = computed + (accumulate ? g : 0), then kind NONE: g = total, else w, m, v move and
+ * g is only read (accumulate) or not needed at all (may be NULL). */
+typedef struct ct_update {
+  float* g;
+  float* w;
+  float* m;
+  float* v;
+  const float* scalars;
+  int32_t kind;
+  int32_t accumulate;
+} ct_update;
+
+/* CT_UPDATE: the gradient is `grad` (contiguous, `size`); update.g as above (normally NULL, accumulate 0). */
+typedef struct ct_update_args {
+  const float* grad;
+  int64_t size;
+  ct_update update;
+} ct_update_args;
+
+/* ---- matrix products ------------------------------------------------------------------------------------------ */
+
+/* C(i,j) = mask(out) * act( alpha * sum_k A'(i,k) B(k,j) + bias(j) + add(i,j) + (accumulate ? C(i,j) : 0) )
+ * A' = A * act'(mask_y) when a_mask_y is given (same strides as A); mask(out) = act'(out_mask_y) when given (strides of C).
+ * Element addresses: A[i*a_row + k*a_col], B[k*b_row + j*b_col], C[i*c_row + j]; add and out_mask_y lie as C does.
+ * Batches: for p < batch0, q < batch1 the bases move by p*x_batch0 + q*x_batch1 (add, masks with their tensors).
+ * FULLY_CONNECTED forward: A=x (a_row=I, a_col=1), B=w (b_row=1, b_col=I). grad_x: A=dy (a_row=O), B=w (b_row=I, b_col=1). */
+typedef struct ct_matmul_args {
+  const float* a;
+  const float* b;
+  float* c;
+  const float* bias;
+  const float* add;
+  const float* a_mask_y;
+  const float* out_mask_y;
+  int64_t batch0;
+  int64_t batch1;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t a_row;
+  int64_t a_col;
+  int64_t b_row;
+  int64_t b_col;
+  int64_t c_row;
+  int64_t a_batch0;
+  int64_t a_batch1;
+  int64_t b_batch0;
+  int64_t b_batch1;
+  int64_t c_batch0;
+  int64_t c_batch1;
+  float alpha;
+  int32_t act;
+  int32_t a_mask_act;
+  int32_t out_mask_act;
+  int32_t accumulate;
+  int32_t reserved;
+} ct_matmul_args;
+
+/* dw[o,i] = sum_p dy'[p,o] x[p,i], db[o] = sum_p dy'[p,o]; dy' = dy*act'(y) when y is given. dy is P x O, x is P x I, dense.
+ * has_w / has_b say which of the two is wanted. */
+typedef struct ct_matmul_grad_w_args {
+  const float* dy;
+  const float* y;
+  const float* x;
+  int64_t rows;
+  int64_t out_features;
+  int64_t in_features;
+  ct_update w;
+  ct_update b;
+  int32_t act;
+  int32_t has_w;
+  int32_t has_b;
+  int32_t reserved;
+} ct_matmul_grad_w_args;
+
+/* ---- convolutions and pools ------------------------------------------------------------------------------------ */
+
+/* out(oh) reads rows oh*stride_h - pad_top + kh*dilation_h; everything outside the image is padding. Pools: out_c = in_c,
+ * kernel_* is the window, dilation 1. groups: CONV only (1 = ordinary). DEPTHWISE: out_c = in_c * multiplier, output channel
+ * c*multiplier + q belongs to input channel c. */
+typedef struct ct_conv_shape {
+  int64_t batch;
+  int64_t in_h;
+  int64_t in_w;
+  int64_t in_c;
+  int64_t out_h;
+  int64_t out_w;
+  int64_t out_c;
+  int64_t kernel_h;
+  int64_t kernel_w;
+  int64_t stride_h;
+  int64_t stride_w;
+  int64_t dilation_h;
+  int64_t dilation_w;
+  int64_t pad_top;
+  int64_t pad_left;
+  int64_t groups;
+} ct_conv_shape;
+
+/* y = act(conv(x, w) + b + add) */
+typedef struct ct_conv_args {
+  const float* x;
+  const float* w;
+  const float* b;
+  const float* add;
+  float* y;
+  ct_conv_shape shape;
+  int32_t act;
+  int32_t reserved;
+} ct_conv_args;
+
+/* dx = out_mask * ( conv_transposed(dy', w) + (accumulate ? dx : 0) ), dy' = dy*act'(y) when y is given,
+ * out_mask = act'(out_mask_y) when given (out_mask_y lies as x does: usually x itself, the output of its producer). */
+typedef struct ct_conv_grad_x_args {
+  const float* dy;
+  const float* y;
+  const float* w;
+  const float* out_mask_y;
+  float* dx;
+  ct_conv_shape shape;
+  int32_t act;
+  int32_t out_mask_act;
+  int32_t accumulate;
+  int32_t reserved;
+} ct_conv_grad_x_args;
+
+typedef struct ct_conv_grad_w_args {
+  const float* dy;
+  const float* y;
+  const float* x;
+  ct_conv_shape shape;
+  ct_update w;
+  ct_update b;
+  int32_t act;
+  int32_t has_w;
+  int32_t has_b;
+  int32_t reserved;
+} ct_conv_grad_w_args;
+
+/* MAX_POOL: y = act(max x), index = window position kh*kernel_w+kw of the first maximum (u8, may be NULL; needs a window of
+ * <= 256 cells). MAX_POOL_GRAD: dx from dy, index (or, with index NULL, x is compared again); y masks dy when act != NONE.
+ * AVERAGE_POOL: mean over the cells inside the image. The gradients write all of dx (or add to it: accumulate), and multiply
+ * by act'(out_mask_y) when that is given. Gradient kernels read dy, write dx; forward kernels read x, write y. */
+typedef struct ct_pool_args {
+  const float* x;
+  float* y;
+  uint8_t* index;
+  const float* dy;
+  float* dx;
+  const float* out_mask_y;
+  ct_conv_shape shape;
+  int32_t act;
+  int32_t out_mask_act;
+  int32_t accumulate;
+  int32_t reserved;
+} ct_pool_args;
+
+/* ---- softmax and losses ---------------------------------------------------------------------------------------- */
+
+/* SOFTMAX y = softmax(beta*x), LOG_SOFTMAX y = log softmax(beta*x), along the last axis. Gradients: dx from dy and y,
+ * times beta. y may be x, dx may be dy. */
+typedef struct ct_softmax_args {
+  const float* x;
+  float* y;
+  const float* dy;
+  float* dx;
+  int64_t rows;
+  int64_t cols;
+  float beta;
+  int32_t accumulate;
+} ct_softmax_args;
+
+/* loss[0] = loss_scale * sum_r sum_c t (lse - z); dz = grad_scale * (softmax(z) * T - t), T = sum_c t, or 1 when
+ * unit_targets. Targets: dense `target` (rows x cols) or int32 `labels` (a row whose label is ignore_label gives 0;
+ * other labels outside 0..cols-1 are an error). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. */
+typedef struct ct_cross_entropy_args {
+  const float* logits;
+  const float* target;
+  const int32_t* labels;
+  float* loss;
+  float* row_loss;
+  float* dz;
+  int64_t rows;
+  int64_t cols;
+  float loss_scale;
+  float grad_scale;
+  int32_t unit_targets;
+  int32_t ignore_label;
+} ct_cross_entropy_args;
+
+/* MSE: loss[0] = loss_scale*sum (p-t)^2, dp = 2*grad_scale*(p-t). MAE: loss_scale*sum |p-t|, dp = grad_scale*sign(p-t).
+ * loss, dp may be NULL; dp may be p. */
+typedef struct ct_regression_loss_args {
+  const float* p;
+  const float* target;
+  float* loss;
+  float* dp;
+  int64_t size;
+  float loss_scale;
+  float grad_scale;
+} ct_regression_loss_args;
+
+/* ---- elementwise chains ---------------------------------------------------------------------------------------- */
+
+typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3 } ct_dtype;
+
+/* Registers 0..inputs-1 hold the inputs; an op writes dst from a, b, c (registers) and imm. dst may be any register,
+ * also its own operands'. Comparisons give 1 or 0; SELECT takes b where a != 0, else c. */
+typedef enum ct_chain_opcode {
+  CT_OP_CONST = 0,          /* imm */
+  CT_OP_COPY = 1,           /* a */
+  CT_OP_ADD = 2,            /* a + b */
+  CT_OP_SUB = 3,            /* a - b */
+  CT_OP_MUL = 4,            /* a * b */
+  CT_OP_DIV = 5,            /* a / b */
+  CT_OP_MAX = 6,            /* max(a, b), NaN if either is */
+  CT_OP_MIN = 7,            /* min(a, b), NaN if either is */
+  CT_OP_ADD_IMM = 8,        /* a + imm */
+  CT_OP_MUL_IMM = 9,        /* a * imm */
+  CT_OP_MAX_IMM = 10,       /* max(a, imm) */
+  CT_OP_MIN_IMM = 11,       /* min(a, imm) */
+  CT_OP_NEG = 12,           /* -a */
+  CT_OP_ABS = 13,           /* |a| */
+  CT_OP_SIGN = 14,          /* -1, 0, 1 */
+  CT_OP_SQUARE = 15,        /* a * a */
+  CT_OP_SQRT = 16,          /* sqrt a */
+  CT_OP_RSQRT = 17,         /* 1 / sqrt a */
+  CT_OP_RECIPROCAL = 18,    /* 1 / a */
+  CT_OP_EXP = 19,           /* exp a */
+  CT_OP_LOG = 20,           /* log a */
+  CT_OP_TANH = 21,          /* tanh a */
+  CT_OP_LOGISTIC = 22,      /* 1 / (1 + exp -a) */
+  CT_OP_ERF = 23,           /* erf a */
+  CT_OP_GELU = 24,          /* a Phi(a), Phi by erf */
+  CT_OP_GELU_GRAD = 25,     /* b * (Phi(a) + a phi(a)): a = x, b = dy */
+  CT_OP_GELU_TANH = 26,     /* a/2 (1 + tanh(sqrt(2/pi)(a + 0.044715 a^3))) */
+  CT_OP_GELU_TANH_GRAD = 27,/* its derivative at a, times b */
+  CT_OP_HARD_SWISH = 28,    /* a * min(max(a+3,0),6)/6 */
+  CT_OP_HARD_SWISH_GRAD = 29,/* b * (0 if a<=-3, 1 if a>=3, else (2a+3)/6) */
+  CT_OP_RELU_MASK = 30,     /* b where a > 0, else 0 */
+  CT_OP_RELU6_MASK = 31,    /* b where 0 < a < 6, else 0 */
+  CT_OP_RELU_N1_TO_1_MASK = 32, /* b where -1 < a < 1, else 0 */
+  CT_OP_TANH_GRAD = 33,     /* b * (1 - a*a): a = y, b = dy */
+  CT_OP_LOGISTIC_GRAD = 34, /* b * a * (1 - a): a = y, b = dy */
+  CT_OP_POW_IMM = 35,       /* a ^ imm (libm powf) */
+  CT_OP_POW = 36,           /* a ^ b (libm powf) */
+  CT_OP_SELECT = 37,        /* a != 0 ? b : c */
+  CT_OP_LESS = 38,          /* a < b */
+  CT_OP_LESS_EQUAL = 39,    /* a <= b */
+  CT_OP_GREATER = 40,       /* a > b */
+  CT_OP_GREATER_EQUAL = 41, /* a >= b */
+  CT_OP_EQUAL = 42,         /* a == b */
+  CT_OP_NOT_EQUAL = 43,     /* a != b */
+  CT_OP_FLOOR = 44,         /* floor a */
+  CT_OP_CEIL = 45,          /* ceil a */
+  CT_OP_ROUND = 46,         /* round half to even */
+  CT_OP_SIN = 47,           /* libm sinf */
+  CT_OP_COS = 48,           /* libm cosf */
+  CT_OP_MUL_ADD = 49,       /* a * b + c */
+  CT_OP_LOGICAL_NOT = 50,   /* a == 0 */
+  CT_OP_LOGICAL_AND = 51,   /* a != 0 and b != 0 */
+  CT_OP_LOGICAL_OR = 52,    /* a != 0 or b != 0 */
+  CT_OP_LEAKY_RELU = 53,    /* a > 0 ? a : imm * a */
+  CT_OP_LEAKY_RELU_GRAD = 54, /* a > 0 ? b : imm * b */
+  CT_OP_ELU = 55,           /* a > 0 ? a : exp(a) - 1 */
+  CT_OP_ELU_GRAD = 56,      /* y = a, dy = b: a > 0 ? b : b * (a + 1) */
+  CT_OP_SOFTPLUS = 57,      /* log(1 + exp a) */
+  CT_OP_COUNT = 58
+} ct_chain_opcode;
+
+#define CT_CHAIN_MAX_REGISTERS 24
+
+typedef struct ct_chain_tensor {
+  void* data;
+  int64_t strides[CT_MAX_RANK];
+  int32_t dtype;
+  int32_t reg;
+} ct_chain_tensor;
+
+typedef struct ct_chain_op {
+  int32_t op;
+  int32_t dst;
+  int32_t a;
+  int32_t b;
+  int32_t c;
+  float imm;
+} ct_chain_op;
+
+/* Inputs: strides over `shape` (0 = broadcast), reg ignored (input i is register i). Outputs: register `reg` is stored with
+ * its strides (never 0 along an extent > 1). An output may be an input with the same strides. CT_I64 is input only.
+ * Conversions: int -> float by value, float -> int truncates, float -> u8 is (value != 0). */
+typedef struct ct_chain_args {
+  const ct_chain_tensor* inputs;
+  const ct_chain_tensor* outputs;
+  const ct_chain_op* ops;
+  int64_t shape[CT_MAX_RANK];
+  int32_t rank;
+  int32_t input_count;
+  int32_t output_count;
+  int32_t op_count;
+} ct_chain_args;
+
+/* ---- reductions and data movement ------------------------------------------------------------------------------ */
+
+typedef enum ct_reduce_op { CT_REDUCE_SUM = 0, CT_REDUCE_MAX = 1, CT_REDUCE_MIN = 2, CT_REDUCE_SUM_SQUARES = 3, CT_REDUCE_PROD = 4 } ct_reduce_op;
+
+/* y = scale * reduce(x) over the axes whose reduce flag is set (+ y when accumulate); x is dense of `shape`, y dense over the
+ * kept axes. Mean: SUM with scale 1/count. Undoing a broadcast and bias gradients are SUMs too. scale: SUM kinds only. */
+typedef struct ct_reduce_args {
+  const float* x;
+  float* y;
+  int64_t shape[CT_MAX_RANK];
+  int32_t reduce[CT_MAX_RANK];
+  int32_t rank;
+  int32_t op;
+  float scale;
+  int32_t accumulate;
+} ct_reduce_args;
+
+/* y[i...] = x[i...] element by element with strides on both sides: transpose, slice (strided, negative), concat and split
+ * (one copy per part), pad (fill, then copy into the middle), broadcast (x stride 0), squeeze. element_size 1, 2, 4 or 8. */
+typedef struct ct_copy_args {
+  const void* x;
+  void* y;
+  int64_t shape[CT_MAX_RANK];
+  int64_t x_strides[CT_MAX_RANK];
+  int64_t y_strides[CT_MAX_RANK];
+  int32_t rank;
+  int32_t element_size;
+} ct_copy_args;
+
+/* y[0..size) = the 4-byte pattern of value (bits: an int32 or a float). */
+typedef struct ct_fill_args {
+  void* y;
+  int64_t size;
+  int32_t value_bits;
+  int32_t reserved;
+} ct_fill_args;
+
+/* y[o,j,:] = x[o, index[j], :] for o < outer, j < count; a row has `width` elements of 4 bytes, x has `rows` rows. Negative
+ * indices count from the end; anything else outside is an error. GATHER on axis a: outer = dims before a, width = dims after. */
+typedef struct ct_gather_args {
+  const void* x;
+  const int32_t* index;
+  void* y;
+  int64_t outer;
+  int64_t rows;
+  int64_t width;
+  int64_t count;
+} ct_gather_args;
+
+/* G[o,r,:] = sum over j with index[j]==r of dy[o,j,:] (in order of j, so the same bits always), for every r; rows no index
+ * names get 0. Then `update` as for any gradient (outer must be 1 for an update): an embedding table needs no dense gradient. */
+typedef struct ct_scatter_add_args {
+  const float* dy;
+  const int32_t* index;
+  int64_t outer;
+  int64_t rows;
+  int64_t width;
+  int64_t count;
+  ct_update update;
+} ct_scatter_add_args;
+
+/* ---- normalisation over the last axis ---------------------------------------------------------------------------- */
+
+/* LAYER_NORM y = (x + add - mean)*rstd*gamma + beta, RMS_NORM y = (x + add)*rstd*gamma; rstd = 1/sqrt(var + eps), var of
+ * (x+add) about its mean (RMS: about 0). gamma, beta, add, sum, mean, rstd may be NULL; `sum` receives x + add; mean and rstd
+ * (one a row) are what the gradient needs. y may be x. */
+typedef struct ct_norm_args {
+  const float* x;
+  const float* add;
+  const float* gamma;
+  const float* beta;
+  float* y;
+  float* sum;
+  float* mean;
+  float* rstd;
+  int64_t rows;
+  int64_t cols;
+  float eps;
+  int32_t reserved;
+} ct_norm_args;
+
+/* x is what was normalised (norm's x, or its `sum`). dx gets (or, accumulate, adds) the gradient; dx may be dy.
+ * has_gamma / has_beta: which parameter gradients are wanted. */
+typedef struct ct_norm_grad_args {
+  const float* dy;
+  const float* x;
+  const float* gamma_values;
+  const float* mean;
+  const float* rstd;
+  float* dx;
+  int64_t rows;
+  int64_t cols;
+  ct_update gamma;
+  ct_update beta;
+  int32_t accumulate;
+  int32_t has_gamma;
+  int32_t has_beta;
+  int32_t reserved;
+} ct_norm_grad_args;
+
+/* ---- running ------------------------------------------------------------------------------------------------------ */
+
+typedef struct ct_step {
+  const void* args;
+  int32_t kernel;
+  int32_t reserved;
+} ct_step;
+
+typedef enum ct_status {
+  CT_OK = 0,
+  CT_CANCELLED = 1,
+  CT_BAD_INDEX = 2,   /* a label or gather index outside its range */
+  CT_BAD_KERNEL = 3   /* a kernel id or an opcode this library does not know */
+} ct_status;
+
+typedef enum ct_tier { CT_TIER_AUTO = -1, CT_TIER_PORTABLE = 0, CT_TIER_AVX2 = 1, CT_TIER_AVX512 = 2 } ct_tier;
+
+typedef struct ct_pool ct_pool;
+
+#if defined(_WIN32)
+#define CT_API
+#else
+#define CT_API __attribute__((visibility("default")))
+#endif
+
+CT_API int32_t ct_abi_version(void);
+/* sizeof of the args struct of a kernel; -1 for an unknown id. */
+CT_API int64_t ct_args_size(int32_t kernel);
+CT_API const char* ct_kernel_name(int32_t kernel);
+/* The best tier this processor can run. */
+CT_API int32_t ct_best_tier(void);
+
+/* A pool of `threads` (the caller is one of them) and a SIMD tier (CT_TIER_AUTO: the best). NULL when the tier cannot run
+ * here. Threads start at the first parallel step and again after a fork. One pool may serve several sessions: a second
+ * concurrent ct_run on it simply runs on its own thread alone, with the same result. */
+CT_API ct_pool* ct_pool_create(int32_t threads, int32_t tier);
+CT_API void ct_pool_destroy(ct_pool* pool);
+CT_API int32_t ct_pool_threads(const ct_pool* pool);
+CT_API int32_t ct_pool_tier(const ct_pool* pool);
+
+/* Scratch bytes a step needs; a program needs the maximum over its steps (scratch is not kept between steps).
+ * Align scratch to 64 bytes. */
+CT_API int64_t ct_scratch_bytes(const ct_pool* pool, int32_t kernel, const void* args);
+
+/* Runs steps in order. cancel (may be NULL) is looked at between steps. times (may be NULL): nanoseconds of each step are
+ * added to times[i]. failed (may be NULL) receives the index of the step that stopped the run. */
+CT_API int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, const volatile int32_t* cancel,
+                      int64_t* times, int64_t* failed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+// Fused activations, and the masks their gradients multiply by (seen from the output y).
+#pragma once
+
+#include <limits>
+
+#include "simd.h"
+#include "vecmath.h"
+
+namespace ct {
+namespace CT_TIER {
+
+// NONE and the RELU family are one clamp; TANH is apart.
+struct Clamp {
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
+  bool tanh = false;
+};
+
+inline Clamp clamp_of(int32_t act) {
+  Clamp c;
+  if (act == CT_ACT_RELU || act == CT_ACT_RELU6) c.low = 0;
+  if (act == CT_ACT_RELU6) c.high = 6;
+  if (act == CT_ACT_RELU_N1_TO_1) c.low = -1, c.high = 1;
+  c.tanh = act == CT_ACT_TANH;
+  return c;
+}
+
+inline vf activate(vf v, const Clamp& c) {
+  if (c.tanh) return tanh(v);
+  return at_most(at_least(v, splat(c.low)), splat(c.high));
+}
+
+// dy * act'(y). For NONE the interval is everything, NaN included.
+inline vf masked(vf dy, vf y, const Clamp& c) {
+  if (c.tanh) return dy * (1.0f - y * y);
+  return (y <= splat(c.low)) | (y >= splat(c.high)) ? vf{} : dy;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

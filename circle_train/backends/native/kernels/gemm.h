@@ -1,0 +1,67 @@
+// Products blocked for the caches, over operands that are read in place or gathered block by block.
+//
+// RowsProduct: many rows against one B (forward passes, input gradients): rows are split, k is summed in one place.
+// SumProduct: a small result summed over many rows (weight gradients): k is split into fixed parts added in order.
+#pragma once
+
+#include "activation.h"
+#include "kernel.h"
+
+namespace ct {
+namespace CT_TIER {
+
+// Fills dst[i][kc] (row-major) with A(m0+i, k0..k0+kc).
+struct RowSource {
+  virtual void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const = 0;
+};
+
+// Receives finished rows that do not lie at c + i*c_row.
+struct RowSink {
+  virtual void rows(int64_t m0, int64_t mc, const float* src, int64_t src_row) const = 0;
+};
+
+struct RowsProduct {
+  int64_t m, n, k;
+  const float* a = nullptr;        // A(i,k) = a[i*a_row + k] ...
+  int64_t a_row = 0;
+  const RowSource* source = nullptr;  // ... or gathered
+  const float* b = nullptr;        // B(k,j) = b[k*b_row + j*b_col] (times alpha)
+  int64_t b_row = 0, b_col = 1;
+  float alpha = 1;
+  float* c = nullptr;
+  int64_t c_row = 0;
+  const RowSink* sink = nullptr;   // when given, c is not used
+  const float* bias = nullptr;
+  const float* add = nullptr;      // lies as c
+  const float* out_mask = nullptr; // lies as c
+  int32_t act = CT_ACT_NONE;
+  int32_t out_mask_act = CT_ACT_NONE;
+  bool accumulate = false;
+};
+
+int64_t rows_scratch(const RowsProduct& p, int workers);
+void run_rows(Context& context, const RowsProduct& p, char* scratch);
+// The same on one worker, for products that are themselves the units of a loop.
+int64_t rows_alone_scratch(const RowsProduct& p);
+void run_rows_alone(const RowsProduct& p, char* scratch);
+
+// Fills dst with A'(k0..k0+kc, m0..m0+mc) as panels of kTileRows columns: dst[panel][k][kTileRows].
+struct PanelSource {
+  // One panel: cols <= width columns from c0, rows k0..k0+kc, as dst[k][width], the rest of the width zero.
+  virtual void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const = 0;
+};
+
+// result(i,j) = sum_k A(k,i) B(k,j) and column sums of A; `end` receives finished rows of the result.
+struct SumProduct {
+  int64_t m, n, k;
+  const PanelSource* a = nullptr;
+  const PanelSource* b = nullptr;
+  const ct_update* w = nullptr;   // gets result rows (m x n), may be NULL
+  const ct_update* bias = nullptr; // gets column sums of A (m), may be NULL
+};
+
+int64_t sum_scratch(const SumProduct& p, int workers);
+void run_sum(Context& context, const SumProduct& p, char* scratch);
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,218 @@
+// FULLY_CONNECTED, BATCH_MATMUL and their gradients.
+#include <algorithm>
+
+#include "gemm.h"
+#include "pack.h"
+#include "table.h"
+#include "tile.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+// A read through strides or multiplied by a mask.
+struct StridedRows final : RowSource {
+  const float* a;
+  const float* y;
+  int64_t row, col;
+  Clamp mask;
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const override {
+    const int64_t base = m0 * row + k0 * col;
+    if (col != 1 && row == 1 && !y) return transpose(a + base, col, kc, mc, dst, kc);
+    for (int64_t i = 0; i < mc; ++i) {
+      const float* const from = a + base + i * row;
+      if (col != 1) {
+        for (int64_t k = 0; k < kc; ++k) dst[i * kc + k] = from[k * col];
+        if (y)
+          for (int64_t k = 0; k < kc; ++k) {
+            const vf v = masked(splat(dst[i * kc + k]), splat(y[base + i * row + k * col]), mask);
+            dst[i * kc + k] = v[0];
+          }
+        continue;
+      }
+      const float* const ys = y ? y + base + i * row : nullptr;
+      each_vector(kc, [&](int64_t k, int lanes) {
+        vf v = load_some(from + k, lanes);
+        if (ys) v = masked(v, load_some(ys + k, lanes), mask);
+        store_some(dst + i * kc + k, v, lanes);
+      });
+    }
+  }
+};
+
+RowsProduct product_of(const ct_matmul_args& t) {
+  RowsProduct p;
+  p.m = t.m, p.n = t.n, p.k = t.k;
+  p.a = t.a, p.a_row = t.a_row;
+  p.b = t.b, p.b_row = t.b_row, p.b_col = t.b_col;
+  p.alpha = t.alpha;
+  p.c = t.c, p.c_row = t.c_row;
+  p.bias = t.bias, p.add = t.add, p.out_mask = t.out_mask_y;
+  p.act = t.act, p.out_mask_act = t.out_mask_act;
+  p.accumulate = t.accumulate != 0;
+  return p;
+}
+
+bool needs_source(const ct_matmul_args& t) { return t.a_col != 1 || t.a_mask_y; }
+
+// Runs f(product, source) for batch entry i.
+template <class F>
+void with_entry(const ct_matmul_args& t, int64_t i, F f) {
+  const int64_t p = i / t.batch1, q = i % t.batch1;
+  const int64_t a = p * t.a_batch0 + q * t.a_batch1, c = p * t.c_batch0 + q * t.c_batch1;
+  RowsProduct entry = product_of(t);
+  entry.a += a;
+  entry.b += p * t.b_batch0 + q * t.b_batch1;
+  entry.c += c;
+  if (entry.add) entry.add += c;
+  if (entry.out_mask) entry.out_mask += c;
+  StridedRows source;
+  source.a = t.a + a;
+  source.y = t.a_mask_y ? t.a_mask_y + a : nullptr;
+  source.row = t.a_row, source.col = t.a_col;
+  source.mask = clamp_of(t.a_mask_act);
+  if (needs_source(t)) entry.source = &source;
+  f(entry);
+}
+
+int64_t entry_scratch(const ct_matmul_args& t, int workers) {
+  RowsProduct p = product_of(t);
+  StridedRows source;
+  if (needs_source(t)) p.source = &source;
+  return rows_scratch(p, workers);
+}
+
+// Few rows against weights as they lie (n rows of k): dot products, nothing packed, each weight read once.
+constexpr int64_t kDotRows = 16;
+constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
+
+bool use_dots(const ct_matmul_args& t) {
+  return t.m <= kDotRows && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && !t.a_mask_y && t.batch0 * t.batch1 == 1;
+}
+
+template <int A, int B>
+void dots(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t k, float* out) {
+  vf acc[A][B];
+  for (int i = 0; i < A; ++i)
+    for (int j = 0; j < B; ++j) acc[i][j] = vf{};
+  each_vector(k, [&](int64_t at, int lanes) {
+    vf bv[B];
+#pragma GCC unroll 4
+    for (int j = 0; j < B; ++j) bv[j] = load_some(b + j * b_row + at, lanes);
+#pragma GCC unroll 5
+    for (int i = 0; i < A; ++i) {
+      const vf av = load_some(a + i * a_row + at, lanes);
+#pragma GCC unroll 4
+      for (int j = 0; j < B; ++j) acc[i][j] += av * bv[j];
+    }
+  });
+  for (int i = 0; i < A; ++i)
+    for (int j = 0; j < B; ++j) out[i * kDotB + j] = sum(acc[i][j]);
+}
+
+using Dots = void (*)(const float*, int64_t, const float*, int64_t, int64_t, float*);
+template <int A>
+constexpr Dots dots_for_b[4] = {dots<A, 1>, dots<A, 2>, kDotB > 2 ? dots<A, 3> : nullptr, kDotB > 3 ? dots<A, 4> : nullptr};
+constexpr const Dots* dots_for[5] = {dots_for_b<1>, dots_for_b<2>, dots_for_b<3>, dots_for_b<4>, dots_for_b<5>};
+
+void run_dots(Context& context, const ct_matmul_args& t) {
+  const Clamp act = clamp_of(t.act), mask = clamp_of(t.out_mask_act);
+  const int64_t groups = ceil_div(t.m, kDotA), step = ceil_div(t.m, groups);
+  context.parallel(ceil_div(t.n, kDotB), double(t.m) * t.n * t.k / 80, [&](int, int64_t begin, int64_t end) {
+    for (int64_t n0 = begin * kDotB; n0 < std::min(end * kDotB, t.n); n0 += kDotB) {
+      const int64_t cols = std::min<int64_t>(kDotB, t.n - n0);
+      for (int64_t m0 = 0; m0 < t.m; m0 += step) {
+        const int64_t rows = std::min(step, t.m - m0);
+        float out[kDotA * kDotB];
+        dots_for[rows - 1][cols - 1](t.a + m0 * t.a_row, t.a_row, t.b + n0 * t.b_col, t.b_col, t.k, out);
+        for (int64_t i = 0; i < rows; ++i) {
+          const int64_t at = (m0 + i) * t.c_row + n0;
+          vf v = load_n(out + i * kDotB, cols) * t.alpha;
+          if (t.bias) v += load_n(t.bias + n0, cols);
+          if (t.add) v += load_n(t.add + at, cols);
+          if (t.accumulate) v += load_n(t.c + at, cols);
+          v = activate(v, act);
+          if (t.out_mask_y) v = masked(v, load_n(t.out_mask_y + at, cols), mask);
+          store_n(t.c + at, v, cols);
+        }
+      }
+    }
+  });
+}
+
+// Panels of a dense matrix, masked on the way.
+struct DensePanels final : PanelSource {
+  const float* x;
+  const float* y;
+  int64_t row;
+  Clamp mask;
+  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
+    for (int64_t k = 0; k < kc; ++k, dst += width) {
+      const int64_t from = (k0 + k) * row + c0;
+      for (int64_t j = 0; j < width; j += W) {
+        const int64_t lanes = std::min<int64_t>(W, cols - j);
+        const int64_t space = std::min<int64_t>(W, width - j);
+        vf v = lanes == W ? load(x + from + j) : lanes > 0 ? load_n(x + from + j, lanes) : vf{};
+        if (y && lanes > 0) v = masked(v, lanes == W ? load(y + from + j) : load_n(y + from + j, lanes), mask);
+        space == W ? store(dst + j, v) : store_n(dst + j, v, space);
+      }
+    }
+  }
+};
+
+struct GradW {
+  explicit GradW(const ct_matmul_grad_w_args& t) {
+    dy.x = t.dy, dy.y = t.act == CT_ACT_NONE ? nullptr : t.y, dy.row = t.out_features, dy.mask = clamp_of(t.act);
+    x.x = t.x, x.y = nullptr, x.row = t.in_features;
+    p.m = t.out_features, p.n = t.in_features, p.k = t.rows;
+    p.a = &dy, p.b = &x;
+    p.w = t.has_w ? &t.w : nullptr;
+    p.bias = t.has_b ? &t.b : nullptr;
+  }
+  GradW(const GradW&) = delete;
+  DensePanels dy, x;
+  SumProduct p;
+};
+
+}  // namespace
+
+int64_t matmul_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_matmul_args*>(opaque);
+  if (use_dots(t)) return 0;
+  const int64_t batch = t.batch0 * t.batch1;
+  return batch >= 4 ? round_up(entry_scratch(t, 1), 64) * threads : entry_scratch(t, threads);
+}
+
+int32_t matmul(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_matmul_args*>(opaque);
+  if (use_dots(t)) {
+    run_dots(context, t);
+    return CT_OK;
+  }
+  const int64_t batch = t.batch0 * t.batch1;
+  if (batch < 4) {
+    for (int64_t i = 0; i < batch; ++i)
+      with_entry(t, i, [&](const RowsProduct& p) { run_rows(context, p, context.scratch()); });
+    return CT_OK;
+  }
+  const int64_t own = round_up(entry_scratch(t, 1), 64);
+  context.parallel(batch, double(batch) * t.m * t.n * t.k / 80, [&](int worker, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      with_entry(t, i, [&](const RowsProduct& p) { run_rows_alone(p, context.scratch() + worker * own); });
+  });
+  return CT_OK;
+}
+
+int64_t matmul_grad_w_scratch(const void* opaque, int threads) {
+  const GradW g(*static_cast<const ct_matmul_grad_w_args*>(opaque));
+  return sum_scratch(g.p, threads);
+}
+
+int32_t matmul_grad_w(Context& context, const void* opaque) {
+  const GradW g(*static_cast<const ct_matmul_grad_w_args*>(opaque));
+  run_sum(context, g.p, context.scratch());
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

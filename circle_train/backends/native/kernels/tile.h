@@ -1,0 +1,71 @@
+// The register tile every product is made of: C(MR x NV*W) += A B over one block of k.
+#pragma once
+
+#include "activation.h"
+
+namespace ct {
+namespace CT_TIER {
+
+// Rows and vectors of the largest tile: as many accumulators as the registers hold.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 12;
+#else
+constexpr int kTileRows = 6;
+#endif
+constexpr int kTileVectors = 2;
+constexpr int kTileCols = kTileVectors * W;
+
+// What happens to a tile's sums: c = clamp(sum + (load_c ? c : 0) + bias).
+struct TileEnd {
+  float* c;
+  int64_t c_row;
+  const float* bias;
+  float low, high;
+  bool load_c;
+  bool clamp;
+};
+
+template <int MR, int NV>
+void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, int64_t k, const TileEnd& end) {
+  vf acc[MR][NV];
+  for (int r = 0; r < MR; ++r)
+    for (int v = 0; v < NV; ++v) acc[r][v] = vf{};
+  // One pointer for three rows keeps all addresses in registers.
+  constexpr int P = (MR + 2) / 3;
+  const float* row[P];
+  for (int p = 0; p < P; ++p) row[p] = a + 3 * p * a_row;
+  for (int64_t i = 0; i < k; ++i) {
+    vf bv[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * W);
+#pragma GCC unroll 12
+    for (int r = 0; r < MR; ++r) {
+      const vf av = splat(row[r / 3][(r % 3) * a_row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) acc[r][v] += av * bv[v];
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) row[p] += a_col;
+    b += b_row;
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < MR; ++r) {
+    float* const c = end.c + r * end.c_row;
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) {
+      vf s = acc[r][v];
+      if (end.load_c) s += load(c + v * W);
+      if (end.bias) s += load(end.bias + v * W);
+      if (end.clamp) s = at_most(at_least(s, splat(end.low)), splat(end.high));
+      store(c + v * W, s);
+    }
+  }
+}
+
+using TileFunction = void (*)(const float*, int64_t, int64_t, const float*, int64_t, int64_t, const TileEnd&);
+
+// tile_for(rows 1..kTileRows, vectors 1..kTileVectors)
+TileFunction tile_for(int rows, int vectors);
+
+}  // namespace CT_TIER
+}  // namespace ct
