@@ -20,9 +20,12 @@ LARGEST_ARENA = 1 << 40
 class Executor:
     """A program bound to memory: its arena, the session's state, the file's constants."""
 
-    def __init__(self, program: Program, state: State, backend: Backend | None = None) -> None:
+    def __init__(self, program: Program, state: State, backend: Backend | None = None, arena: Array | None = None) -> None:
         self.program, self.state = program, state
-        self.arena = allocate(program.memory.nbytes)
+        self.generation = state.generation
+        """Of the state when its arrays were bound."""
+        fits = arena is not None and arena.nbytes >= program.memory.nbytes
+        self.arena = arena if arena is not None and fits else allocate(program.memory.nbytes)
         self.arrays: dict[Tensor, Array] = {}
         self.steps = self._bind(backend or Reference())
 

@@ -20,15 +20,17 @@ Pass = Callable[[Graph], None]
 def before_training(batch_size: int | None) -> list[Pass]:
     """What makes a loaded graph ready to be differentiated or run; batch_size None keeps the file's."""
     return [
-        sort_topologically,
-        drop_dead_nodes,
-        make_float_masters,
-        run_quantized,
+        *before_inference(),
         merge_shared_buffers,
         lambda graph: set_batch(graph, batch_size),
         fold_integers,
         drop_dead_nodes,
     ]
+
+
+def before_inference() -> list[Pass]:
+    """The same without a batch size: it comes with the data."""
+    return [sort_topologically, drop_dead_nodes, make_float_masters, run_quantized]
 
 
 def run(passes: list[Pass], graph: Graph) -> Graph:

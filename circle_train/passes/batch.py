@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -18,25 +19,28 @@ DATA_INPUT = {"TRANSPOSE_CONV": 2}
 
 def set_batch(graph: Graph, batch_size: int | None) -> None:
     """Set the first dimension of every input to batch_size (None: the file's) and infer all types anew."""
-    if batch_size is None:
-        batch_size = next((t.shape[0] for t in graph.inputs if t.type.rank and t.shape[0] > 0), 1)
-    old = {tensor: tensor.type for tensor in graph.all_tensors()}
-    old_batch = next((t.shape[0] for t in graph.inputs if t.type.rank), 1)
-    for tensor in graph.inputs:
-        shape = tensor.shape
-        if tensor.type.rank and shape[0] in (old_batch, -1):
-            shape = (batch_size, *shape[1:])
+    first = next((t.shape[0] for t in graph.inputs if t.type.rank), 1)
+    batch = batch_size if batch_size is not None else max(first, 1)
+    shapes = [(batch, *t.shape[1:]) if t.type.rank and t.shape[0] in (first, -1) else t.shape for t in graph.inputs]
+    for tensor, shape in zip(graph.inputs, shapes, strict=True):
         if any(size < 0 for size in shape):
             raise ModelError(f"input {tensor}: only the batch may be left open; save the model with its other sizes fixed")
-        tensor.type = TensorType(tensor.dtype, shape)
+    try:
+        set_shapes(graph, shapes)
+    except ModelError as error:
+        if batch == first:
+            raise
+        raise ConfigError(f"batch size {batch} does not fit a model made for {first}: {error}") from error
+
+
+def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Give every input its shape, stretch the constants in which an old size is written, infer all types anew."""
+    old = {tensor: tensor.type for tensor in graph.all_tensors()}
+    for tensor, shape in zip(graph.inputs, shapes, strict=True):
+        tensor.type = TensorType(tensor.dtype, tuple(shape))
     for node in graph.nodes:
         _rewrite_shape(node, old)
-        try:
-            infer_node(node)
-        except ModelError as error:
-            if batch_size == old_batch:
-                raise
-            raise ConfigError(f"batch size {batch_size} does not fit a model made for {old_batch}: {error}") from error
+        infer_node(node)
 
 
 def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:

@@ -8,6 +8,7 @@ from circle_train import passes
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.verify import verify
+from circle_train.passes.batch import set_shapes
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
@@ -28,6 +29,7 @@ def compile(model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_si
     parameters = make_states(parameters)
     fold_constants(graph)
     refuse_unrunnable(graph)
+    refuse_open_shapes(graph)
     inputs, outputs, forward_nodes = list(graph.inputs), list(graph.outputs), len(graph.nodes)
     targets: list[Tensor] = []
     losses: list[Tensor] = []
@@ -54,6 +56,35 @@ def compile(model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_si
     return Program(mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, forward_nodes)
 
 
+def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> Program | None:
+    """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
+    graph = graph.copy()
+    set_shapes(graph, shapes)
+    fold_constants(graph)
+    drop_dead_nodes(graph)
+    if open_shapes(graph):
+        return None
+    memory = plan_memory(graph, graph.outputs)
+    batch = shapes[0][0] if shapes and shapes[0] else 1
+    return Program(
+        Mode.PREDICT, batch, graph, memory, [], graph.inputs, [], graph.outputs, None, [], len(graph.nodes)
+    )
+
+
+def open_shapes(graph: Graph) -> list[str]:
+    """Nodes whose output shapes are not known before running."""
+    return [str(node) for node in graph.nodes if not all(out.type.is_static for out in node.outputs)]
+
+
+def refuse_open_shapes(graph: Graph) -> None:
+    """Training wants to know everything beforehand."""
+    if found := open_shapes(graph):
+        raise ModelError(
+            f"{len(found)} operator(s) have shapes that depend on the values of the data: {', '.join(found)}; "
+            "such a model can be run by InferenceSession, not trained"
+        )
+
+
 def refuse_unrunnable(graph: Graph) -> None:
     """One message with every operator in the way that we cannot compute."""
     unknown = [str(node) for node in graph.nodes if not node.op.is_runnable]
@@ -61,12 +92,6 @@ def refuse_unrunnable(graph: Graph) -> None:
         raise UnsupportedOpError(
             f"{len(unknown)} operator(s) cannot be computed: {', '.join(unknown)}; "
             "cut the model before them or convert it to operators listed in docs/ops.md"
-        )
-    open_shapes = [str(node) for node in graph.nodes if not all(out.type.is_static for out in node.outputs)]
-    if open_shapes:
-        raise ModelError(
-            f"{len(open_shapes)} operator(s) have shapes that depend on the values of the data: {', '.join(open_shapes)}; "
-            "such a model can be run by InferenceSession, not trained"
         )
 
 

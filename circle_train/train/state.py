@@ -22,6 +22,8 @@ class State:
         self.arrays: dict[StateKey, Array] = {}
         self.step = 0
         self.epoch = 0
+        self.generation = 0
+        """Grows when an array is replaced, so that whoever holds its address notices."""
         self.learning_rate = learning_rate
         for name, parameter in self.parameters.items():
             data = parameter.tensor.data
@@ -36,3 +38,8 @@ class State:
 
     def value(self, name: str) -> Array:
         return self.arrays[StateKey("value", name)]
+
+    def replace(self, key: StateKey, array: Array) -> None:
+        """Give a state other memory; what is bound to the old must be bound anew (see `generation`)."""
+        self.arrays[key] = array
+        self.generation += 1

@@ -1,0 +1,98 @@
+"""Running a model as it is, for any batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from circle_train import backends, passes
+from circle_train.errors import DataError
+from circle_train.executor import Executor, execute_once
+from circle_train.ir import Graph, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model, Source, TensorInfo, load
+from circle_train.passes.batch import set_shapes
+from circle_train.train.compile import compile_inference, refuse_unrunnable
+from circle_train.train.data import coerce
+from circle_train.train.state import State
+
+CACHED_SHAPES = 8
+
+
+class InferenceSession:
+    """Runs a model; nothing is trained.
+
+    Example:
+        >>> import circle_train as ct, numpy as np
+        >>> infer = ct.InferenceSession("tests/data/mlp.circle")
+        >>> infer(np.zeros((3, 6), np.float32)).shape
+        (3, 4)
+    """
+
+    def __init__(self, model: Model | Source, *, threads: int | None = None, backend: str = "auto") -> None:
+        self.model = load(model)
+        self.backend = backends.choose(backend, threads)
+        self._graph = passes.run(passes.before_inference(), self.model.module.main.copy())
+        refuse_unrunnable(self._graph)
+        self._executors: dict[tuple[tuple[int, ...], ...], Executor | None] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Outputs for the inputs in order: an array, or a list for several outputs."""
+        values = list(inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], (list, tuple)) else list(inputs)
+        outputs = self._run(values)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Array]:
+        """Outputs by name (None: all) for inputs by name, as ONNX Runtime has it."""
+        names = [tensor.name for tensor in self._graph.inputs]
+        missing, unknown = set(names) - set(feeds), set(feeds) - set(names)
+        if missing or unknown:
+            raise DataError(f"inputs are {sorted(feeds)}, expected {names}")
+        outputs = dict(zip([t.name for t in self._graph.outputs], self._run([feeds[n] for n in names]), strict=True))
+        wanted = list(outputs) if output_names is None else list(output_names)
+        if strangers := [name for name in wanted if name not in outputs]:
+            raise DataError(f"there is no output {strangers}, the model has {list(outputs)}")
+        return [outputs[name] for name in wanted]
+
+    def _run(self, values: Sequence[Any]) -> list[Array]:
+        arrays = [np.asarray(value) for value in values]
+        self._check_shapes(arrays)
+        key = tuple(array.shape for array in arrays)
+        if key not in self._executors:
+            if len(self._executors) >= CACHED_SHAPES:
+                self._executors.pop(next(iter(self._executors)))
+            self._executors[key] = self._compile(key)
+        executor = self._executors[key]
+        if executor is None:
+            return self._run_eagerly(arrays)
+        program = executor.program
+        executor.run(dict(zip(program.inputs, coerce(arrays, program.inputs, "x"), strict=True)))
+        return [executor[tensor].copy() for tensor in program.outputs]
+
+    def _compile(self, shapes: tuple[tuple[int, ...], ...]) -> Executor | None:
+        """A program for these shapes, or None if some shape depends on the data."""
+        program = compile_inference(self._graph, shapes)
+        return None if program is None else Executor(program, State([], 1.0), self.backend)
+
+    def _run_eagerly(self, arrays: list[Array]) -> list[Array]:
+        graph: Graph = self._graph.copy()
+        set_shapes(graph, [array.shape for array in arrays])
+        values: dict[Tensor, Array] = dict(zip(graph.inputs, coerce(arrays, graph.inputs, "x"), strict=True))
+        execute_once(graph.nodes, values)
+        return [np.array(values[t] if t in values else t.data) for t in graph.outputs]
+
+    def _check_shapes(self, arrays: Sequence[Array]) -> None:
+        """Rank and fixed sizes must be the model's; the first dimension is free."""
+        tensors = self._graph.inputs
+        if len(arrays) != len(tensors):
+            raise DataError(f"{len(arrays)} inputs given, the model takes {len(tensors)}: {[t.name for t in tensors]}")
+        for array, tensor in zip(arrays, tensors, strict=True):
+            expected = TensorInfo.of(tensor).shape
+            fits = array.ndim == len(expected) and all(
+                want in (-1, found) for want, found in zip(expected[1:], array.shape[1:], strict=True)
+            )
+            if not fits or (array.ndim and array.shape[0] == 0):
+                sizes = ("N", *("any" if size < 0 else size for size in expected[1:])) if expected else ()
+                raise DataError(f"input '{tensor.name}' has shape {array.shape}, expected {sizes}")

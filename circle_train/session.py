@@ -1,0 +1,269 @@
+"""Sessions: a thin face over compiled programs. No arithmetic here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from circle_train import backends, fit as fitting, inference
+from circle_train.errors import ConfigError, DataError
+from circle_train.executor import Executor
+from circle_train.export import export
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model, Source, load
+from circle_train.ops.gradient import NonFiniteLoss
+from circle_train.plan import Plan, make_plan
+from circle_train.train import checkpoints
+from circle_train.train.compile import compile
+from circle_train.train.config import TrainConfig
+from circle_train.train.data import coerce
+from circle_train.train.history import History
+from circle_train.train.program import Mode, Program
+from circle_train.train.state import State
+from circle_train.train.weights import Parameters, as_it_is
+
+InferenceSession = inference.InferenceSession
+
+
+@dataclass
+class StepResult:
+    """What one batch gave: the loss before the update, metrics, and the model's outputs."""
+
+    loss: Any
+    metrics: dict[str, float] = field(default_factory=dict)
+    outputs: list[Array] = field(default_factory=list)
+    losses: list[Any] = field(default_factory=list)
+    """One loss for each output, before weighting."""
+
+
+class TrainSession:
+    """Trains a model: `fit` for whole data sets, `train_step` for one batch at a time.
+
+    Args:
+        model: a path, bytes, file object or `Model`.
+        config: what and how to train; None takes the settings that the file carries (Circle+).
+        seed: of the shuffle and of everything else that is random.
+        threads: how many to use; None means one for each core.
+        backend: "native", "reference", or "auto" for the fastest there is.
+
+    Example:
+        >>> import circle_train as ct, numpy as np
+        >>> session = ct.TrainSession("tests/data/mlp.circle", ct.TrainConfig(loss="mse", batch_size=4))
+        >>> x, y = np.zeros((4, 6), np.float32), np.eye(4, dtype=np.float32)
+        >>> session.train_step(x, y).loss > 0
+        True
+    """
+
+    def __init__(
+        self,
+        model: Model | Source,
+        config: TrainConfig | None = None,
+        *,
+        seed: int = 0,
+        threads: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        self.model = load(model)
+        self.config = config or self.model.training or _no_config()
+        self.seed = seed
+        self.backend = backends.choose(backend, threads)
+        self._executors: dict[tuple[Mode, int], Executor] = {}
+        self._state: State | None = None
+        self._accumulated = 0
+        self._reset_pending = False
+
+    # Preparation
+
+    def prepare(self) -> None:
+        """Build the whole program now instead of at first use."""
+        self._executor(Mode.TRAIN, self.config.batch_size)
+
+    @property
+    def state(self) -> State:
+        """Weights, optimizer slots, step count."""
+        if self._state is None:
+            self.prepare()
+        assert self._state is not None
+        return self._state
+
+    @property
+    def program(self) -> Program:
+        """The program of a full training step."""
+        return self._executor(Mode.TRAIN, self.config.batch_size).program
+
+    @property
+    def plan(self) -> Plan:
+        """What will run: operators, trained parameters, bytes by class, FLOPs."""
+        return make_plan(self._executor(Mode.TRAIN, self.config.batch_size))
+
+    @property
+    def parameters(self) -> Parameters:
+        """Weights by name."""
+        provenance = self.model.provenance
+        inward = as_it_is if provenance is None else provenance.to_circle
+        outward = as_it_is if provenance is None else provenance.to_onnx
+        return Parameters(self.state, inward, outward)
+
+    @property
+    def learning_rate(self) -> float:
+        return self.state.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        if not 0 <= value < float("inf"):
+            raise ConfigError(f"learning_rate is {value}, expected a number from 0")
+        self.state.learning_rate = float(value)
+
+    # One batch
+
+    def train_step(self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False) -> StepResult:
+        """Train on one batch. `update=False, accumulate=True` only adds its gradients to those waiting."""
+        if accumulate:
+            result = self._accumulate(x, y)
+            if update:
+                self.update()
+            return result
+        if not update:
+            return self.eval_step(x, y)
+        result = self._run(Mode.TRAIN, x, y)
+        self.state.step += 1
+        return result
+
+    def eval_step(self, x: Any, y: Any) -> StepResult:
+        """Loss, metrics and outputs of one batch; nothing changes."""
+        return self._run(Mode.EVALUATE, x, y)
+
+    def update(self) -> None:
+        """Take an optimizer step on the accumulated gradients."""
+        executor = self._executor(Mode.UPDATE, self.config.batch_size)
+        self._set_scalars()
+        executor.run({})
+        self.state.step += 1
+
+    def reset_gradients(self) -> None:
+        """Start accumulating anew."""
+        for key, array in self.state.arrays.items():
+            if key.kind == "gradient":
+                array.fill(0)
+
+    # Whole data sets
+
+    def fit(self, x: Any, y: Any = None, **options: Any) -> History:
+        """Train for `epochs` over the data; see circle_train.fit.fit for every option."""
+        return fitting.fit(self, x, y, **options)
+
+    def evaluate(self, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
+        """Mean loss and metrics over the data."""
+        return fitting.evaluate(self, x, y, batch_size)
+
+    def predict(self, x: Any, batch_size: int | None = None) -> Any:
+        """Outputs for any number of samples: an array, or a list for several outputs."""
+        return fitting.predict(self, x, batch_size)
+
+    def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
+        """Outputs of one batch."""
+        executor = self._executor(Mode.PREDICT, _count(inputs))
+        executor.run(dict(zip(executor.program.inputs, coerce(inputs, executor.program.inputs, "x"), strict=True)))
+        return [executor[t].copy() for t in executor.program.outputs]
+
+    # Files
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX."""
+        export(self.model, self.state, path)
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""
+        checkpoints.save(self, path)
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Take over a checkpoint, whole or not at all."""
+        checkpoints.load(self, path)
+
+    # Inside
+
+    def _executor(self, mode: Mode, batch_size: int) -> Executor:
+        executor = self._executors.get((mode, batch_size))
+        if executor is not None and executor.generation == executor.state.generation:
+            return executor
+        program = executor.program if executor else compile(self.model.module.main, self.config, mode, batch_size)
+        if self._state is None:
+            if mode is not Mode.TRAIN:
+                self.prepare()
+            else:
+                self._state = State(program.parameters, self.config.optimizer.learning_rate)
+        assert self._state is not None
+        arena = max((e.arena for e in self._executors.values()), key=len, default=None)
+        executor = self._executors[mode, batch_size] = Executor(program, self._state, self.backend, arena)
+        return executor
+
+    def _run(self, mode: Mode, x: Any, y: Any) -> StepResult:
+        """Feed, run, read."""
+        inputs = list(x) if isinstance(x, (list, tuple)) else [x]
+        executor = self._executor(mode, _count(inputs))
+        program = executor.program
+        feeds = dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
+        feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
+        for output, target, loss in zip(program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True):
+            loss.check_target(feeds[target], output.type)
+        if mode is Mode.TRAIN:
+            self._set_scalars()
+        try:
+            executor.run(feeds)
+        except NonFiniteLoss as error:
+            raise self._diverged(error, feeds) from None
+        assert program.loss is not None
+        return self._result(executor, [feeds[t] for t in program.targets])
+
+    def _result(self, executor: Executor, targets: Sequence[Array]) -> StepResult:
+        program = executor.program
+        assert program.loss is not None
+        outputs = [executor[t].copy() for t in program.outputs]
+        losses = [_number(executor[t]) for t in program.losses]
+        metrics = {}
+        for metric in self.config.metrics:
+            for output, target in zip(outputs, targets, strict=True):
+                metric.update(output, target)
+            metrics[metric.name] = metric.result()
+            metric.reset()
+        return StepResult(_number(executor[program.loss]), metrics, outputs, losses)
+
+    def _accumulate(self, x: Any, y: Any) -> StepResult:
+        return self._run(Mode.ACCUMULATE, x, y)
+
+    def _set_scalars(self) -> None:
+        self.config.optimizer.set_scalars(self.state)
+
+    def _diverged(self, error: NonFiniteLoss, feeds: Mapping[Tensor, Array]) -> Exception:
+        bad = [t.name for t, a in feeds.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
+        where = f"step {self.state.step + 1}: {error}"
+        kept = "the weights are those before this step"
+        if bad:
+            return DataError(f"{where}, because {', '.join(bad)} holds NaN or infinite values; {kept}")
+        return ConfigError(f"{where}; {kept}; lower the learning rate ({self.state.learning_rate:g}) or scale the data")
+
+
+def _number(array: Array) -> Any:
+    return float(array.reshape(-1)[0]) if array.size == 1 else array.copy()
+
+
+def _count(inputs: Sequence[Any]) -> int:
+    """How many samples a batch holds."""
+    if not inputs:
+        raise DataError("x is empty: give an array for each of the model's inputs")
+    shape = np.shape(inputs[0])
+    if not shape or shape[0] == 0:
+        raise DataError(f"x has shape {shape}: expected at least one sample along the first axis")
+    return int(shape[0])
+
+
+def _no_config() -> TrainConfig:
+    raise ConfigError(
+        "the model carries no training settings and none were given; pass a TrainConfig, "
+        "or add settings to the file with `circle-train plus MODEL SETTINGS.json`"
+    )

@@ -1,0 +1,85 @@
+"""Parameters by name, as the session's user sees and sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from circle_train.errors import DataError
+from circle_train.ir import StateKey
+from circle_train.ir.tensor_type import Array
+from circle_train.train.state import State
+
+Layout = Callable[[str, Array], Array]
+
+
+def as_it_is(name: str, array: Array) -> Array:
+    """The layout of a model that was not converted."""
+    return array
+
+
+class Parameters(MutableMapping[str, Array]):
+    """Weights by name: a live view each; setting one copies into it. Order: first use in the graph.
+
+    `inward` and `outward` translate between the layout of the file the user loaded (ONNX) and ours.
+    """
+
+    def __init__(self, state: State, inward: Layout = as_it_is, outward: Layout = as_it_is) -> None:
+        self._state, self._inward, self._outward = state, inward, outward
+
+    def __getitem__(self, name: str) -> Array:
+        self._require(name)
+        return self._outward(name, self._state.value(name))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._require(name)
+        current = self[name]
+        try:
+            array = np.asarray(value).astype(current.dtype, casting="same_kind")
+        except (TypeError, ValueError) as error:
+            raise DataError(f"parameter '{name}': {error}; give numbers of type {current.dtype}") from None
+        if array.shape != current.shape:
+            raise DataError(f"parameter '{name}' has shape {current.shape}, the new value {array.shape}; give that shape")
+        inner = self._inward(name, array)
+        key, here = StateKey("value", name), self._state.value(name)
+        if here.flags.writeable:
+            np.copyto(here, inner)
+        else:
+            self._state.replace(key, np.array(inner, here.dtype, order="C"))
+
+    def __delitem__(self, name: str) -> None:
+        raise DataError(f"parameter '{name}' cannot be removed: the model needs it")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.parameters)
+
+    def __len__(self) -> int:
+        return len(self._state.parameters)
+
+    def trainable(self) -> dict[str, Array]:
+        """Those that training changes."""
+        return {name: self[name] for name, parameter in self._state.parameters.items() if parameter.trained}
+
+    def flat(self, trainable_only: bool = True) -> Array:
+        """All elements as one float32 vector, in the mapping's order."""
+        arrays = self.trainable() if trainable_only else dict(self)
+        return np.concatenate([np.ravel(a).astype(np.float32, copy=False) for a in arrays.values()] or [np.empty(0, np.float32)])
+
+    def set_flat(self, vector: Any, trainable_only: bool = True) -> None:
+        """The inverse of `flat`."""
+        arrays = self.trainable() if trainable_only else dict(self)
+        values = np.asarray(vector)
+        total = sum(array.size for array in arrays.values())
+        if values.shape != (total,):
+            raise DataError(f"set_flat: the vector has shape {values.shape}, the parameters take ({total},)")
+        start = 0
+        for name, array in arrays.items():
+            self[name] = values[start : start + array.size].reshape(array.shape)
+            start += array.size
+
+    def _require(self, name: str) -> None:
+        if name not in self._state.parameters:
+            some = ", ".join(f"'{known}'" for known in list(self)[:5])
+            raise DataError(f"there is no parameter '{name}' among the {len(self)} of this model ({some}, …)")
