@@ -1,0 +1,176 @@
+"""Shapes as tensors, tensors made from shapes, and element types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from circle_train.errors import DataError, ModelError
+from circle_train.ir import DType, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.checks import integers
+from circle_train.ops.elementwise import same_dtype
+from circle_train.ops.movement import Movement
+
+
+@register("SHAPE", "ShapeOptions")
+@dataclass(frozen=True)
+class Shape(Movement):
+    """The sizes of a tensor; known before running where the type is."""
+
+    out_type: DType = DType.INT32
+
+    stops_gradient = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.out_type not in (DType.INT32, DType.INT64):
+            raise ModelError(f"{self.name}: out_type is {self.out_type.name}, expected INT32 or INT64")
+        value = np.array(x.shape, self.out_type.numpy) if x.is_static else None
+        return TensorType(self.out_type, (x.rank,), value)
+
+    def forward(self, x: Array) -> Array:
+        return np.array(x.shape, self.out_type.numpy)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for out_type in (DType.INT32, DType.INT64):
+            yield Example(cls(out_type), (random(2, 3, 4),))
+        yield Example(cls(), (random(),))
+
+
+@register("RANK", "RankOptions")
+@dataclass(frozen=True)
+class Rank(Movement):
+    stops_gradient = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        return TensorType(DType.INT32, (), np.array(x.rank, np.int32))
+
+    def forward(self, x: Array) -> Array:
+        return np.array(x.ndim, np.int32)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for shape in ((2, 3), (), (1, 1, 1, 1)):
+            yield Example(cls(), (random(*shape),))
+
+
+@register("FILL", "FillOptions")
+@dataclass(frozen=True)
+class Fill(Movement):
+    """A tensor of the given sizes full of one value."""
+
+    def infer(self, dims: TensorType, value: TensorType) -> TensorType:
+        integers(self.name, "dims", dims)
+        if dims.rank != 1 or not dims.is_static:
+            raise ModelError(f"{self.name}: dims are {dims}, expected a vector of sizes")
+        if value.is_static and value.size != 1:
+            raise ModelError(f"{self.name}: value is {value}, expected a scalar")
+        if dims.value is None:
+            return TensorType(value.dtype, (-1,) * dims.shape[0])
+        sizes = tuple(int(n) for n in dims.value)
+        if min(sizes, default=0) < 0:
+            raise ModelError(f"{self.name}: dims are {list(sizes)}, expected sizes of at least 0")
+        return TensorType(value.dtype, sizes)
+
+    def forward(self, dims: Array, value: Array) -> Array:
+        return np.full([int(n) for n in dims], value.reshape(()), value.dtype)
+
+    def grad_value(self, dy: Array, value_shape: tuple[int, ...]) -> Array:
+        return dy.sum().reshape(value_shape)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for dims in ((2, 3), (4,), ()):
+            yield Example(cls(), (np.array(dims, np.int32), random()))
+        yield Example(cls(), (np.array([2, 2], np.int64), np.array(7, np.int32)))
+
+
+@register("RANGE", "RangeOptions")
+@dataclass(frozen=True)
+class Range(Op):
+    """start, start + delta, … as long as it is before limit."""
+
+    stops_gradient = True
+
+    def infer(self, start: TensorType, limit: TensorType, delta: TensorType) -> TensorType:
+        same_dtype(self.name, start, limit, delta)
+        for name, operand in (("start", start), ("limit", limit), ("delta", delta)):
+            if operand.rank:
+                raise ModelError(f"{self.name}: {name} is {operand}, expected a scalar")
+        if start.value is None or limit.value is None or delta.value is None:
+            return TensorType(start.dtype, (-1,))
+        if not delta.value:
+            raise ModelError(f"{self.name}: delta is 0, expected a step other than 0")
+        return TensorType(start.dtype, (self.count(start.value, limit.value, delta.value),))
+
+    @staticmethod
+    def count(start: Array, limit: Array, delta: Array) -> int:
+        if start.dtype.kind == "f":
+            return max(int(np.ceil((limit - start) / delta)), 0)
+        return max(-((int(start) - int(limit)) // int(delta)), 0)
+
+    def forward(self, start: Array, limit: Array, delta: Array) -> Array:
+        if not delta:
+            raise DataError(f"{self.name}: delta is 0, expected a step other than 0")
+        steps = np.arange(self.count(start, limit, delta)).astype(start.dtype)
+        return start + steps * delta
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for numbers in ((0, 5, 1), (2, 9, 3), (5, -2, -2), (3, 3, 1), (4, 0, 1)):
+            yield Example(cls(), tuple(np.array(n, np.int32) for n in numbers))
+        for bounds in ((0.0, 1.0, 0.25), (2.0, -1.0, -0.75)):
+            yield Example(cls(), tuple(np.array(n) for n in bounds), constant=(0, 1, 2))
+
+
+@register("ZEROS_LIKE", "ZerosLikeOptions")
+@dataclass(frozen=True)
+class ZerosLike(Movement):
+    stops_gradient = True
+
+    def forward(self, x: Array) -> Array:
+        return np.zeros_like(x)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(2, 3),))
+        yield Example(cls(), (np.array([1, 2], np.int64),))
+
+
+@register("CAST", "CastOptions")
+@dataclass(frozen=True)
+class Cast(Op):
+    """Another element type; floats lose their fraction on the way to integers."""
+
+    in_data_type: DType = DType.FLOAT32
+    out_data_type: DType = DType.FLOAT32
+
+    def with_types(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Cast:
+        """Files mostly leave the options out: the tensors' types decide, as they do in LiteRT."""
+        if len(inputs) != 1 or inputs[0] is None or len(outputs) != 1:
+            return self
+        return replace(self, in_data_type=inputs[0].dtype, out_data_type=outputs[0].dtype)
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.out_data_type.numpy is None:
+            raise ModelError(f"{self.name}: out_data_type is {self.out_data_type.name}, which numpy does not have")
+        return TensorType(self.out_data_type, x.shape)
+
+    def forward(self, x: Array) -> Array:
+        return x.astype(self.out_data_type.numpy)
+
+    def grad_x(self, dy: Array) -> Array:
+        return dy.astype(self.in_data_type.numpy)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(DType.FLOAT64, DType.FLOAT64), (random(2, 3),))
+        yield Example(cls(DType.FLOAT32, DType.INT32), (np.array([-1.7, 1.7, 0.2, 250.9]),))
+        yield Example(cls(DType.FLOAT32, DType.BOOL), (np.array([-1.5, 0.0, 0.5]),))
+        yield Example(cls(DType.INT32, DType.FLOAT32), (np.array([[3, -4]], np.int32),))
+        yield Example(cls(DType.INT64, DType.INT32), (np.array([3, -4], np.int64),))
+        yield Example(cls(DType.BOOL, DType.FLOAT32), (np.array([True, False]),))

@@ -1,0 +1,208 @@
+"""Elements picked by indices that are tensors, and put back by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Example, random, register
+from circle_train.ops.checks import axis_in, has_rank, indices_below, integers, same_size, scalar
+from circle_train.ops.elementwise import same_dtype
+from circle_train.ops.movement import Movement, added
+
+
+@register("GATHER", "GatherOptions")
+@dataclass(frozen=True)
+class Gather(Movement):
+    """Along one axis the elements that the indices name; the first `batch_dims` axes run along with the indices'."""
+
+    axis: int = 0
+    batch_dims: int = 0
+
+    parameters = ("table",)
+
+    def infer(self, table: TensorType, indices: TensorType) -> TensorType:
+        integers(self.name, "indices", indices)
+        axis = axis_in(self.name, self.axis, table.rank)
+        batch = self.batch(indices.rank)
+        if not 0 <= batch <= axis or batch > indices.rank:
+            raise ModelError(f"{self.name}: batch_dims is {self.batch_dims}, expected 0 to axis {axis} and within {indices}")
+        if any(not same_size(a, b) for a, b in zip(table.shape[:batch], indices.shape[:batch], strict=True)):
+            raise ModelError(f"{self.name}: the first {batch} sizes of {table} and {indices} differ, expected equal ones")
+        return TensorType(table.dtype, (*table.shape[:axis], *indices.shape[batch:], *table.shape[axis + 1 :]))
+
+    def batch(self, rank: int) -> int:
+        return self.batch_dims + rank if self.batch_dims < 0 else self.batch_dims
+
+    def where(self, indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
+        """For each axis of the table an index; together they broadcast to the output's shape."""
+        axis, batch = self.axis % len(shape), self.batch(indices.ndim)
+        indices_below(self.name, indices, shape[axis])
+        inner = indices.ndim - batch
+        rank = len(shape) - 1 + inner
+        places: list[Array] = []
+        for i, size in enumerate(shape):
+            if i == axis:
+                middle = (*indices.shape[:batch], *[1] * (axis - batch), *indices.shape[batch:])
+                places.append(indices.reshape(*middle, *[1] * (rank - len(middle))))
+            else:
+                behind = rank - 1 - i if i < axis else len(shape) - 1 - i
+                places.append(np.arange(size).reshape(size, *[1] * behind))
+        return tuple(places)
+
+    def forward(self, table: Array, indices: Array) -> Array:
+        if self.batch_dims == 0:
+            indices_below(self.name, indices, table.shape[self.axis])
+            return np.take(table, indices, axis=self.axis)
+        return table[self.where(indices, table.shape)]
+
+    def grad_table(self, dy: Array, indices: Array, table_shape: tuple[int, ...]) -> Array:
+        return added(dy, table_shape, self.where(indices, table_shape))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        rows = np.array([[2, 0, 2], [1, 1, 0]], np.int32)
+        for axis in (0, 1, 2, -1, -2):
+            yield Example(cls(axis), (random(3, 4, 5), rows))
+        yield Example(cls(), (random(6, 2), np.array([5, 0, 0, 3], np.int32)))
+        yield Example(cls(1), (random(3, 4), np.array(2, np.int32)))
+        for axis, batch_dims in ((1, 1), (2, 1), (2, 2), (-1, 1), (-1, -1)):
+            yield Example(cls(axis, batch_dims), (random(2, 3, 4), rows))
+        yield Example(cls(), (np.array([7, 8, 9], np.int64), np.array([2, 1], np.int32)))
+
+
+@register("EMBEDDING_LOOKUP")
+@dataclass(frozen=True)
+class EmbeddingLookup(Movement):
+    """Rows of a table."""
+
+    parameters = ("table",)
+
+    def infer(self, ids: TensorType, table: TensorType) -> TensorType:
+        integers(self.name, "ids", ids)
+        has_rank(self.name, "ids", ids, 1)
+        if table.rank < 2:
+            raise ModelError(f"{self.name}: table is {table}, expected rank 2 or more: one row per id")
+        return TensorType(table.dtype, (*ids.shape, *table.shape[1:]))
+
+    def forward(self, ids: Array, table: Array) -> Array:
+        indices_below(self.name, ids, table.shape[0])
+        return table[ids]
+
+    def grad_table(self, dy: Array, ids: Array, table_shape: tuple[int, ...]) -> Array:
+        return added(dy, table_shape, ids)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for shape in ((4, 3), (5, 2, 2)):
+            yield Example(cls(), (np.array([3, 0, 3, 1], np.int32), random(*shape)))
+
+
+@register("GATHER_ND", "GatherNdOptions")
+@dataclass(frozen=True)
+class GatherNd(Movement):
+    """The last axis of the indices holds the first coordinates of a part of the input."""
+
+    parameters = ("table",)
+
+    def infer(self, table: TensorType, indices: TensorType) -> TensorType:
+        integers(self.name, "indices", indices)
+        depth = indices.shape[-1] if indices.rank else 0
+        if not 1 <= depth <= table.rank and depth != 0 or not indices.rank:
+            raise ModelError(f"{self.name}: indices are {indices}, expected a last size of 1 to {table.rank}, the table's rank")
+        return TensorType(table.dtype, (*indices.shape[:-1], *table.shape[depth:]))
+
+    def forward(self, table: Array, indices: Array) -> Array:
+        return np.asarray(table[_coordinates(self.name, indices, table.shape)])
+
+    def grad_table(self, dy: Array, indices: Array, table_shape: tuple[int, ...]) -> Array:
+        return added(dy, table_shape, _coordinates(self.name, indices, table_shape))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for indices in ([[0, 1], [2, 3], [0, 1]], [[2], [0]], [[[0, 1, 2]], [[2, 3, 4]]], [1, 2]):
+            yield Example(cls(), (random(3, 4, 5), np.array(indices, np.int32)))
+        yield Example(cls(), (np.array([[1, 2], [3, 4]], np.int32), np.array([[1, 0]], np.int32)))
+
+
+def _coordinates(op: str, indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """One index per leading axis."""
+    columns = tuple(np.moveaxis(indices, -1, 0))
+    for column, size in zip(columns, shape, strict=False):
+        indices_below(op, column, size)
+    return columns
+
+
+@register("SCATTER_ND", "ScatterNdOptions")
+@dataclass(frozen=True)
+class ScatterNd(Movement):
+    """Zeros of the given shape with the updates added at the coordinates."""
+
+    def infer(self, indices: TensorType, updates: TensorType, shape: TensorType) -> TensorType:
+        integers(self.name, "indices", indices)
+        integers(self.name, "shape", shape)
+        if shape.rank != 1 or not shape.is_static:
+            raise ModelError(f"{self.name}: shape is {shape}, expected a vector of sizes")
+        rank, depth = shape.shape[0], indices.shape[-1] if indices.rank else 0
+        sizes = (-1,) * rank if shape.value is None else tuple(int(n) for n in shape.value)
+        wanted = (*indices.shape[:-1], *sizes[depth:])
+        fits = len(wanted) == updates.rank and all(map(same_size, wanted, updates.shape))
+        if not 1 <= depth <= rank or not fits:
+            expected = TensorType(updates.dtype, wanted)
+            raise ModelError(f"{self.name}: updates are {updates} for indices {indices}, expected {expected}")
+        return TensorType(updates.dtype, sizes)
+
+    def forward(self, indices: Array, updates: Array, shape: Array) -> Array:
+        sizes = tuple(int(n) for n in shape)
+        return added(updates, sizes, _coordinates(self.name, indices, sizes))
+
+    def grad_updates(self, dy: Array, indices: Array) -> Array:
+        return dy[_coordinates(self.name, indices, dy.shape)]
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        cases: tuple[tuple[list[list[int]], tuple[int, ...], tuple[int, ...]], ...] = (
+            ([[4], [1], [4]], (3,), (6,)),
+            ([[0], [2]], (2, 4), (3, 4)),
+            ([[0, 1], [2, 3], [2, 3]], (3, 5), (3, 4, 5)),
+        )
+        for indices, updates, shape in cases:
+            yield Example(cls(), (np.array(indices, np.int32), random(*updates), np.array(shape, np.int32)))
+
+
+@register("ONE_HOT", "OneHotOptions")
+@dataclass(frozen=True)
+class OneHot(Movement):
+    """A new axis of `depth` elements, `on` where its position is the index; an index outside leaves all `off`."""
+
+    axis: int = -1
+
+    stops_gradient = True
+
+    def infer(self, indices: TensorType, depth: TensorType, on: TensorType, off: TensorType) -> TensorType:
+        integers(self.name, "indices", indices)
+        same_dtype(self.name, on, off)
+        count = scalar(self.name, "depth", depth)
+        if count is not None and count < 0:
+            raise ModelError(f"{self.name}: depth is {count}, expected at least 0")
+        shape = list(indices.shape)
+        shape.insert(axis_in(self.name, self.axis, indices.rank + 1), -1 if count is None else count)
+        return TensorType(on.dtype, tuple(shape))
+
+    def forward(self, indices: Array, depth: Array, on: Array, off: Array) -> Array:
+        axis = self.axis % (indices.ndim + 1)
+        positions = np.arange(int(depth.reshape(()))).reshape(-1, *[1] * (indices.ndim - axis))
+        return np.where(np.expand_dims(indices, axis) == positions, on.reshape(()), off.reshape(()))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        labels = np.array([[1, 0, 3], [2, -1, 9]], np.int32)
+        for axis in (-1, 0, 1, 2):
+            yield Example(cls(axis), (labels, np.array(4, np.int32), np.array(1.0), np.array(0.0)))
+        yield Example(cls(), (labels[0], np.array(5, np.int32), np.array(0.9), np.array(0.025)))
+        yield Example(cls(), (labels[0], np.array(4, np.int32), np.array(1, np.int32), np.array(0, np.int32)))

@@ -1,0 +1,121 @@
+"""Comparisons and truth values; no influence passes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from circle_train.ir import DType, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Example, Op, register
+from circle_train.ops.checks import booleans
+from circle_train.ops.elementwise import broadcast, same_dtype
+
+
+@dataclass(frozen=True)
+class Comparison(Op):
+    """Two operands of one element type that broadcast; the result is BOOL."""
+
+    stops_gradient = True
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        same_dtype(self.name, x1, x2)
+        return TensorType(DType.BOOL, broadcast(self.name, x1, x2))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (np.array([[1.0, 2.0], [3.0, 2.0]]), np.array([[2.0, 2.0], [2.0, np.nan]])))
+        yield Example(cls(), (np.array([[1, 2, 3]], np.int32), np.array([[2], [3]], np.int32)))
+        yield Example(cls(), (np.array([4, -1], np.int64), np.array(4, np.int64)))
+
+
+@register("EQUAL", "EqualOptions")
+@dataclass(frozen=True)
+class Equal(Comparison):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.equal(x1, x2)
+
+
+@register("NOT_EQUAL", "NotEqualOptions")
+@dataclass(frozen=True)
+class NotEqual(Comparison):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.not_equal(x1, x2)
+
+
+@register("LESS", "LessOptions")
+@dataclass(frozen=True)
+class Less(Comparison):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.less(x1, x2)
+
+
+@register("LESS_EQUAL", "LessEqualOptions")
+@dataclass(frozen=True)
+class LessEqual(Comparison):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.less_equal(x1, x2)
+
+
+@register("GREATER", "GreaterOptions")
+@dataclass(frozen=True)
+class Greater(Comparison):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.greater(x1, x2)
+
+
+@register("GREATER_EQUAL", "GreaterEqualOptions")
+@dataclass(frozen=True)
+class GreaterEqual(Comparison):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.greater_equal(x1, x2)
+
+
+@dataclass(frozen=True)
+class Connective(Op):
+    """Two truth values that broadcast."""
+
+    stops_gradient = True
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        booleans(self.name, "first operand", x1)
+        booleans(self.name, "second operand", x2)
+        return TensorType(DType.BOOL, broadcast(self.name, x1, x2))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (np.array([True, True, False, False]), np.array([True, False, True, False])))
+        yield Example(cls(), (np.array([[True], [False]]), np.array([True, False, True])))
+
+
+@register("LOGICAL_AND", "LogicalAndOptions")
+@dataclass(frozen=True)
+class LogicalAnd(Connective):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.logical_and(x1, x2)
+
+
+@register("LOGICAL_OR", "LogicalOrOptions")
+@dataclass(frozen=True)
+class LogicalOr(Connective):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.logical_or(x1, x2)
+
+
+@register("LOGICAL_NOT", "LogicalNotOptions")
+@dataclass(frozen=True)
+class LogicalNot(Op):
+    stops_gradient = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        booleans(self.name, "input", x)
+        return TensorType(DType.BOOL, x.shape)
+
+    def forward(self, x: Array) -> Array:
+        return np.logical_not(x)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (np.array([[True, False]]),))

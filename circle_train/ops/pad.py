@@ -1,0 +1,128 @@
+"""More elements around a tensor: zeros, a value, or its own reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.attributes import MirrorPadMode
+from circle_train.ops.base import Example, random, register
+from circle_train.ops.checks import integers, same_size
+from circle_train.ops.movement import Movement, added
+
+PADDINGS = (((1, 2),), ((0, 0), (3, 1)), ((1, 0), (0, 2), (1, 1)), ((0, 0), (1, 1), (2, 0), (0, 1)))
+
+
+@dataclass(frozen=True)
+class Padded(Movement):
+    """Paddings are a matrix: one row per axis, elements before and after."""
+
+    def infer(self, x: TensorType, paddings: TensorType) -> TensorType:
+        integers(self.name, "paddings", paddings)
+        rows, columns = paddings.shape if paddings.rank == 2 else (0, 0)
+        if not same_size(rows, x.rank) or not same_size(columns, 2):
+            raise ModelError(f"{self.name}: paddings are {paddings}, expected {x.rank}×2: before and after each axis")
+        if paddings.value is None:
+            return TensorType(x.dtype, (-1,) * x.rank)
+        if paddings.size and paddings.value.min() < 0:
+            raise ModelError(f"{self.name}: paddings hold {int(paddings.value.min())}, expected numbers of at least 0")
+        totals = paddings.value.sum(axis=1)
+        return TensorType(x.dtype, tuple(-1 if n < 0 else n + int(t) for n, t in zip(x.shape, totals, strict=True)))
+
+    @staticmethod
+    def inside(paddings: Array, shape: tuple[int, ...]) -> tuple[slice, ...]:
+        """Where the input lies in the output."""
+        starts = (int(before) for before in paddings[:, 0])
+        return tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for paddings in PADDINGS:
+            yield Example(cls(), (random(*range(4, 4 + len(paddings))), np.array(paddings, np.int32)))
+        yield Example(cls(), (np.array([[5, 6, 7]], np.int32), np.array([[0, 0], [1, 1]], np.int64)))
+
+
+@register("PAD", "PadOptions")
+@dataclass(frozen=True)
+class Pad(Padded):
+    def forward(self, x: Array, paddings: Array) -> Array:
+        return np.pad(x, paddings)
+
+    def grad_x(self, dy: Array, paddings: Array, x_shape: tuple[int, ...]) -> Array:
+        return dy[self.inside(paddings, x_shape)]
+
+
+@register("PADV2", "PadV2Options")
+@dataclass(frozen=True)
+class PadV2(Padded):
+    """PAD with a value of one's own."""
+
+    def infer(self, x: TensorType, paddings: TensorType, value: TensorType) -> TensorType:  # type: ignore[override]
+        if value.dtype != x.dtype or not same_size(value.size, 1):
+            raise ModelError(f"{self.name}: value is {value}, expected one element of type {x.dtype.name}")
+        return super().infer(x, paddings)
+
+    def forward(self, x: Array, paddings: Array, value: Array) -> Array:
+        return np.pad(x, paddings, constant_values=value.reshape(()))
+
+    def grad_x(self, dy: Array, paddings: Array, x_shape: tuple[int, ...]) -> Array:
+        return dy[self.inside(paddings, x_shape)]
+
+    def grad_value(
+        self, dy: Array, paddings: Array, x_shape: tuple[int, ...], value_shape: tuple[int, ...]
+    ) -> Array:
+        border = dy.copy()
+        border[self.inside(paddings, x_shape)] = 0
+        return border.sum().reshape(value_shape)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for example in super().examples():
+            x = example.inputs[0]
+            assert x is not None
+            yield Example(cls(), (*example.inputs, np.array(-3, x.dtype)))
+        yield Example(cls(), (random(2), np.array([[1, 1]], np.int32), np.array([0.5])))
+
+
+@register("MIRROR_PAD", "MirrorPadOptions")
+@dataclass(frozen=True)
+class MirrorPad(Padded):
+    """Reflection at the border: REFLECT leaves the border element out, SYMMETRIC repeats it."""
+
+    mode: MirrorPadMode = MirrorPadMode.REFLECT
+
+    def infer(self, x: TensorType, paddings: TensorType) -> TensorType:
+        output = super().infer(x, paddings)
+        if paddings.value is not None:
+            short = 1 if self.mode is MirrorPadMode.REFLECT else 0
+            for axis, (size, amounts) in enumerate(zip(x.shape, paddings.value, strict=True)):
+                if size >= 0 and amounts.max() > max(size - short, 0):
+                    raise ModelError(
+                        f"{self.name}: padding {int(amounts.max())} of axis {axis} exceeds what {x} can mirror, "
+                        f"expected at most {max(size - short, 0)}"
+                    )
+        return output
+
+    def places(self, paddings: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
+        """For each axis of the output the index into the input, ready to broadcast."""
+        how = self.mode.name.lower()
+        rows = [np.pad(np.arange(n), pair, mode=how) for n, pair in zip(shape, paddings, strict=True)]  # type: ignore[call-overload]
+        return tuple(np.ix_(*rows))
+
+    def forward(self, x: Array, paddings: Array) -> Array:
+        return x[self.places(paddings, x.shape)]
+
+    def grad_x(self, dy: Array, paddings: Array, x_shape: tuple[int, ...]) -> Array:
+        return added(dy, x_shape, self.places(paddings, x_shape))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for mode in MirrorPadMode:
+            for paddings in PADDINGS:
+                yield Example(cls(mode), (random(*range(4, 4 + len(paddings))), np.array(paddings, np.int32)))
+        yield Example(cls(MirrorPadMode.SYMMETRIC), (random(3), np.array([[3, 3]], np.int32)))
