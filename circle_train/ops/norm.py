@@ -36,7 +36,8 @@ class L2Normalization(Op):
         return dx
 
     def norm(self, x: Array) -> Array:
-        return np.maximum(np.sqrt(np.sum(x * x, axis=-1, keepdims=True)), x.dtype.type(SMALLEST_NORM))
+        norm: Array = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
+        return np.maximum(norm, x.dtype.type(SMALLEST_NORM))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -104,11 +104,11 @@ def space_to_batch(x: Array, block: tuple[int, ...], pads: list[tuple[int, int]]
     split = [padded.shape[0]]
     for size, cells in zip(padded.shape[1:], block, strict=False):
         split += [size // cells, cells]
-    cells = [2 + 2 * i for i in range(len(block))]
-    blocks = [1 + 2 * i for i in range(len(block))]
-    tail = range(1 + 2 * len(block), 1 + 2 * len(block) + rest)
-    moved = padded.reshape(*split, *padded.shape[1 + len(block) :]).transpose(*cells, 0, *blocks, *tail)
-    return moved.reshape(-1, *(n // c for n, c in zip(padded.shape[1:], block, strict=False)), *padded.shape[1 + len(block) :])
+    count = len(block)
+    inside, across = range(2, 2 * count + 1, 2), range(1, 2 * count, 2)
+    tail = range(1 + 2 * count, 1 + 2 * count + rest)
+    moved = padded.reshape(*split, *padded.shape[1 + count :]).transpose(*inside, 0, *across, *tail)
+    return moved.reshape(-1, *split[1::2], *padded.shape[1 + count :])
 
 
 def batch_to_space(x: Array, block: tuple[int, ...], crops: list[tuple[int, int]]) -> Array:

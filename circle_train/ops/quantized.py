@@ -1,0 +1,48 @@
+"""An operator on stored integers, run on the real numbers that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from circle_train.ir import DType, Quantization, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Op, register
+from circle_train.ops.quantize import dequantize, quantize
+
+
+@register("QUANTIZED", internal=True)
+@dataclass(frozen=True)
+class Quantized(Op):
+    """quantize(op(dequantize(x), …)); tensors without quantization pass as they are."""
+
+    of: Op
+    given: tuple[Quantization | None, ...]
+    """Of the inputs."""
+    made: tuple[tuple[DType, Quantization | None], ...]
+    """Element type and quantization of the outputs."""
+
+    def infer(self, *xs: TensorType | None) -> Sequence[TensorType]:
+        real = [self._real_type(x, quantization) for x, quantization in zip(xs, self.given, strict=True)]
+        types = self.of.infer_types(real)
+        return [
+            type_ if quantization is None else TensorType(dtype, type_.shape, quantization=quantization)
+            for type_, (dtype, quantization) in zip(types, self.made, strict=True)
+        ]
+
+    def forward(self, *xs: Array | None) -> tuple[Array, ...]:
+        reals = [
+            x if x is None or quantization is None else dequantize(x, quantization)
+            for x, quantization in zip(xs, self.given, strict=True)
+        ]
+        return tuple(
+            y if quantization is None else quantize(y, quantization, dtype)
+            for y, (dtype, quantization) in zip(self.of.compute(reals), self.made, strict=True)
+        )
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        return self.of.flops(inputs, outputs)
+
+    @staticmethod
+    def _real_type(x: TensorType | None, quantization: Quantization | None) -> TensorType | None:
+        return x if x is None or quantization is None else TensorType(DType.FLOAT32, x.shape)
