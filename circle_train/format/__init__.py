@@ -1,5 +1,6 @@
 """Model files: .circle and .tflite to ir.Module and back."""
 
 from circle_train.format.reader import read
+from circle_train.format.writer import save, write
 
-__all__ = ["read"]
+__all__ = ["read", "save", "write"]

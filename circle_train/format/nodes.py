@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from circle_train.format.carried import OperatorCode
 from circle_train.format.decode import Damage, Table
-from circle_train.format.options import read_options, tag_of
+from circle_train.format.options import is_default, read_options, tag_of, write_options
 from circle_train.format.places import indices_of, pick
 from circle_train.format.schema import ENUMS, UNIONS
 from circle_train.ir import Graph, Node, Tensor
@@ -46,7 +48,7 @@ def read_node(
     if "intermediates" in table:
         carried["intermediates"] = [pick(tensors, i, "tensor") for i in indices_of(table, "intermediates")]
     if fields.get("large_custom_options_offset", 0) > 1:
-        fields["custom_options"] = _large_options(fields, data)
+        carried["large_custom_options"] = _large_options(fields, data)
     op = _read_op(code, fields, carried, outputs)
     op.check_arity(inputs)
     node = Node(op, inputs, outputs, index, carried)
@@ -115,3 +117,39 @@ def sort_nodes(graph: Graph) -> bool:
         raise Damage(f"operator {stuck} ({nodes[stuck].op.name}) waits for its own output: the graph has a cycle")
     graph.nodes = order
     return True
+
+
+class TensorIndices(Protocol):
+    """Where tensors stand in their graph's table."""
+
+    def index(self, tensor: Tensor | None) -> int: ...
+
+
+def write_node(node: Node, code: int, tensors: TensorIndices) -> Table:
+    """The Operator table of a node."""
+    op: Op = node.op
+    table: Table = dict(op.fields if isinstance(op, Opaque) else node.carried.get("fields", {}))
+    table["opcode_index"] = code
+    table["inputs"] = np.array([tensors.index(tensor) for tensor in node.inputs], np.int32)
+    table["outputs"] = np.array([tensors.index(tensor) for tensor in node.outputs], np.int32)
+    if "intermediates" in node.carried:
+        indices = [tensors.index(tensor) for tensor in node.carried["intermediates"]]
+        table["intermediates"] = np.array(indices, np.int32)
+    rest = node.carried.get("options", {})
+    if op.options is not None and not isinstance(op, Opaque) and not (rest is None and is_default(op)):
+        name, tag = tag_of(op.options)
+        table[f"{name}_type"] = tag
+        table[name] = write_options(op, rest)
+    return table
+
+
+def write_operator_code(code: OperatorCode) -> Table:
+    """The OperatorCode table: as loaded, or with the number in both fields."""
+    if code.fields:
+        return code.fields
+    return {
+        "deprecated_builtin_code": min(code.code, PLACEHOLDER),
+        "builtin_code": code.code,
+        "version": code.version,
+        "custom_code": code.custom_code,
+    }

@@ -1,0 +1,107 @@
+"""From objects back to the indices of a file: tensors per graph, buffers and operator codes of the module."""
+
+from __future__ import annotations
+
+from circle_train.errors import ModelError
+from circle_train.format.carried import OperatorCode
+from circle_train.format.nodes import OPERATORS
+from circle_train.format.schema import ENUMS
+from circle_train.format.versions import version_of
+from circle_train.ir import Buffer, Graph, Module, Node, Tensor
+from circle_train.ops.opaque import Opaque
+
+
+class TensorIndices:
+    """The tensor table of one graph: as loaded, then whatever else the graph uses."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.items: list[Tensor] = []
+        self.numbers: dict[int, int] = {}
+        for tensor in [*graph.tensors, *graph.all_tensors()]:
+            self.add(tensor)
+        for node in graph.nodes:
+            for tensor in node.carried.get("intermediates", ()):
+                self.add(tensor)
+        self.roots = {id(tensor.root()): index for index, tensor in reversed(list(enumerate(self.items)))}
+
+    def add(self, tensor: Tensor) -> None:
+        if id(tensor) not in self.numbers:
+            self.numbers[id(tensor)] = len(self.items)
+            self.items.append(tensor)
+
+    def index(self, tensor: Tensor | None) -> int:
+        """Position in the table; -1 for an input that is left out."""
+        if tensor is None:
+            return -1
+        number = self.numbers.get(id(tensor), self.roots.get(id(tensor.root())))
+        if number is None:
+            raise ModelError(f"tensor {tensor} is referred to, but is not in its graph: the graph contradicts itself")
+        return number
+
+
+class Indices:
+    """The numbers that a module's objects have in its file."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.buffers: list[Buffer] = list(module.buffers)
+        if "source" not in module.carried and (not self.buffers or self.buffers[0].bytes.size):
+            self.buffers.insert(0, Buffer())  # by convention "no data"
+        self.numbers = {id(buffer): index for index, buffer in reversed(list(enumerate(self.buffers)))}
+        self.codes: list[OperatorCode] = list(module.carried.get("operator_codes", ()))
+        self.code_numbers = {id(code): index for index, code in enumerate(self.codes)}
+        self.new_codes: dict[tuple[str, str | None, int], int] = {}
+        self.tables: dict[int, TensorIndices] = {}
+
+    def tensors(self, graph: Graph) -> TensorIndices:
+        if id(graph) not in self.tables:
+            self.tables[id(graph)] = TensorIndices(graph)
+        return self.tables[id(graph)]
+
+    def graph(self, graph: Graph) -> Graph:
+        """The graph, if it is still one of the module."""
+        return self.module.graphs[self.graph_index(graph)]
+
+    def graph_index(self, graph: Graph) -> int:
+        for index, other in enumerate(self.module.graphs):
+            if other is graph:
+                return index
+        raise ModelError(f"a signature refers to graph '{graph.name}', which is not in the module")
+
+    def buffer(self, buffer: Buffer) -> int:
+        """Position in the table of buffers, at its end for a new one."""
+        if id(buffer) not in self.numbers:
+            self.numbers[id(buffer)] = len(self.buffers)
+            self.buffers.append(buffer)
+        return self.numbers[id(buffer)]
+
+    def buffer_of(self, tensor: Tensor) -> int:
+        """The tensor's buffer; that of no bytes if it has none."""
+        buffer = tensor.buffer if tensor.buffer is not None else tensor.carried.get("buffer")
+        if buffer is not None:
+            return self.buffer(buffer)
+        if self.buffers[0].bytes.size:
+            raise ModelError(f"buffer 0 of the file holds data, so {tensor} cannot be written as having none")
+        return 0
+
+    def code(self, node: Node) -> int:
+        """Position in the table of operator codes: the loaded one while the operator is the same, else a new one."""
+        loaded = node.carried.get("operator_code")
+        if loaded is not None and loaded.name == node.op.name and id(loaded) in self.code_numbers:
+            return self.code_numbers[id(loaded)]
+        version = loaded.version if loaded is not None and loaded.name == node.op.name else version_of(node)
+        custom = node.op.custom_code if isinstance(node.op, Opaque) else None
+        key = (node.op.name, custom, version)
+        if key not in self.new_codes:
+            self.new_codes[key] = len(self.codes)
+            self.codes.append(OperatorCode(node.op.name, _number(node), version, custom))
+        return self.new_codes[key]
+
+
+def _number(node: Node) -> int:
+    if isinstance(node.op, Opaque):
+        return node.op.code
+    number = ENUMS["BuiltinOperator"].get(node.op.name)
+    if number is None or number not in OPERATORS:
+        raise ModelError(f"{node} is no operator of Circle and cannot be saved; save the model, not a training program")
+    return number

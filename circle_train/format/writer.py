@@ -1,0 +1,139 @@
+"""An ir.Module to a .circle or .tflite file; reader.py is its mirror image, top to bottom.
+
+A module that was loaded and whose tables would come out as they went in is saved as a patch: the bytes of its file with
+new constants in place of the old (patch.py). Otherwise all tables are written anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from circle_train.errors import ConfigError, ModelError
+from circle_train.format.atomic import atomic_write
+from circle_train.format.carried import Signature
+from circle_train.format.decode import Table
+from circle_train.format.encode import LARGEST, Chunk, encode_chunks
+from circle_train.format.indices import Indices
+from circle_train.format.nodes import write_node, write_operator_code
+from circle_train.format.patch import patch
+from circle_train.format.schema import TABLES, TFLITE_TABLES
+from circle_train.format.subset import check_tflite
+from circle_train.format.tensors import write_tensor
+from circle_train.ir import Buffer, Graph, Module
+
+SUFFIXES = {".circle": "CIR0", ".tflite": "TFL3"}
+
+
+def save(module: Module, path: str | os.PathLike[str]) -> None:
+    """Write a file, whole or not at all; its suffix decides between Circle and TFLite."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"{os.fspath(path)}: the suffix is '{suffix}', expected one of {', '.join(SUFFIXES)}")
+    chunks = write_chunks(module, SUFFIXES[suffix])
+    with atomic_write(path) as file:
+        file.writelines(chunks)
+
+
+def write(module: Module, identifier: str | None = None) -> bytes:
+    """The bytes of a file; "CIR0", "TFL3", or as the module was loaded."""
+    return b"".join(write_chunks(module, identifier))
+
+
+def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
+    """The same in pieces, of which constants are the module's own memory."""
+    identifier = identifier or module.identifier
+    if identifier not in SUFFIXES.values():
+        raise ConfigError(f"the file identifier is '{identifier}', expected one of {', '.join(SUFFIXES.values())}")
+    indices = Indices(module)
+    root = write_module(module, indices)
+    if identifier == "TFL3":
+        check_tflite(root)
+    patched = patch(module, root, indices.buffers, identifier)
+    return patched if patched is not None else write_anew(root, indices.buffers, identifier)
+
+
+def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[Chunk]:
+    """All tables, with constants inside the flatbuffer while they fit, and behind it where they were or must be."""
+    tables = TABLES if identifier == "CIR0" else TABLES | TFLITE_TABLES
+    too_large = sum(buffer.bytes.size + 32 for buffer in buffers) > LARGEST - (64 << 20)
+    outside = [i for i, b in enumerate(buffers) if b.bytes.size and (too_large or b.carried.get("offset", 0) > 1)]
+    entries: list[Table] = root["buffers"]
+    for index, buffer in enumerate(buffers):
+        entries[index] = {key: value for key, value in buffer.carried.items() if isinstance(key, int)}
+        if index in outside:
+            entries[index] |= {"offset": 2, "size": buffer.bytes.size}
+        elif buffer.bytes.size:
+            entries[index]["data"] = buffer.bytes
+    chunks = encode_chunks("Model", root, identifier.encode(), tables)
+    if not outside:
+        return chunks
+    end = sum(len(chunk) for chunk in chunks)
+    for index in outside:
+        end += -end % 16
+        entries[index]["offset"] = end
+        end += buffers[index].bytes.size
+    chunks = encode_chunks("Model", root, identifier.encode(), tables)
+    end = sum(len(chunk) for chunk in chunks)
+    for index in outside:
+        content = memoryview(np.ascontiguousarray(buffers[index].bytes)).cast("B")
+        chunks += [bytes(-end % 16), content]
+        end += -end % 16 + len(content)
+    return chunks
+
+
+def write_module(module: Module, indices: Indices) -> Table:
+    """The Model table; its buffers are entries without their contents."""
+    root: Table = dict(module.carried.get("fields", {}))
+    root["version"] = module.version
+    graphs = [write_graph(graph, indices) for graph in module.graphs]
+    root["operator_codes"] = [write_operator_code(code) for code in indices.codes]
+    root["subgraphs"] = graphs
+    if module.description:
+        root["description"] = module.description
+    if module.metadata:
+        extra = module.carried.get("metadata_fields", {})
+        root["metadata"] = [
+            {"name": entry.name, "buffer": indices.buffer(entry.buffer)} | extra.get(entry.name, {})
+            for entry in module.metadata
+        ]
+    if "metadata_buffer" in module.carried:
+        numbers = [indices.buffer(buffer) for buffer in module.carried["metadata_buffer"]]
+        root["metadata_buffer"] = np.array(numbers, np.int32)
+    if "signatures" in module.carried:
+        root["signature_defs"] = [write_signature(signature, indices) for signature in module.carried["signatures"]]
+    root["buffers"] = [dict(buffer.carried) for buffer in indices.buffers]
+    return root
+
+
+def write_graph(graph: Graph, indices: Indices) -> Table:
+    """A SubGraph table."""
+    table: Table = dict(graph.carried.get("fields", {}))
+    tensors = indices.tensors(graph)
+    table["tensors"] = [write_tensor(tensor, indices.buffer_of(tensor)) for tensor in tensors.items]
+    table["inputs"] = np.array([tensors.index(tensor) for tensor in graph.inputs], np.int32)
+    table["outputs"] = np.array([tensors.index(tensor) for tensor in graph.outputs], np.int32)
+    nodes = graph.nodes
+    if "file_order" in graph.carried and all(node.index >= 0 for node in nodes):
+        nodes = sorted(nodes, key=lambda node: node.index)
+    table["operators"] = [write_node(node, indices.code(node), tensors) for node in nodes]
+    if graph.name:
+        table["name"] = graph.name
+    return table
+
+
+def write_signature(signature: Signature, indices: Indices) -> Table:
+    """A SignatureDef table."""
+    table: Table = dict(signature.fields)
+    graph = indices.graph(signature.graph)
+    tensors = indices.tensors(graph)
+    for field, entries in (("inputs", signature.inputs), ("outputs", signature.outputs)):
+        table[field] = [{"name": name, "tensor_index": tensors.index(tensor)} for name, tensor in entries]
+    table["signature_key"] = signature.key
+    table["subgraph_index"] = indices.graph_index(graph)
+    return table
+
+
+__all__ = ["ModelError", "save", "write", "write_chunks"]
