@@ -1,0 +1,233 @@
+"""Data sets: arrays in memory or mapped from files, cut into batches; and streams of ready batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from circle_train.errors import ConfigError, DataError
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.train.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name
+
+__all__ = ["Dataset", "Stream", "coerce", "open_data", "order_of_epoch", "reads", "training_count"]
+
+Batch = tuple[list[Any], list[Any]]
+Reader = Callable[[Path, Sequence[Tensor]], Any]
+
+READERS: dict[str, Reader] = {}
+"""By file suffix: what turns a path into an array, a list of them or a dict by name."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Inputs and targets, each array with one sample an entry of its first axis.
+
+    Arrays keep the layout and element type they come in (a memory-mapped file stays in its file); what a batch takes
+    of them is converted then.
+    """
+
+    inputs: list[Any]
+    targets: list[Any]
+
+    def __post_init__(self) -> None:
+        counts = [len(array) for array in (*self.inputs, *self.targets)]
+        if not counts or 0 in counts:
+            raise DataError("the data are empty: give at least one sample")
+        if len(set(counts)) > 1:
+            own, labels = _counts(counts[: len(self.inputs)]), _counts(counts[len(self.inputs) :])
+            raise DataError(f"x holds {own} samples and y {labels}; expected the same number everywhere")
+
+    def __len__(self) -> int:
+        return len(self.inputs[0])
+
+    def take(self, indices: slice | Array) -> Batch:
+        """Some samples, in the given order; a slice costs no copy."""
+        return [array[indices] for array in self.inputs], [array[indices] for array in self.targets]
+
+    def split(self, fraction: float) -> tuple[Dataset, Dataset | None]:
+        """The head trains, the tail (this fraction of the samples) validates."""
+        count = training_count(len(self), fraction)
+        if count == len(self):
+            return self, None
+        return Dataset(*self.take(slice(0, count))), Dataset(*self.take(slice(count, None)))
+
+    def steps(self, batch_size: int, drop_last: bool = False) -> int:
+        """Batches in an epoch."""
+        return len(self) // batch_size if drop_last else -(-len(self) // batch_size)
+
+    def batches(
+        self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False
+    ) -> Iterator[Batch]:
+        """The batches of one epoch from the start-th; the last may be smaller, and counts by its true size."""
+        for step in range(start, self.steps(batch_size, drop_last)):
+            chosen = slice(step * batch_size, (step + 1) * batch_size)
+            yield self.take(chosen if order is None else order[chosen])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An iterable of (inputs, targets) batches, walked once an epoch."""
+
+    source: Iterable[Any]
+    inputs: Sequence[Tensor]
+    targets: Sequence[Tensor]
+
+    def split(self, fraction: float) -> tuple[Stream, None]:
+        if fraction:
+            raise DataError(
+                f"validation_split is {fraction}, but a stream cannot be split; give validation_data"
+            )
+        return self, None
+
+    def steps(self, batch_size: int, drop_last: bool = False) -> int | None:
+        """Batches in an epoch, where the source knows."""
+        return len(self.source) if isinstance(self.source, Sized) else None
+
+    def batches(
+        self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False
+    ) -> Iterator[Batch]:
+        """The source's batches as they come; `order` and sizes are the source's own."""
+        count = 0
+        for count, item in enumerate(self.source, 1):
+            if count > start:
+                yield self._batch(item, count)
+        if not count:
+            raise DataError(
+                "the stream gave no batch; give a list or a loader: a generator can be walked only once"
+            )
+
+    def _batch(self, item: Any, count: int) -> Batch:
+        place = f"batch {count} of the stream"
+        if isinstance(item, (tuple, list)) and len(item) == 2 and self.targets:
+            return parts(item[0], self.inputs, f"{place}: x"), parts(item[1], self.targets, f"{place}: y")
+        if self.targets:
+            raise DataError(f"{place} is a {type(item).__name__}, expected a pair (x, y)")
+        return parts(item, self.inputs, f"{place}: x"), []
+
+
+def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Dataset | Stream:
+    """Arrays, paths, data sets or streams as something that gives batches; what can be checked is checked.
+
+    `targets` is empty where no labels are wanted. The tensors' first axis is that of samples, whatever its size.
+    """
+    if isinstance(x, (Dataset, Stream)):
+        return x
+    if y is None and targets and _is_path(x):
+        x, y = _both(_read(x, [*inputs, *targets]), x)
+    if y is None and _is_stream(x):
+        return Stream(x, inputs, targets)
+    if targets and y is None:
+        raise DataError("y is missing: give labels, or an iterable of (x, y) batches")
+    given = [_arrays(x, inputs, "x"), _arrays(y, targets, "y") if targets else []]
+    return Dataset(*given)
+
+
+def training_count(samples: int, fraction: float) -> int:
+    """How many samples train when this fraction of them validates, exact in decimals: 0.2 of 1000 are 200."""
+    if not 0 <= fraction < 1:
+        raise ConfigError(f"validation_split is {fraction}, expected a number from 0 to less than 1")
+    count = floor(samples * (1 - Fraction(repr(float(fraction)))))
+    if not count:
+        raise DataError(
+            f"validation_split {fraction} of {samples} samples leaves none to train; split off less"
+        )
+    return count
+
+
+def order_of_epoch(samples: int, seed: int, epoch: int) -> Array:
+    """The shuffled order: a function of seed and epoch alone, so that training can be resumed anywhere."""
+    return np.random.default_rng([seed, epoch]).permutation(samples)
+
+
+def reads(*suffixes: str) -> Callable[[Reader], Reader]:
+    """Register a reader for files of these suffixes."""
+
+    def add(reader: Reader) -> Reader:
+        READERS.update(dict.fromkeys(suffixes, reader))
+        return reader
+
+    return add
+
+
+@reads(".npy")
+def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
+    """Mapped, not loaded."""
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+@reads(".npz")
+def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
+    """The only array; those saved without names, in order; or all, by name."""
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    unnamed = [arrays.get(f"arr_{i}") for i in range(len(arrays))]
+    return arrays if any(array is None for array in unnamed) else unnamed
+
+
+def _read(path: str | os.PathLike[str], tensors: Sequence[Tensor]) -> Any:
+    file = Path(path)
+    reader = READERS.get(file.suffix.lower())
+    if reader is None:
+        raise DataError(f"'{file}' ends in '{file.suffix}', expected one of {', '.join(sorted(READERS))}")
+    try:
+        return reader(file, tensors)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"'{file}' cannot be read: {error}; expected a whole {file.suffix} file") from None
+
+
+def _both(content: Any, path: Any) -> tuple[Any, Any]:
+    """Inputs and labels that one file holds under the names x and y."""
+    if isinstance(content, Mapping) and set(content) == {"x", "y"}:
+        return content["x"], content["y"]
+    raise DataError(
+        f"y is missing and '{path}' does not hold just the arrays 'x' and 'y'; give the labels as y"
+    )
+
+
+def _arrays(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
+    """Arrays in order, their shapes and element types checked, their contents untouched."""
+    if _is_path(value):
+        value = _read(value, tensors)
+    arrays = []
+    for part, tensor in zip(parts(value, tensors, what), tensors, strict=True):
+        content = _read(part, [tensor]) if _is_path(part) else part
+        place = f"{what}: '{public_name(tensor)}'"
+        array = content if _is_array(content) else as_array(content, place)
+        if not array.ndim:
+            raise DataError(f"{place} is a single number, expected an array of samples")
+        if len(array):
+            check_shape(array.shape, tensor, what, any_count=True)
+        arrays.append(array)
+    return arrays
+
+
+def _is_array(value: Any) -> bool:
+    return type(value) in (np.ndarray, np.memmap) and value.dtype.kind in NUMERIC
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_stream(value: Any) -> bool:
+    """Iterators, data loaders, lists of (x, y) pairs: not an array, nor what becomes one."""
+    if isinstance(value, (np.ndarray, Mapping)) or hasattr(value, "__array__"):
+        return False
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(isinstance(item, tuple) and len(item) == 2 for item in value)
+    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+
+
+def _counts(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, dict.fromkeys(counts))) or "none"
