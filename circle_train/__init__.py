@@ -1,1 +1,43 @@
-"""Train .circle, .tflite and .onnx models where the data is, and get an inference file back."""
+"""Train .circle, .tflite and .onnx models where the data is, and get an inference file back.
+
+Example:
+    >>> import circle_train as ct
+    >>> model = ct.load("tests/data/mlp.circle")
+    >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
+"""
+
+from circle_train.errors import (
+    CheckpointError,
+    CircleTrainError,
+    ConfigError,
+    ConversionError,
+    DataError,
+    ModelError,
+    UnsupportedOpError,
+)
+from circle_train.model import Model, load
+from circle_train.session import InferenceSession, TrainSession
+from circle_train.train import callbacks, losses, metrics, optimizers, schedules
+from circle_train.train.config import TrainConfig
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckpointError",
+    "CircleTrainError",
+    "ConfigError",
+    "ConversionError",
+    "DataError",
+    "InferenceSession",
+    "Model",
+    "ModelError",
+    "TrainConfig",
+    "TrainSession",
+    "UnsupportedOpError",
+    "callbacks",
+    "load",
+    "losses",
+    "metrics",
+    "optimizers",
+    "schedules",
+]

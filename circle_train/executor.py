@@ -8,7 +8,7 @@ import numpy as np
 
 from circle_train.backends.base import Backend, Reference, Step
 from circle_train.errors import ModelError
-from circle_train.ir import Tensor
+from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.train.program import Program
 from circle_train.train.state import State
@@ -27,6 +27,8 @@ class Executor:
         fits = arena is not None and arena.nbytes >= program.memory.nbytes
         self.arena = arena if arena is not None and fits else allocate(program.memory.nbytes)
         self.arrays: dict[Tensor, Array] = {}
+        self.engines: dict[Node, str] = {}
+        """Which engine runs each node; views take no step and are not listed."""
         self.steps = self._bind(backend or Reference())
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
@@ -50,8 +52,11 @@ class Executor:
         for node in self.program.graph.nodes:
             inputs = [None if t is None else self[t] for t in node.inputs]
             outputs = [self[t] for t in node.outputs]
-            if node.op.view_input is None:
-                steps.append(backend.bind(node, inputs, outputs) or reference.bind(node, inputs, outputs))
+            if node.op.view_input is not None:
+                continue
+            step = backend.bind(node, inputs, outputs)
+            self.engines[node] = reference.name if step is None else backend.name
+            steps.append(step or reference.bind(node, inputs, outputs))
         return steps
 
     def _locate(self, tensor: Tensor) -> Array:

@@ -23,6 +23,7 @@ from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
 from circle_train.train.data import coerce
 from circle_train.train.history import History
+from circle_train.train.metrics import resolve
 from circle_train.train.program import Mode, Program
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters, as_it_is
@@ -74,8 +75,9 @@ class TrainSession:
         self.backend = backends.choose(backend, threads)
         self._executors: dict[tuple[Mode, int], Executor] = {}
         self._state: State | None = None
-        self._accumulated = 0
-        self._reset_pending = False
+        self.metrics = resolve(self.config.metrics)
+        self.stop_training = False
+        """A callback sets it to end the fit after the present epoch."""
 
     # Preparation
 
@@ -226,7 +228,7 @@ class TrainSession:
         outputs = [executor[t].copy() for t in program.outputs]
         losses = [_number(executor[t]) for t in program.losses]
         metrics = {}
-        for metric in self.config.metrics:
+        for metric in self.metrics:
             for output, target in zip(outputs, targets, strict=True):
                 metric.update(output, target)
             metrics[metric.name] = metric.result()

@@ -29,6 +29,8 @@ class Gradient(Op):
     """The parameters that are known at compile time: shapes and the index of a variadic input."""
     work: int = field(default=0, compare=False)
     """Floating point operations: a gradient costs what its op's forward does."""
+    source: int = field(default=-1, compare=False)
+    """Index of the operator that this is a gradient of."""
 
     def infer(self, *inputs: TensorType) -> TensorType:
         return TensorType(self.type.dtype, self.type.shape)

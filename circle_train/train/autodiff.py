@@ -110,5 +110,6 @@ def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor
         counts=tuple((need, len(by_name[need])) for need in read),
         shapes={need: shapes[need] for need in needs if need in shapes},
         work=op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs]),
+        source=node.index,
     )
     return graph.emit(gradient, *(tensor for need in read for tensor in by_name[need]), name=f"d({x.name})")

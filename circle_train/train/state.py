@@ -22,6 +22,10 @@ class State:
         self.arrays: dict[StateKey, Array] = {}
         self.step = 0
         self.epoch = 0
+        """Of the fit under way; with `position`, the batches of it that are done, it says where a resumed fit goes on."""
+        self.position = 0
+        self.epochs_begun = 0
+        """Over all fits; the shuffled order of an epoch is a function of it and of the session's seed."""
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
         self.learning_rate = learning_rate

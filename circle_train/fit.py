@@ -1,0 +1,132 @@
+"""The loops over whole data sets: fit, evaluate, predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from circle_train.errors import ConfigError
+from circle_train.ir.tensor_type import Array
+from circle_train.train.callbacks import Callback, Progress
+from circle_train.train.data import Dataset, Stream, open_data, order_of_epoch
+from circle_train.train.history import History
+from circle_train.train.metrics import Metric
+
+if TYPE_CHECKING:
+    from circle_train.session import TrainSession
+
+
+def fit(
+    session: TrainSession,
+    x: Any,
+    y: Any = None,
+    *,
+    epochs: int | None = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool = True,
+    callbacks: Iterable[Callback] = (),
+    verbose: int | str = "auto",
+) -> History:
+    """Train for some epochs.
+
+    A session that took over a checkpoint from the middle of a fit goes on from there: give the same data and epochs.
+    The last, smaller batch of an epoch is trained with its true weight.
+    """
+    epochs = epochs if epochs is not None else session.config.epochs or 1
+    if epochs < 1:
+        raise ConfigError(f"epochs is {epochs}, expected a whole number from 1")
+    program = session.program
+    data, held_out = open_data(x, y, program.inputs, program.targets).split(validation_split)
+    validation = held_out
+    if validation_data is not None:
+        validation = open_data(*_pair(validation_data), program.inputs, program.targets)
+    history = History()
+    listeners = [*Progress.wanted(verbose), *callbacks, history]
+    state = session.state
+    for listener in listeners:
+        listener.begin(session, epochs, data.steps(session.config.batch_size))
+    for epoch in range(state.epoch, epochs):
+        logs = _train_epoch(session, data, epoch, shuffle, listeners)
+        if validation is not None:
+            logs.update({f"val_{name}": value for name, value in evaluate(session, validation).items()})
+        state.epoch, state.position = epoch + 1, 0
+        for listener in listeners:
+            listener.on_epoch_end(epoch, logs)
+        if session.stop_training:
+            break
+    for listener in listeners:
+        listener.on_train_end()
+    state.epoch, state.position, session.stop_training = 0, 0, False
+    return history
+
+
+def _train_epoch(
+    session: TrainSession, data: Dataset | Stream, epoch: int, shuffle: bool, listeners: Sequence[Callback]
+) -> dict[str, float]:
+    """One pass over the data, from the batch at which a checkpoint left it."""
+    state = session.state
+    for listener in listeners:
+        listener.on_epoch_begin(epoch)
+    order = order_of_epoch(len(data), session.seed, state.epochs_begun) if shuffle and isinstance(data, Dataset) else None
+    average = Average(session.metrics)
+    for inputs, targets in data.batches(session.config.batch_size, order, state.position):
+        result = session.train_step(inputs, targets)
+        state.position += 1
+        average.add(result.loss, result.outputs, targets)
+        for listener in listeners:
+            listener.on_batch_end(state.position - 1, {"loss": average.loss})
+    state.epochs_begun += 1
+    return average.result()
+
+
+def evaluate(session: TrainSession, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
+    """Mean loss and metrics; nothing changes."""
+    program = session.program
+    data = open_data(x, y, program.inputs, program.targets)
+    average = Average(session.metrics)
+    for inputs, targets in data.batches(batch_size or session.config.batch_size):
+        result = session.eval_step(inputs, targets)
+        average.add(result.loss, result.outputs, targets)
+    return average.result()
+
+
+def predict(session: TrainSession, x: Any, batch_size: int | None = None) -> Any:
+    """Outputs of every sample, in order."""
+    data = open_data(x, None, session.program.inputs, [])
+    pieces = [session.predict_batch(inputs) for inputs, _ in data.batches(batch_size or session.config.batch_size)]
+    outputs = [np.concatenate(group) for group in zip(*pieces, strict=True)]
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+class Average:
+    """Loss and metrics over batches, each weighted by its number of samples."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self.total, self.samples, self.metrics = 0.0, 0, metrics
+        for metric in metrics:
+            metric.reset()
+
+    def add(self, loss: Any, outputs: Sequence[Array], targets: Sequence[Any]) -> None:
+        count = len(outputs[0]) if outputs and outputs[0].ndim else 1
+        self.total += float(np.mean(loss)) * count
+        self.samples += count
+        for metric in self.metrics:
+            for output, target in zip(outputs, targets, strict=True):
+                metric.update(output, target)
+
+    @property
+    def loss(self) -> float:
+        return self.total / max(self.samples, 1)
+
+    def result(self) -> dict[str, float]:
+        return {"loss": self.loss, **{metric.name: metric.result() for metric in self.metrics}}
+
+
+def _pair(data: Any) -> tuple[Any, Any]:
+    """(x, y), or something that gives both."""
+    if isinstance(data, Mapping) and set(data) == {"x", "y"}:
+        return data["x"], data["y"]
+    return data if isinstance(data, tuple) and len(data) == 2 else (data, None)

@@ -1,0 +1,141 @@
+"""What a session will run, before it runs: operators, parameters, bytes by class, floating point operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from circle_train.executor import Executor
+from circle_train.ir import Node, Tensor
+from circle_train.ops.gradient import Gradient
+from circle_train.train.program import Program
+
+
+@dataclass(frozen=True)
+class PlannedOperator:
+    """One operator of the model: what it costs and what of it is trained."""
+
+    index: int
+    name: str
+    output: str
+    shape: tuple[int, ...]
+    trained: tuple[str, ...]
+    forward_flops: int
+    backward_flops: int
+    engine: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training step foreseen; `str(plan)` is a table."""
+
+    batch_size: int
+    operators: tuple[PlannedOperator, ...]
+    parameters: dict[str, int]
+    """Trained parameters and how many elements each has."""
+    frozen_elements: int
+    memory: dict[str, int]
+    """Bytes by class; `arena` is what a step allocates for inputs, activations and gradients."""
+    reference_operators: tuple[str, ...]
+    """Nodes that the native engine leaves to numpy."""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.memory.values())
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of one training step."""
+        return sum(op.forward_flops + op.backward_flops for op in self.operators)
+
+    def __str__(self) -> str:
+        rows = [("op", "operator", "output", "trained", "forward", "backward", "engine")]
+        for op in self.operators:
+            shape = "×".join(map(str, op.shape))
+            row = (str(op.index), op.name, shape, ", ".join(op.trained) or "-", count(op.forward_flops), count(op.backward_flops))
+            rows.append((*row, op.engine))
+        memory = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.memory.items() if nbytes)
+        trained = sum(self.parameters.values())
+        return "\n".join(
+            [
+                *table(rows),
+                "",
+                f"batch {self.batch_size}; {trained:,} of {trained + self.frozen_elements:,} parameters are trained",
+                f"memory {size(self.total_bytes)}: {memory}",
+                f"work {count(self.flops)}FLOP a step",
+            ]
+        )
+
+
+def make_plan(executor: Executor) -> Plan:
+    """Read the plan off a bound program."""
+    program = executor.program
+    backward = _backward_work(program)
+    operators = []
+    for node in program.graph.nodes[: program.forward_nodes]:
+        if node.index < 0 and not node.outputs:
+            continue
+        operators.append(_operator(node, program, backward.get(node.index, 0), executor))
+    trained = {p.name: p.tensor.type.size for p in program.trained}
+    frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
+    reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
+    return Plan(program.batch_size, tuple(operators), trained, frozen, memory_by_class(program), reference)
+
+
+def memory_by_class(program: Program) -> dict[str, int]:
+    """Bytes that a step works on: what is allocated for it, and what is mapped from the file."""
+    states = {t.state: t.type.nbytes for t in program.graph.all_tensors() if t.state is not None}
+    trained = sum(p.tensor.type.nbytes for p in program.trained)
+    slots = sum(nbytes for key, nbytes in states.items() if key.kind != "value")
+    frozen = sum(p.tensor.type.nbytes for p in program.parameters if not p.trained)
+    return {"arena": program.memory.nbytes, "trained parameters": trained, "optimizer": slots, "frozen parameters": frozen}
+
+
+def _operator(node: Node, program: Program, backward: int, executor: Executor) -> PlannedOperator:
+    op = node.op
+    trained = {p.tensor: p.name for p in program.trained}
+    output: Tensor = node.outputs[0]
+    return PlannedOperator(
+        node.index,
+        op.name,
+        output.name,
+        output.shape,
+        tuple(trained[t] for t in node.inputs if t in trained),
+        op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs]),
+        backward,
+        executor.engines.get(node, "view"),
+    )
+
+
+def _backward_work(program: Program) -> dict[int, int]:
+    """Operations of the gradients of each operator."""
+    work: dict[int, int] = {}
+    for node in program.graph.nodes:
+        if isinstance(node.op, Gradient) and node.op.source >= 0:
+            work[node.op.source] = work.get(node.op.source, 0) + node.op.work
+    return work
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as aligned columns, a rule below the first."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [lines[0], "  ".join("─" * width for width in widths), *lines[1:]]
+
+
+def size(nbytes: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} GB"
+
+
+def count(number: float) -> str:
+    """Large counts for people."""
+    for unit in ("", "k", "M", "G"):
+        if number < 1000:
+            return f"{number:.0f} {unit}".rstrip() if not unit else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} T"
