@@ -71,7 +71,9 @@ def decode(data: bytes, sizes: Sequence[int], where: str) -> OnertCheckpoint:
         )
         for slot, (m, v) in enumerate(zip(*moments, strict=True)):
             if m.nbytes != v.nbytes:
-                raise _refusal(where, f"slot {slot} has {m.nbytes} bytes of first and {v.nbytes} of second moments")
+                raise _refusal(
+                    where, f"slot {slot} has {m.nbytes} bytes of first and {v.nbytes} of second moments"
+                )
     step, _ = FOOTER.unpack_from(data, footer)
     if step == LIMIT:
         raise _refusal(where, f"the step counter is {step}, from which no step can follow")
@@ -88,7 +90,10 @@ def _check_header(data: bytes, slots: int, where: str) -> tuple[int, int, int]:
     if version != VERSION:
         raise _refusal(where, f"its version is {version}, expected {VERSION}")
     if footer != len(data) - FOOTER.size:
-        raise _refusal(where, f"the footer is said to be at {footer}, expected {len(data) - FOOTER.size} in {len(data)} bytes")
+        raise _refusal(
+            where,
+            f"the footer is said to be at {footer}, expected {len(data) - FOOTER.size} in {len(data)} bytes",
+        )
     if count != slots:
         raise CheckpointError(
             f"checkpoint {where} belongs to another model: it holds {count} constants, this model has {slots}"
@@ -110,17 +115,24 @@ class _Sections:
         count = len(self.sizes)
         begin = start + 4 * count
         if start < HEADER.size or begin > end:
-            raise _refusal(self.where, f"{name}: {end - start} bytes cannot hold the offsets of {count} slots")
+            raise _refusal(
+                self.where, f"{name}: {end - start} bytes cannot hold the offsets of {count} slots"
+            )
         offsets = [*struct.unpack_from(f"<{count}I", self.data, start), end]
         if offsets[0] != begin:
             raise _refusal(self.where, f"{name}: slot 0 is said to start at {offsets[0]}, expected {begin}")
         for slot, expected in enumerate(self.sizes):
             found = offsets[slot + 1] - offsets[slot]
             if found != expected and not (may_be_empty and found == 0):
-                raise _refusal(self.where, f"{name}: slot {slot} has {found} bytes, the model's constant there {expected}")
+                raise _refusal(
+                    self.where,
+                    f"{name}: slot {slot} has {found} bytes, the model's constant there {expected}",
+                )
         raw = np.frombuffer(self.data, np.uint8)
         return tuple(raw[a:b] for a, b in pairwise(offsets))
 
 
 def _refusal(where: str, found: str) -> CheckpointError:
-    return CheckpointError(f"checkpoint {where} is damaged or belongs to another model: {found}; nothing was changed")
+    return CheckpointError(
+        f"checkpoint {where} is damaged or belongs to another model: {found}; nothing was changed"
+    )

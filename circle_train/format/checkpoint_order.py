@@ -130,4 +130,6 @@ class _Numbering:
 
 def _constants(node: Node) -> list[Tensor]:
     """The constants a node reads, each once."""
-    return list({id(tensor): tensor for tensor in node.inputs if tensor is not None and tensor.is_constant}.values())
+    return list(
+        {id(tensor): tensor for tensor in node.inputs if tensor is not None and tensor.is_constant}.values()
+    )

@@ -69,7 +69,9 @@ def decode(data: bytes, where: str) -> tuple[dict[str, Array], dict[str, str]]:
         dtype, shape, begin, end = _read_entry(name, entry, where)
         size = prod(shape) * dtype.itemsize
         if begin != position or end != begin + size or end > len(payload):
-            raise _refusal(where, f"array '{name}' of {size} bytes is said to lie at {begin} to {end} of {len(payload)}")
+            raise _refusal(
+                where, f"array '{name}' of {size} bytes is said to lie at {begin} to {end} of {len(payload)}"
+            )
         arrays[name] = np.frombuffer(payload[begin:end], dtype).reshape(shape)
         position = end
     if position != len(payload):

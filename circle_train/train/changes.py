@@ -1,0 +1,46 @@
+"""What a checkpoint would do to a session's state, collected before any of it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from circle_train.ir import StateKey
+from circle_train.ir.tensor_type import Array
+from circle_train.train.state import State
+
+
+@dataclass
+class Changes:
+    """New arrays by key and new counters; applying them cannot fail."""
+
+    arrays: dict[StateKey, Array] = field(default_factory=dict)
+    restored: list[str] = field(default_factory=list)
+    """Frozen parameters that take the model's own values again."""
+    step: int = 0
+    epoch: int = 0
+    position: int = 0
+    learning_rate: float | None = None
+    seed: int | None = None
+
+    def apply(self, state: State) -> None:
+        """Write everything; what the checkpoint does not name of slots and sums starts from zero."""
+        for key, array in state.arrays.items():
+            if key.kind != "value" and key not in self.arrays:
+                array.fill(0)
+        for key, array in self.arrays.items():
+            _set(state, key, array)
+        for name in self.restored:
+            state.replace(StateKey("value", name), state.parameters[name].tensor.data)
+        state.step, state.epoch, state.position = self.step, self.epoch, self.position
+        if self.learning_rate is not None:
+            state.learning_rate = self.learning_rate
+
+
+def _set(state: State, key: StateKey, array: Array) -> None:
+    here = state.arrays.get(key)
+    if here is not None and here.flags.writeable:
+        np.copyto(here, array)
+    elif here is None or not np.array_equal(here, array, equal_nan=here.dtype.kind == "f"):
+        state.replace(key, np.array(array))

@@ -1,0 +1,74 @@
+"""A session's state to a file and back: whole, or not at all.
+
+The suffix decides: `.ckpt` is ONERT's format, `.safetensors` ours. Everything is read and compared with the session before
+the first weight changes.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Protocol
+
+from circle_train.errors import CheckpointError
+from circle_train.format.atomic import atomic_write
+from circle_train.ir import Module
+from circle_train.train import named_checkpoint, onert_checkpoint
+from circle_train.train.config import TrainConfig
+from circle_train.train.state import State
+
+
+class Loaded(Protocol):
+    """A loaded model."""
+
+    @property
+    def module(self) -> Module: ...
+
+
+class Session(Protocol):
+    """What a checkpoint needs of a session."""
+
+    config: TrainConfig
+    seed: int
+
+    @property
+    def model(self) -> Loaded: ...
+
+    @property
+    def state(self) -> State: ...
+
+
+SUFFIXES = {".ckpt": onert_checkpoint, ".safetensors": named_checkpoint}
+
+
+def save(session: Session, path: str | os.PathLike[str]) -> None:
+    """Write the session's state; a file that was there stays until the new one is complete."""
+    data = _format_of(path).encode_state(session.model.module, session.state, session.config, session.seed)
+    with atomic_write(path) as file:
+        file.write(data)
+
+
+def load(session: Session, path: str | os.PathLike[str]) -> None:
+    """Take over a file's state; CheckpointError, and nothing changed, where it does not fit."""
+    where = os.fspath(path)
+    form = _format_of(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {where} cannot be read ({error.strerror}); give the path of a saved one"
+        ) from None
+    changes = form.decode_state(data, session.model.module, session.state, session.config, where)
+    changes.apply(session.state)
+    if changes.seed is not None:
+        session.seed = changes.seed
+
+
+def _format_of(path: str | os.PathLike[str]) -> ModuleType:
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix not in SUFFIXES:
+        raise CheckpointError(
+            f"checkpoint {os.fspath(path)}: the suffix is '{suffix}', expected {' or '.join(SUFFIXES)}"
+        )
+    return SUFFIXES[suffix]

@@ -1,0 +1,151 @@
+"""A session's state in our own checkpoint: named arrays, counters, settings, and what model they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Set
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from circle_train.errors import CheckpointError, ConfigError
+from circle_train.format import safetensors
+from circle_train.ir import Graph, Module, StateKey
+from circle_train.ir.tensor_type import Array
+from circle_train.train.changes import Changes
+from circle_train.train.config import TrainConfig
+from circle_train.train.optimizers import Optimizer
+from circle_train.train.settings import to_dict
+from circle_train.train.state import State
+
+FORMAT = "circle_train.checkpoint/1"
+PASSING = ("scalars",)
+"""Kinds of state that every step computes anew."""
+
+
+def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> bytes:
+    """Everything that training goes on from. Frozen weights that nobody set are the model's and are not repeated."""
+    arrays = {
+        f"{key.kind}/{key.owner}": array
+        for key, array in state.arrays.items()
+        if key.kind not in PASSING and (key.kind != "value" or array.flags.writeable)
+    }
+    stored = {name.removeprefix("value/") for name in arrays if name.startswith("value/")}
+    progress = {
+        "step": state.step,
+        "epoch": state.epoch,
+        "position": state.position,
+        "learning_rate": state.learning_rate.hex(),
+        "seed": seed,
+        "optimizer": type(config.optimizer).__name__,
+    }
+    metadata = {
+        "format": FORMAT,
+        "model": fingerprint(module.main, state, stored),
+        "progress": json.dumps(progress),
+        "config": _settings(config),
+    }
+    return safetensors.encode(arrays, metadata)
+
+
+def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
+    """What the file would change, after comparing model, optimizer and every array."""
+    named, metadata = safetensors.decode(data, where)
+    if metadata.get("format") != FORMAT:
+        raise _foreign(where, f"its format is {metadata.get('format', 'not stated')!r}, expected '{FORMAT}'")
+    arrays = {StateKey(*name.split("/", 1)): array for name, array in named.items()}
+    _compare(arrays, state, config, where)
+    stored = {key.owner for key in arrays if key.kind == "value"}
+    if metadata.get("model") != fingerprint(module.main, state, stored):
+        raise _foreign(where, "its model has other operators, tensors or frozen constants than this one")
+    progress = _progress(metadata, where)
+    if progress["optimizer"] != type(config.optimizer).__name__:
+        raise _foreign(
+            where,
+            f"it was written by {progress['optimizer']}, this session trains with {type(config.optimizer).__name__}",
+        )
+    restored = [name for name in state.parameters if name not in stored and state.value(name).flags.writeable]
+    return Changes(
+        arrays,
+        restored,
+        progress["step"],
+        progress["epoch"],
+        progress["position"],
+        float.fromhex(progress["learning_rate"]),
+        progress["seed"],
+    )
+
+
+def fingerprint(graph: Graph, state: State, stored: Set[str]) -> str:
+    """A hash of operators, tensors and of every constant that the checkpoint does not hold itself."""
+    digest = hashlib.sha256()
+    tensors = list(graph.all_tensors())
+    number = {tensor: index for index, tensor in enumerate(tensors)}
+    own = {parameter.root.buffer for name, parameter in state.parameters.items() if name in stored}
+    for tensor in tensors:
+        digest.update(f"{tensor.name}|{tensor.type}|".encode("utf-8", "surrogateescape"))
+        if tensor.buffer is not None and tensor.buffer not in own:
+            digest.update(tensor.buffer.bytes.data)
+    for node in graph.nodes:
+        wires = [
+            [-1 if tensor is None else number[tensor] for tensor in group]
+            for group in (node.inputs, node.outputs)
+        ]
+        digest.update(f"{node.op.name}{_options(node.op)}{wires}".encode())
+    return digest.hexdigest()
+
+
+def _options(op: Any) -> list[str]:
+    """An operator's settings that are numbers, words or tuples of them."""
+    plain = (bool, int, float, str, tuple)
+    found = {field.name: getattr(op, field.name) for field in fields(op)} if is_dataclass(op) else {}
+    return [f"{name}={value!r}" for name, value in found.items() if isinstance(value, plain)]
+
+
+def _compare(arrays: Mapping[StateKey, Array], state: State, config: TrainConfig, where: str) -> None:
+    """Every array belongs to a parameter of its shape, and nothing that is trained is missing."""
+    for key, array in arrays.items():
+        if key.owner not in state.parameters:
+            raise _foreign(where, f"it holds '{key.owner}', which is no parameter here")
+        like = state.value(key.owner)
+        if array.shape != like.shape or array.dtype != like.dtype:
+            raise _foreign(
+                where,
+                f"{key.kind} of '{key.owner}' is {array.dtype} {array.shape}, here {like.dtype} {like.shape}",
+            )
+    assert isinstance(config.optimizer, Optimizer)
+    for name, parameter in state.parameters.items():
+        if parameter.trained:
+            for kind in ("value", *config.optimizer.slots):
+                if StateKey(kind, name) not in arrays:
+                    raise _foreign(where, f"it lacks the {kind} of '{name}', which this session trains")
+
+
+def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
+    try:
+        progress = json.loads(metadata["progress"])
+        float.fromhex(progress["learning_rate"])
+        counters = [progress[name] for name in ("step", "epoch", "position", "seed")]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _foreign(where, f"its progress cannot be read ({error})") from None
+    if (
+        not all(isinstance(counter, int) and counter >= 0 for counter in counters)
+        or "optimizer" not in progress
+    ):
+        raise _foreign(where, f"its progress is {metadata['progress'][:120]}")
+    return dict(progress)
+
+
+def _settings(config: TrainConfig) -> str:
+    """The settings, for people to read; a part that only Python can hold is shown as Python shows it."""
+    try:
+        return json.dumps(to_dict(config))
+    except ConfigError:
+        return repr(config)
+
+
+def _foreign(where: str, found: str) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {where} does not belong to this session: {found}; nothing was changed, "
+        "open the session as it was when the checkpoint was written"
+    )

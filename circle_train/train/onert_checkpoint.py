@@ -1,0 +1,129 @@
+"""A session's state in ONERT's checkpoint: constants by slot, Adam's moments, the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circle_train.errors import CheckpointError
+from circle_train.format.checkpoint import OnertCheckpoint, Section, decode, encode
+from circle_train.format.checkpoint_order import slot_order
+from circle_train.ir import Buffer, DType, Module, StateKey, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.train.changes import Changes
+from circle_train.train.config import TrainConfig
+from circle_train.train.optimizers import SGD, Adam
+from circle_train.train.state import State
+
+NOTHING = np.empty(0, np.uint8)
+
+
+def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> bytes:
+    """The bytes of an ONERT checkpoint of this state; `seed` has no place in it."""
+    _require_optimizer(config)
+    slots = slot_order(module.main)
+    owners = _owners(slots, state)
+    values = tuple(
+        _raw(state.value(owner)) if owner else _constant(slot)
+        for slot, owner in zip(slots, owners, strict=True)
+    )
+    moments = None
+    if isinstance(config.optimizer, Adam):
+        moments = (_moments("m", owners, state), _moments("v", owners, state))
+    return encode(OnertCheckpoint(values, moments, state.step))
+
+
+def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
+    """What the file would change, after comparing every slot with the model."""
+    _require_optimizer(config)
+    slots = slot_order(module.main)
+    found = decode(data, [_constant(slot).nbytes for slot in slots], where)
+    adam = isinstance(config.optimizer, Adam)
+    if adam != (found.moments is not None):
+        kinds = ("SGD", "Adam")
+        raise CheckpointError(
+            f"checkpoint {where} was written by {kinds[found.moments is not None]}, this session trains with "
+            f"{kinds[adam]}; nothing was changed, open the session with the other optimizer"
+        )
+    changes = Changes(step=found.step, epoch=state.epoch)
+    owners = _owners(slots, state)
+    for index, (slot, owner) in enumerate(zip(slots, owners, strict=True)):
+        if owner is None:
+            _compare(slot, found.values[index], where)
+            continue
+        _take(changes, StateKey("value", owner), found.values[index], state, where)
+        if found.moments is not None and state.parameters[owner].trained:
+            for kind, section in zip(("m", "v"), found.moments, strict=True):
+                _take(changes, StateKey(kind, owner), section[index], state, where)
+    return changes
+
+
+def _require_optimizer(config: TrainConfig) -> None:
+    optimizer = config.optimizer
+    if not isinstance(optimizer, (SGD, Adam)) or (isinstance(optimizer, SGD) and optimizer.slots):
+        kind = type(optimizer).__name__ + (" with momentum" if isinstance(optimizer, SGD) else "")
+        raise CheckpointError(
+            f"ONERT's checkpoint has no place for the state of {kind}; use a .safetensors file"
+        )
+
+
+def _owners(slots: Sequence[Tensor], state: State) -> list[str | None]:
+    """The parameter that each slot belongs to; None for what is no parameter."""
+    by_buffer: dict[Buffer, str] = {}
+    for name, parameter in state.parameters.items():
+        root = parameter.root
+        if root.buffer is not None:
+            by_buffer[root.buffer] = name
+            if root.dtype is not DType.FLOAT32:
+                raise CheckpointError(
+                    f"parameter '{name}' is {root.dtype.name.lower()} in the model, ONERT's checkpoint holds "
+                    "float32; use a .safetensors file"
+                )
+    return [None if slot.buffer is None else by_buffer.get(slot.buffer) for slot in slots]
+
+
+def _moments(kind: str, owners: Sequence[str | None], state: State) -> Section:
+    """One slot each, empty where nothing is trained."""
+    section = []
+    for owner in owners:
+        if owner is None or not state.parameters[owner].trained:
+            section.append(NOTHING)
+        else:
+            array = state.arrays.get(StateKey(kind, owner))
+            section.append(_raw(np.zeros_like(state.value(owner)) if array is None else array))
+    return tuple(section)
+
+
+def _take(changes: Changes, key: StateKey, raw: Array, state: State, where: str) -> None:
+    """Note the new elements of one array; a shared constant must have the same in all its slots."""
+    like = state.value(key.owner)
+    if raw.nbytes != like.nbytes:
+        raise CheckpointError(
+            f"checkpoint {where} has no moments of '{key.owner}', which this session trains; nothing was changed, "
+            "train the operators that were trained when it was written"
+        )
+    array = raw.view(like.dtype).reshape(like.shape)
+    known = changes.arrays.setdefault(key, array)
+    if known is not array and known.tobytes() != array.tobytes():
+        raise CheckpointError(
+            f"checkpoint {where} holds different copies of '{key.owner}', which several operators share: ONERT trained "
+            "them apart, this session has one; nothing was changed, give each operator a constant of its own"
+        )
+
+
+def _compare(slot: Tensor, raw: Array, where: str) -> None:
+    if raw.tobytes() != _constant(slot).tobytes():
+        raise CheckpointError(
+            f"checkpoint {where} belongs to another model: its constant '{slot.name}' differs from the model's; "
+            "nothing was changed"
+        )
+
+
+def _constant(slot: Tensor) -> Array:
+    assert slot.buffer is not None
+    return slot.buffer.bytes
+
+
+def _raw(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
