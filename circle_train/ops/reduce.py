@@ -36,9 +36,9 @@ class Reducer(Op):
             return TensorType(x.dtype, tuple(sizes))
         if self.keep_dims:
             return TensorType(x.dtype, (-1,) * x.rank)
-        if not axis.is_static or axis.size > x.rank:
+        if axis.size != 1 or not x.rank:
             raise ModelError(f"{self.name}: the rank of the result depends on axes computed at run time; expected a constant")
-        return TensorType(x.dtype, (-1,) * (x.rank - axis.size))
+        return TensorType(x.dtype, (-1,) * (x.rank - 1))
 
     def axes(self, axis: Array, rank: int) -> tuple[int, ...]:
         return axes_in(self.name, axis.reshape(-1), rank)

@@ -52,7 +52,7 @@ class Reshape(View):
         """The sizes asked for; the option (0,) is how old files spell a scalar."""
         if shape is not None:
             return tuple(int(n) for n in shape.reshape(-1))
-        return () if self.new_shape == (0,) and size == 1 else tuple(self.new_shape)
+        return () if self.new_shape == (0,) and size != 0 else tuple(self.new_shape)
 
     def resolve(self, x: TensorType, target: tuple[int, ...]) -> tuple[int, ...]:
         """The target with its -1 replaced, refused where the elements do not fit."""
