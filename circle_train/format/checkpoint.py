@@ -1,4 +1,4 @@
-"""ONERT's training checkpoint (CKPT v1): a header, the constants by slot, Adam's moments, and how many steps were done.
+"""ONERT's training checkpoint (CKPT v1): a header, the constants by slot, Adam's moments, the steps done.
 
 Little-endian, packed; all offsets count from the start of the file. Which tensor a slot holds is not written
 (checkpoint_order tells), so a file is taken only when every size is the model's.
@@ -111,7 +111,7 @@ class _Sections:
     where: str
 
     def section(self, name: str, start: int, end: int, may_be_empty: bool) -> Section:
-        """The slots between two offsets, which must follow each other without a gap and have the model's sizes."""
+        """The slots between two offsets, which must leave no gap and have the model's sizes."""
         count = len(self.sizes)
         begin = start + 4 * count
         if start < HEADER.size or begin > end:

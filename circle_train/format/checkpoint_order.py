@@ -1,7 +1,7 @@
 """The order in which ONERT writes constants into a checkpoint.
 
-The file names nothing: slot i belongs to the i-th constant that a chain of C++ hash maps, keyed by tensor index, yields. That
-order is a pure function of the graph, and this module computes it (docs/format.md tells how the chain goes).
+The file names nothing: slot i belongs to the i-th constant that a chain of C++ hash maps, keyed by tensor
+index, yields. That order is a pure function of the graph, and this module computes it (docs/format.md tells how).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from circle_train.ir import Graph, Node, Tensor
 
 PRIMES = (
-    13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933, 351061, 712697, 1447153, 2938679, 5967347,
+    13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933, 351061, 712697, 1447153,
+    2938679, 5967347,
 )  # fmt: skip
 """Bucket counts of a libstdc++ unordered_map that grows by single insertions."""
 
@@ -19,7 +20,7 @@ PRIMES = (
 class HashOrder:
     """Iteration order of libstdc++'s unordered_map with unsigned keys that hash to themselves.
 
-    Nodes of a bucket stand together, the newest in front; a bucket's first node goes to the front of everything.
+    Nodes of a bucket stand together, the newest in front; a bucket's first node goes to the front of all.
     """
 
     def __init__(self, keys: Iterable[int] = ()) -> None:
@@ -56,12 +57,12 @@ class HashOrder:
 
 
 def slot_order(graph: Graph) -> list[Tensor]:
-    """The graph's constants in ONERT's order; one that several operators share stands there once for each of them."""
+    """The graph's constants in ONERT's order; one that several operators share comes once for each."""
     return [tensor for tensor, _ in _Numbering(graph).slots()]
 
 
 class _Numbering:
-    """Operand numbers as ONERT's training compiler gives them: the tensor table's, then what each pass adds."""
+    """Operand numbers as ONERT's training compiler gives them: the table's, then what each pass adds."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

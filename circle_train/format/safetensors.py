@@ -1,6 +1,6 @@
-"""Named arrays and strings in one file, in the safetensors layout: header length, JSON header, the arrays back to back.
+"""Named arrays and strings in one file, in the safetensors layout: header length, JSON header, the arrays.
 
-The string `checksum` among the metadata is the SHA-256 of everything else, so a damaged file is refused as a whole.
+The string `checksum` among the metadata is the SHA-256 of everything else, so a damaged file is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a module carries its training settings: ONERT's record (`CIRCLE_TRAINING`, a flatbuffer CTR0) and ours beside it.
+"""Where a module carries its training settings: ONERT's record (`CIRCLE_TRAINING`, CTR0) and ours beside it.
 
-ONERT's record holds an optimizer, a loss, their numbers and the trained operators. Whatever else a config says stands as
-JSON in a second entry, which ONERT does not look for. That entry names the record it was written with, so that a record
-which another program has replaced since then is taken alone.
+ONERT's record holds an optimizer, a loss, their numbers and the trained operators. Whatever else a config
+says stands as JSON in a second entry, which ONERT does not look for. That entry names the record it was
+written with, so that a record which another program has replaced since then is taken alone.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ class Changes:
     step: int = 0
     epoch: int = 0
     position: int = 0
+    epochs_begun: int = 0
     learning_rate: float | None = None
     seed: int | None = None
 
@@ -34,6 +35,7 @@ class Changes:
         for name in self.restored:
             state.replace(StateKey("value", name), state.parameters[name].tensor.data)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position
+        state.epochs_begun = self.epochs_begun
         if self.learning_rate is not None:
             state.learning_rate = self.learning_rate
 

@@ -1,7 +1,7 @@
 """A session's state to a file and back: whole, or not at all.
 
-The suffix decides: `.ckpt` is ONERT's format, `.safetensors` ours. Everything is read and compared with the session before
-the first weight changes.
+The suffix decides: `.ckpt` is ONERT's format, `.safetensors` ours. Everything is read and compared with the
+session before the first weight changes.
 """
 
 from __future__ import annotations

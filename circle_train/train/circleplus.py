@@ -1,4 +1,4 @@
-"""Circle+: a module that carries its training settings, in ONERT's record and, where that is too small, in one of ours."""
+"""Circle+: a module that carries its training settings, in ONERT's record and, where that is short, in ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's state in our own checkpoint: named arrays, counters, settings, and what model they belong to."""
+"""A session's state in our own checkpoint: named arrays, counters, settings, and the model they belong to."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from circle_train.train.settings import to_dict
 from circle_train.train.state import State
 
 FORMAT = "circle_train.checkpoint/1"
+COUNTERS = ("step", "epoch", "position", "epochs_begun", "seed")
 PASSING = ("scalars",)
 """Kinds of state that every step computes anew."""
 
 
 def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> bytes:
-    """Everything that training goes on from. Frozen weights that nobody set are the model's and are not repeated."""
+    """Everything that training goes on from; frozen weights that nobody set are the model's and left out."""
     arrays = {
         f"{key.kind}/{key.owner}": array
         for key, array in state.arrays.items()
@@ -35,6 +36,7 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
         "step": state.step,
         "epoch": state.epoch,
         "position": state.position,
+        "epochs_begun": state.epochs_begun,
         "learning_rate": state.learning_rate.hex(),
         "seed": seed,
         "optimizer": type(config.optimizer).__name__,
@@ -60,10 +62,8 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
         raise _foreign(where, "its model has other operators, tensors or frozen constants than this one")
     progress = _progress(metadata, where)
     if progress["optimizer"] != type(config.optimizer).__name__:
-        raise _foreign(
-            where,
-            f"it was written by {progress['optimizer']}, this session trains with {type(config.optimizer).__name__}",
-        )
+        here = type(config.optimizer).__name__
+        raise _foreign(where, f"it was written by {progress['optimizer']}, this session trains with {here}")
     restored = [name for name in state.parameters if name not in stored and state.value(name).flags.writeable]
     return Changes(
         arrays,
@@ -71,6 +71,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
         progress["step"],
         progress["epoch"],
         progress["position"],
+        progress["epochs_begun"],
         float.fromhex(progress["learning_rate"]),
         progress["seed"],
     )
@@ -125,7 +126,7 @@ def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
     try:
         progress = json.loads(metadata["progress"])
         float.fromhex(progress["learning_rate"])
-        counters = [progress[name] for name in ("step", "epoch", "position", "seed")]
+        counters = [progress[name] for name in COUNTERS]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _foreign(where, f"its progress cannot be read ({error})") from None
     if (

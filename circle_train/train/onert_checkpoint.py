@@ -46,7 +46,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
             f"checkpoint {where} was written by {kinds[found.moments is not None]}, this session trains with "
             f"{kinds[adam]}; nothing was changed, open the session with the other optimizer"
         )
-    changes = Changes(step=found.step, epoch=state.epoch)
+    changes = Changes(step=found.step, epochs_begun=state.epochs_begun)
     owners = _owners(slots, state)
     for index, (slot, owner) in enumerate(zip(slots, owners, strict=True)):
         if owner is None:
@@ -100,23 +100,24 @@ def _take(changes: Changes, key: StateKey, raw: Array, state: State, where: str)
     like = state.value(key.owner)
     if raw.nbytes != like.nbytes:
         raise CheckpointError(
-            f"checkpoint {where} has no moments of '{key.owner}', which this session trains; nothing was changed, "
-            "train the operators that were trained when it was written"
+            f"checkpoint {where} has no moments of '{key.owner}', which this session trains; nothing was "
+            "changed, train the operators that were trained when it was written"
         )
     array = raw.view(like.dtype).reshape(like.shape)
     known = changes.arrays.setdefault(key, array)
     if known is not array and known.tobytes() != array.tobytes():
         raise CheckpointError(
-            f"checkpoint {where} holds different copies of '{key.owner}', which several operators share: ONERT trained "
-            "them apart, this session has one; nothing was changed, give each operator a constant of its own"
+            f"checkpoint {where} holds different copies of '{key.owner}', which several operators share: "
+            "ONERT trained them apart, this session has one; nothing was changed, give each operator a constant "
+            "of its own"
         )
 
 
 def _compare(slot: Tensor, raw: Array, where: str) -> None:
     if raw.tobytes() != _constant(slot).tobytes():
         raise CheckpointError(
-            f"checkpoint {where} belongs to another model: its constant '{slot.name}' differs from the model's; "
-            "nothing was changed"
+            f"checkpoint {where} belongs to another model: its constant '{slot.name}' differs from the "
+            "model's; nothing was changed"
         )
 
 

@@ -1,4 +1,4 @@
-"""The JSON of ONERT's circle_plus_gen, read as it is written; a warning tells where that tool would have misread it."""
+"""The JSON of ONERT's circle_plus_gen, read as it is written; a warning where that tool would misread it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def from_onert_json(settings: Mapping[str, Any], where: str = "settings") -> Tra
 
 
 def to_onert_json(config: TrainConfig, operators: int) -> dict[str, Any]:
-    """What circle_plus_gen would print of a file with these settings; operator sets it cannot say stand as `trainable`."""
+    """What circle_plus_gen would print of these settings; sets it cannot say stand as `trainable`."""
     loss, optimizer = config.loss, config.optimizer
     assert isinstance(loss, Loss) and isinstance(optimizer, Optimizer)
     reduction = "sum" if loss.reduction is losses.Reduction.SUM else "sum over batch size"
@@ -121,11 +121,13 @@ def _loss(settings: Mapping[str, Any], where: str) -> Loss:
             raise ConfigError(f"{where}: reduction is {value!r}, expected 'sum over batch size' or 'sum'")
     if inner is not None and outer is not None and REDUCTIONS[inner.lower()] != REDUCTIONS[outer.lower()]:
         _warn(
-            f"{where}: loss.reduction is '{outer}', loss.args.reduction '{inner}'; as ONERT does, '{outer}' is taken"
+            f"{where}: loss.reduction is '{outer}', loss.args.reduction '{inner}'; "
+            f"as in ONERT, '{outer}' is taken"
         )
     elif outer is None and inner is not None and REDUCTIONS[inner.lower()] == "sum":
         _warn(
-            f"{where}: loss.args.reduction 'sum' is taken; ONERT's tool reads loss.reduction alone and would average"
+            f"{where}: loss.args.reduction 'sum' is taken; "
+            "ONERT's tool reads loss.reduction alone and would average"
         )
     chosen = outer if outer is not None else inner
     loss: Loss = kind(reduction=REDUCTIONS[chosen.lower()] if chosen is not None else "mean", **values)

@@ -1,6 +1,7 @@
-"""Training settings as plain data: the JSON and TOML that people write, and what we put beside ONERT's record.
+"""Training settings as plain data: the JSON and TOML that people write, and what lies beside ONERT's record.
 
-{"loss": {"type": "categorical_crossentropy", "reduction": "sum"}, "optimizer": {"type": "sgd", "learning_rate": 0.1},
+{"loss": {"type": "categorical_crossentropy", "reduction": "sum"},
+ "optimizer": {"type": "sgd", "learning_rate": 0.1},
  "batch_size": 16, "trainable": "last:2", "metrics": ["categorical_accuracy"], "epochs": 5}
 """
 
