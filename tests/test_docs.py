@@ -1,0 +1,82 @@
+"""Every code block of the documentation runs.
+
+Python blocks of a page run one after the other in one namespace and an empty folder; shell blocks run too, if they call our
+own commands. A page may say, in comments at its top, `<!-- slow -->` (minutes), `<!-- needs: path, package -->` (skipped with
+a reason where the path, relative to the repository, or the package is missing). A block that follows `<!-- not run: why -->`
+is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FENCE = re.compile(r"(<!-- not run: [^>]+-->\n)?^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OURS = ("circle-train ", "python tools/")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    code: str
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [Block(language, code) for skipped, language, code in found if not skipped]
+
+
+def is_slow(page: Path) -> bool:
+    return "<!-- slow -->" in page.read_text(encoding="utf-8")
+
+
+def missing_needs(page: Path) -> list[str]:
+    match = re.search(r"<!-- needs: ([^>]+) -->", page.read_text(encoding="utf-8"))
+    needs = [need.strip() for need in match.group(1).split(",")] if match else []
+    return [need for need in needs if not _is_there(need)]
+
+
+def _is_there(need: str) -> bool:
+    return (ROOT / need).exists() if "/" in need else importlib.util.find_spec(need) is not None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] if is_slow(p) else []) for p in pages()],
+)
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if absent := missing_needs(page):
+        pytest.skip(f"needs {', '.join(absent)}")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("tests", "tools", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    if (ROOT.parent / "shared").exists() and not (tmp_path.parent / "shared").exists():
+        (tmp_path.parent / "shared").symlink_to(ROOT.parent / "shared")
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile(block.code, str(page), "exec"), namespace)
+        elif block.language in ("sh", "bash", "shell"):
+            run_commands(block.code)
+
+
+def run_commands(code: str) -> None:
+    """Run the lines that call us; installing and the like is left to the reader."""
+    bin_folder = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    for line in code.replace("\\\n", " ").splitlines():
+        if line.startswith(OURS):
+            done = subprocess.run(line, shell=True, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"

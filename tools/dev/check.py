@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Everything that CI checks, in one command: style, types, tests fast and slow, documentation.
+
+    python tools/dev/check.py            all of it
+    python tools/dev/check.py --fast     without the slow tests
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON_FILES = ["circle_train", "tests", "tools"]
+
+
+def stages(fast: bool) -> list[tuple[str, list[str]]]:
+    """Names and commands, cheapest first."""
+    run = [sys.executable, "-m"]
+    found = [
+        ("style", [*run, "ruff", "check", *PYTHON_FILES]),
+        ("format", [*run, "ruff", "format", "--check", *PYTHON_FILES]),
+        ("types", [*run, "mypy"]),
+        ("generated pages", [sys.executable, "tools/dev/make_docs.py", "--check"]),
+        ("tests", [*run, "pytest"]),
+    ]
+    if not fast:
+        found.append(("slow tests", [*run, "pytest", "-m", "slow"]))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fast", action="store_true", help="leave out the slow tests")
+    arguments = parser.parse_args()
+    failed = []
+    for name, command in stages(arguments.fast):
+        print(f"== {name}: {' '.join(command[1:])}", flush=True)
+        start = time.perf_counter()
+        status = subprocess.run(command, cwd=ROOT, env=os.environ, check=False).returncode
+        print(f"== {name}: {'ok' if status == 0 else 'FAILED'} in {time.perf_counter() - start:.0f} s", flush=True)
+        if status:
+            failed.append(name)
+    print(f"== failed: {', '.join(failed)}" if failed else "== all checks passed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
