@@ -223,7 +223,7 @@ class Encoder:
         for slot, blob in self.blobs:
             padding = -(end + 4) % BLOB_ALIGNMENT
             _UINT32.pack_into(self.out, slot, end + padding - slot)
-            chunks += [bytes(padding) + _UINT32.pack(blob.size), memoryview(np.ascontiguousarray(blob)).cast("B")]
+            chunks += [bytes(padding) + _UINT32.pack(blob.size), np.ascontiguousarray(blob).data.cast("B")]
             end += padding + 4 + blob.size
         chunks.append(bytes(-end % 4))
         if end > LARGEST:

@@ -27,9 +27,17 @@ class _Option(NamedTuple):
     """Of a vector."""
 
 
-@cache
+_OPTIONS: dict[type[Op], tuple[_Option, ...]] = {}
+
+
 def options_of(cls: type[Op]) -> tuple[_Option, ...]:
     """The fields that an operator class shares with its option table."""
+    if cls not in _OPTIONS:
+        _OPTIONS[cls] = _shared_fields(cls)
+    return _OPTIONS[cls]
+
+
+def _shared_fields(cls: type[Op]) -> tuple[_Option, ...]:
     if cls.options is None:
         return ()
     facts = {fact[0]: fact for fact in TABLES[cls.options] if fact is not None}
@@ -52,7 +60,7 @@ def tag_of(table: str) -> tuple[str, int]:
 
 
 def _converter(hint: Any, type_: str) -> Callable[[Any], Any]:
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+    if isinstance(hint, type) and issubclass(hint, enum.IntEnum):
         return hint
     if "[" in type_:
         return lambda value: () if value is None else tuple(value.tolist())
@@ -85,7 +93,7 @@ def write_options(op: Op, rest: Table | None) -> Table:
         if dtype is not None:
             table[name] = np.array(value, dtype)
         else:
-            table[name] = int(value) if isinstance(value, enum.Enum) else value
+            table[name] = int(value) if isinstance(value, enum.IntEnum) else value
     return table
 
 

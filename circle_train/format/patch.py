@@ -29,15 +29,16 @@ def patch(module: Module, root: Table, buffers: Sequence[Buffer], identifier: st
     entries = loaded.get("buffers", [])
     if len(entries) != len(buffers) or not same("Model", root | {"buffers": entries}, loaded):
         return None
-    pieces = []
+    pieces, changed = [], False
     for entry, buffer in zip(entries, buffers, strict=True):
         content = _content(entry, source.data)
         if content.size != buffer.bytes.size:
             return None
         if content.size:
+            changed = changed or content is not buffer.bytes
             pieces.append((_position(content, source.data), buffer.bytes))
     pieces.sort(key=lambda piece: piece[0])
-    return _assemble(source.data, pieces, identifier)
+    return _assemble(source.data, pieces if changed else [], identifier)
 
 
 def _same_slots(source: Source, identifier: str) -> bool:
@@ -63,7 +64,7 @@ def _position(view: Array, data: Array) -> int:
 
 def _assemble(data: Array, pieces: list[tuple[int, Array]], identifier: str) -> list[Chunk] | None:
     """None where two buffers overlap in the file and no longer agree."""
-    whole = memoryview(data)
+    whole = data.data
     chunks: list[Chunk] = [whole[:4], identifier.encode()]
     end, last = 8, None
     for position, content in pieces:
@@ -71,7 +72,7 @@ def _assemble(data: Array, pieces: list[tuple[int, Array]], identifier: str) -> 
             if last is None or position != last[0] or not np.array_equal(content, last[1]):
                 return None
             continue
-        chunks += [whole[end:position], memoryview(np.ascontiguousarray(content)).cast("B")]
+        chunks += [whole[end:position], np.ascontiguousarray(content).data.cast("B")]
         end, last = position + content.size, (position, content)
     chunks.append(whole[end:])
     return chunks
@@ -110,7 +111,7 @@ def _same_value(type_: str, a: Any, b: Any, member: str | None) -> bool:
     if size == 0:
         return True
     if inner in CODES:
-        return bool(np.array_equal(a, b))
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if inner == "string":
         return bool(a == b)
     return all(same(inner, x, y) for x, y in zip(a, b, strict=True))

@@ -21,9 +21,9 @@ def at(place: str) -> Iterator[None]:
         damage.place.append(place)
         raise
     except ModelError as error:
-        damage = Damage(str(error))
-        damage.place.append(place)
-        raise damage from error
+        within = Damage(str(error))
+        within.place.append(place)
+        raise within from error
 
 
 def pick(items: Sequence[Item], index: int, what: str) -> Item:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -95,7 +95,8 @@ def read_buffer(table: Table, data: Array) -> Buffer:
         if offset + size > data.size:
             raise Damage(f"bytes {offset} to {offset + size} are meant, the file has {data.size}")
         content = data[offset : offset + size]
-    return Buffer(content, {key: value for key, value in table.items() if key != "data"})
+    carried: Any = {key: value for key, value in table.items() if key != "data"}
+    return Buffer(content, carried)
 
 
 def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[OperatorCode], data: Array) -> Graph:
@@ -145,5 +146,5 @@ def read_signature(table: Table, graphs: Sequence[Graph]) -> Signature:
         ]
         for field in ("inputs", "outputs")
     )
-    fields = {slot: value for slot, value in table.items() if isinstance(slot, int)}
+    fields: Table = {slot: value for slot, value in table.items() if isinstance(slot, int)}
     return Signature(table.get("signature_key", ""), graph, inputs, outputs, fields)

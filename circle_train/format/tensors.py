@@ -37,6 +37,7 @@ def read_tensor(table: Table, buffers: Sequence[Buffer]) -> Tensor:
         tensor.shape_signature = read_shape(table, "shape_signature")
     if "quantization" in fields:
         tensor.quantization = read_quantization(fields["quantization"], type_.shape)
+        tensor.carried["quantization"] = tensor.quantization
     if fields:
         tensor.carried["fields"] = fields
     if "shape" not in table:
@@ -110,8 +111,10 @@ def write_tensor(tensor: Tensor, buffer_index: int) -> Table:
 def write_quantization(tensor: Tensor, loaded: Table | None) -> Table | None:
     """What was loaded, unless the scales have been changed since."""
     quantization = tensor.quantization
-    if quantization is None or (loaded is not None and read_quantization(loaded, tensor.shape) == quantization):
+    if quantization == tensor.carried.get("quantization"):
         return loaded
+    if quantization is None:
+        return None
     fields: dict[str | int, Any] = dict(loaded or {})
     fields["scale"] = np.array(quantization.scale, np.float32)
     fields["zero_point"] = np.array(quantization.zero_point, np.int64)

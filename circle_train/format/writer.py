@@ -62,7 +62,9 @@ def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[
     outside = [i for i, b in enumerate(buffers) if b.bytes.size and (too_large or b.carried.get("offset", 0) > 1)]
     entries: list[Table] = root["buffers"]
     for index, buffer in enumerate(buffers):
-        entries[index] = {key: value for key, value in buffer.carried.items() if isinstance(key, int)}
+        entries[index] = {key: value for key, value in buffer.carried.items() if key != "offset"}
+        if "size" in buffer.carried:  # meaningless, but ONERT writes it
+            entries[index]["size"] = buffer.bytes.size
         if index in outside:
             entries[index] |= {"offset": 2, "size": buffer.bytes.size}
         elif buffer.bytes.size:
@@ -78,7 +80,7 @@ def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[
     chunks = encode_chunks("Model", root, identifier.encode(), tables)
     end = sum(len(chunk) for chunk in chunks)
     for index in outside:
-        content = memoryview(np.ascontiguousarray(buffers[index].bytes)).cast("B")
+        content = np.ascontiguousarray(buffers[index].bytes).data.cast("B")
         chunks += [bytes(-end % 16), content]
         end += -end % 16 + len(content)
     return chunks
