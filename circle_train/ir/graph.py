@@ -199,6 +199,6 @@ def known_type(tensor: Tensor | None) -> TensorType | None:
 
 def constant(value: Array, name: str = "constant") -> Tensor:
     """A new constant tensor with the array's elements."""
-    array = np.ascontiguousarray(value)
+    array = np.asarray(value, order="C")
     type_ = TensorType(DType.of(array.dtype), array.shape)
     return Tensor(name, type_, Buffer(array.reshape(-1).view(np.uint8)))

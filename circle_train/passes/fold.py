@@ -61,7 +61,7 @@ def _fold(node: Node, fold_floats: bool) -> bool:
         values = list(_compute(node))
     for tensor, value in zip(node.outputs, values, strict=True):
         assert value is not None
-        array = np.ascontiguousarray(value)
+        array = np.asarray(value, order="C")
         tensor.buffer = Buffer(array.reshape(-1).view(np.uint8))
         tensor.type = TensorType(tensor.type.dtype, array.shape)
         tensor.producer = None
