@@ -13,7 +13,7 @@ from circle_train.errors import ConfigError
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write into; it takes the place of `path` when the block ends well, and is gone when it does not."""
+    """A file to write into, taking the place of `path` when the block ends well, vanishing otherwise."""
     target = os.path.realpath(os.fspath(path))
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}")
@@ -30,5 +30,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.unlink(temporary)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
-            raise ConfigError(f"{os.fspath(path)}: cannot be written ({reason}); choose another place") from error
+            raise ConfigError(
+                f"{os.fspath(path)}: cannot be written ({reason}); choose another place"
+            ) from error
         raise

@@ -11,7 +11,7 @@ from circle_train.ir.tensor_type import Array
 
 @dataclass(eq=False, slots=True)
 class Source:
-    """The file as it was read: saving compares with it and, when only constants differ, patches a copy of its bytes."""
+    """The file as it was read; saving compares with it and, when only constants differ, patches its bytes."""
 
     data: Array = field(repr=False)
     """All bytes, uint8."""

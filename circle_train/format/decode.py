@@ -1,12 +1,13 @@
 """Flatbuffers to plain dicts, by the facts of schema.py: every offset is checked before it is followed.
 
-A table becomes a dict of the fields that are present: scalars as numbers, strings as str (bytes that are no UTF-8 as
-surrogates), vectors of scalars as read-only numpy views of the file, vectors of tables as lists, the member of a union
-as the dict of its table (its tag is a field of its own). Slots that the schema does not name are kept under their number
-as `Unknown` (see unknown.py).
+A table becomes a dict of the fields that are present: scalars as numbers, strings as str (bytes that are no
+UTF-8 as surrogates), vectors of scalars as read-only numpy views of the file, vectors of tables as lists, the
+member of a union as the dict of its table (its tag is a field of its own). Slots that the schema does not
+name are kept under their number as `Unknown` (see unknown.py).
 
-The tables of a schema nest to a fixed depth, so cycles in a file cannot recurse; a table that is pointed at twice is
-decoded once; and the bytes walked are counted against the file's size, so that overlapping lies cost no memory.
+The tables of a schema nest to a fixed depth, so cycles in a file cannot recurse; a table that is pointed at
+twice is decoded once; and the bytes walked are counted against the file's size, so that overlapping lies cost
+no memory.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ Table = dict[str | int, Any]
 Tables = dict[str, tuple["FieldFact | None", ...]]
 
 CODES = {
-    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
-    "uint64": "Q", "float32": "f", "float64": "d",
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+    "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in CODES}
 _INT32, _UINT32, _UINT16 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct("<H")
@@ -64,7 +65,9 @@ class _Layout:
     """Slot, position within the table, bytes up to the next field."""
 
 
-def decode(data: Any, root: str, identifier: bytes, tables: Tables | None = None, source: str = "file") -> Table:
+def decode(
+    data: Any, root: str, identifier: bytes, tables: Tables | None = None, source: str = "file"
+) -> Table:
     """The root table of a flatbuffer; ModelError names the table and the index of what is damaged."""
     decoder = Decoder(data, TABLES if tables is None else tables)
     try:
@@ -76,7 +79,9 @@ def decode(data: Any, root: str, identifier: bytes, tables: Tables | None = None
         return decoder.table(root, decoder.follow(0))
     except Damage as damage:
         place = root + "".join(reversed(damage.place))
-        raise ModelError(f"{source}: {place}: {damage.what}; the file is damaged, get an intact copy") from None
+        raise ModelError(
+            f"{source}: {place}: {damage.what}; the file is damaged, get an intact copy"
+        ) from None
 
 
 class Decoder:
@@ -126,7 +131,9 @@ class Decoder:
             raise Damage(f"vtable of a {kind} would lie at byte {vtable} of {self.size}")
         vtable_size, size = struct.unpack_from("<HH", self.buffer, vtable)
         if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > self.size or size < 4:
-            raise Damage(f"vtable of a {kind} at byte {vtable} claims {vtable_size} bytes for a table of {size}")
+            raise Damage(
+                f"vtable of a {kind} at byte {vtable} claims {vtable_size} bytes for a table of {size}"
+            )
         self.spend(vtable_size)
         offsets = struct.unpack_from(f"<{vtable_size // 2 - 2}H", self.buffer, vtable + 4)
         present = sorted((offset, slot) for slot, offset in enumerate(offsets) if offset)
@@ -222,7 +229,9 @@ class Decoder:
         """The length of a vector, if the file holds it."""
         length: int = _UINT32.unpack_from(self.buffer, position)[0]
         if position + 4 + length * itemsize > self.size:
-            raise Damage(f"vector at byte {position} claims {length} items of {itemsize} bytes in {self.size}")
+            raise Damage(
+                f"vector at byte {position} claims {length} items of {itemsize} bytes in {self.size}"
+            )
         return length
 
     def spend(self, count: int) -> None:

@@ -35,7 +35,9 @@ class TensorIndices:
             return -1
         number = self.numbers.get(id(tensor), self.roots.get(id(tensor.root())))
         if number is None:
-            raise ModelError(f"tensor {tensor} is referred to, but is not in its graph: the graph contradicts itself")
+            raise ModelError(
+                f"tensor {tensor} is referred to, but is not in its graph: the graph contradicts itself"
+            )
         return number
 
 
@@ -85,7 +87,7 @@ class Indices:
         return 0
 
     def code(self, node: Node) -> int:
-        """Position in the table of operator codes: the loaded one while the operator is the same, else a new one."""
+        """Position in the table of operator codes; the loaded one while the operator is the same."""
         loaded = node.carried.get("operator_code")
         if loaded is not None and loaded.name == node.op.name and id(loaded) in self.code_numbers:
             return self.code_numbers[id(loaded)]
@@ -103,5 +105,7 @@ def _number(node: Node) -> int:
         return node.op.code
     number = ENUMS["BuiltinOperator"].get(node.op.name)
     if number is None or number not in OPERATORS:
-        raise ModelError(f"{node} is no operator of Circle and cannot be saved; save the model, not a training program")
+        raise ModelError(
+            f"{node} is no operator of Circle and cannot be saved; save the model, not a training program"
+        )
     return number

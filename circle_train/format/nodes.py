@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,10 +52,13 @@ def read_node(
         carried["large_custom_options"] = _large_options(fields, data)
     op = _read_op(code, fields, carried, outputs)
     op.check_arity(inputs)
+    op = op.with_types([None if t is None else t.type for t in inputs], [t.type for t in outputs])
     node = Node(op, inputs, outputs, index, carried)
     for tensor in outputs:
         if tensor.producer is not None:
-            raise Damage(f"{code.name} writes '{tensor.name}', as operator {tensor.producer.index} does already")
+            raise Damage(
+                f"{code.name} writes '{tensor.name}', as operator {tensor.producer.index} does already"
+            )
         tensor.producer = node
     return node
 
@@ -73,8 +77,11 @@ def _read_op(code: OperatorCode, fields: Table, carried: dict[str, Any], outputs
         table = fields.pop(name, None)
         if table is not None and found != tag:
             union = "BuiltinOptions" if name == "builtin_options" else "BuiltinOptions2"
-            raise Damage(f"{code.name} has {UNIONS[union].get(found, f'options of type {found}')}, expected {cls.options}")
+            given = UNIONS[union].get(found, f"options of type {found}")
+            raise Damage(f"{code.name} has {given}, expected {cls.options}")
     op, rest = read_options(cls, table)
+    if "custom_options" in fields and hasattr(op, "custom_options"):
+        op = replace(op, custom_options=fields["custom_options"].tobytes())
     if cls.options is not None and (rest is None or rest):
         carried["options"] = rest
     if fields:
@@ -97,7 +104,8 @@ def sort_nodes(graph: Graph) -> bool:
         for tensor in node.inputs
     ):
         return False
-    waiting, readers = {}, {node.index: [] for node in graph.nodes}  # type: dict[int, int], dict[int, list[Node]]
+    waiting: dict[int, int] = {}
+    readers: dict[int, list[Node]] = {node.index: [] for node in graph.nodes}
     for node in graph.nodes:
         producers = {t.producer.index for t in node.inputs if t is not None and t.producer is not None}
         waiting[node.index] = len(producers)
@@ -114,7 +122,9 @@ def sort_nodes(graph: Graph) -> bool:
                 heapq.heappush(ready, reader.index)
     if len(order) < len(nodes):
         stuck = min(index for index, count in waiting.items() if count)
-        raise Damage(f"operator {stuck} ({nodes[stuck].op.name}) waits for its own output: the graph has a cycle")
+        raise Damage(
+            f"operator {stuck} ({nodes[stuck].op.name}) waits for its own output: the graph has a cycle"
+        )
     graph.nodes = order
     return True
 

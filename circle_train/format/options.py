@@ -44,7 +44,12 @@ def _shared_fields(cls: type[Op]) -> tuple[_Option, ...]:
     hints = typing.get_type_hints(cls)
     shared = [facts[field.name] for field in fields(cls) if field.name in facts]
     return tuple(
-        _Option(name, default, _converter(hints[name], type_), DTYPES.get(type_.strip("[]")) if "[" in type_ else None)
+        _Option(
+            name,
+            default,
+            _converter(hints[name], type_),
+            DTYPES.get(type_.strip("[]")) if "[" in type_ else None,
+        )
         for name, type_, default, _ in shared
     )
 
@@ -70,7 +75,7 @@ def _converter(hint: Any, type_: str) -> Callable[[Any], Any]:
 
 
 def read_options(cls: type[Op], table: Table | None) -> tuple[Op, Table | None]:
-    """The operator that an option table describes, and the fields of the table that its class does not know."""
+    """The operator that an option table describes, and the fields that its class does not know."""
     given = table or {}
     options = options_of(cls)
     values = {}
@@ -78,7 +83,9 @@ def read_options(cls: type[Op], table: Table | None) -> tuple[Op, Table | None]:
         try:
             values[name] = convert(given.get(name, default))
         except ValueError:
-            raise Damage(f"{cls.options}.{name} is {given.get(name, default)}, which is none of its values") from None
+            raise Damage(
+                f"{cls.options}.{name} is {given.get(name, default)}, which is none of its values"
+            ) from None
     op = cls(**values)
     if table is None:
         return op, None

@@ -1,7 +1,8 @@
 """Saving without rewriting: the bytes of the loaded file, with new constants where the old ones were.
 
-Nothing can be lost this way, not even what lies between tables. It is possible when the module maps to the very tables
-that were read, every buffer has kept its size, and the formats agree on where these tables' fields lie.
+Nothing can be lost this way, not even what lies between tables. It is possible when the module maps to the
+very tables that were read, every buffer has kept its size, and the formats agree on where these tables'
+fields lie.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ def _same_slots(source: Source, identifier: str) -> bool:
     """Circle and TFLite differ in where a subgraph keeps its debug index."""
     if source.identifier == identifier:
         return True
-    differing = [slot for slot, field in enumerate(TABLES["SubGraph"]) if field not in TFLITE_TABLES["SubGraph"][: slot + 1]]
+    differing = [
+        slot
+        for slot, field in enumerate(TABLES["SubGraph"])
+        if field not in TFLITE_TABLES["SubGraph"][: slot + 1]
+    ]
     names: set[str | int] = {"debug_metadata_index", *differing, *range(5, 256)}
     return not any(names & graph.keys() for graph in source.root.get("subgraphs", ()))
 
@@ -90,7 +95,7 @@ def same(kind: str, one: Table, other: Table) -> bool:
         if a is b:
             continue
         if type_ in CODES:
-            if a != b and not (a != a and b != b):
+            if a != b and not (np.isnan(a) and np.isnan(b)):
                 return False
         elif not _same_value(type_, a, b, UNIONS.get(union, {}).get(other.get(f"{name}_type", 0))):
             return False
@@ -103,7 +108,11 @@ def _same_value(type_: str, a: Any, b: Any, member: str | None) -> bool:
     if type_ == "union":
         return a is not None and b is not None and member is not None and same(member, a, b)
     if not type_.startswith("["):
-        return (a or "") == (b or "") if type_ == "string" else same(type_, a or {}, b or {}) and (a is None) == (b is None)
+        return (
+            (a or "") == (b or "")
+            if type_ == "string"
+            else same(type_, a or {}, b or {}) and (a is None) == (b is None)
+        )
     size = 0 if a is None else len(a)
     if size != (0 if b is None else len(b)):
         return False
@@ -111,7 +120,7 @@ def _same_value(type_: str, a: Any, b: Any, member: str | None) -> bool:
     if size == 0:
         return True
     if inner in CODES:
-        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
     if inner == "string":
         return bool(a == b)
     return all(same(inner, x, y) for x, y in zip(a, b, strict=True))

@@ -25,7 +25,7 @@ SCHEMAS: dict[str, Tables] = {"CIR0": TABLES, "TFL3": TABLES | TFLITE_TABLES}
 
 
 def read(source: str | os.PathLike[str] | bytes | BinaryIO) -> Module:
-    """The module of a file, bytes or file object; a path is memory-mapped and its constants are views of the map."""
+    """The module of a file, bytes or file object; a path is memory-mapped, constants are views of the map."""
     data, label = _open(source)
     identifier = bytes(data[4:8]).decode("latin-1")
     if identifier not in SCHEMAS:
@@ -38,7 +38,9 @@ def read(source: str | os.PathLike[str] | bytes | BinaryIO) -> Module:
         return read_module(Source(data, root, identifier))
     except Damage as damage:
         place = "Model" + "".join(reversed(damage.place))
-        raise ModelError(f"{label}: {place}: {damage.what}; the file is damaged, get an intact copy") from None
+        raise ModelError(
+            f"{label}: {place}: {damage.what}; the file is damaged, get an intact copy"
+        ) from None
 
 
 def _open(source: str | os.PathLike[str] | bytes | BinaryIO) -> tuple[Array, str]:
@@ -47,10 +49,16 @@ def _open(source: str | os.PathLike[str] | bytes | BinaryIO) -> tuple[Array, str
         try:
             with open(source, "rb") as file:
                 if os.fstat(file.fileno()).st_size == 0:
-                    raise ModelError(f"{os.fspath(source)}: the file is empty, expected a .circle or .tflite model")
-                return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8), os.fspath(source)
+                    raise ModelError(
+                        f"{os.fspath(source)}: the file is empty, expected a .circle or .tflite model"
+                    )
+                return np.frombuffer(
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8
+                ), os.fspath(source)
         except OSError as error:
-            raise ModelError(f"{os.fspath(source)}: cannot be read ({error.strerror}); check the path") from error
+            raise ModelError(
+                f"{os.fspath(source)}: cannot be read ({error.strerror}); check the path"
+            ) from error
     data = source if isinstance(source, (bytes, bytearray, memoryview)) else source.read()
     return np.frombuffer(bytes(data), np.uint8), getattr(source, "name", None) or "model in memory"
 
@@ -68,12 +76,16 @@ def read_module(source: Source) -> Module:
             graphs.append(read_graph(table, buffers, codes, source.data))
     if not graphs:
         raise Damage("there is no subgraph, expected at least one")
-    module = Module(graphs, buffers, [], root.get("version", 0), root.get("description", ""), source.identifier)
+    module = Module(
+        graphs, buffers, [], root.get("version", 0), root.get("description", ""), source.identifier
+    )
     module.carried["source"] = source
     module.carried["operator_codes"] = codes
     for index, table in enumerate(tables_of(root, "metadata")):
         with at(f".metadata[{index}]"):
-            module.metadata.append(Metadata(table.get("name", ""), pick(buffers, table.get("buffer", 0), "buffer")))
+            module.metadata.append(
+                Metadata(table.get("name", ""), pick(buffers, table.get("buffer", 0), "buffer"))
+            )
     if "metadata_buffer" in root:
         with at(".metadata_buffer"):
             indices = root["metadata_buffer"].tolist()
@@ -122,7 +134,7 @@ def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[Operator
 
 
 def _settle_buffers(graph: Graph) -> None:
-    """Empty buffers stay with constants of no elements; for anything else they are only an entry of the file."""
+    """Empty buffers stay with constants of no elements; elsewhere they are only an entry of the file."""
     inputs = {id(tensor) for tensor in graph.inputs}
     for index, tensor in enumerate(graph.tensors):
         if tensor.buffer is None:
@@ -133,7 +145,9 @@ def _settle_buffers(graph: Graph) -> None:
             tensor.buffer = None
         elif computed and tensor.buffer.bytes.size and not tensor.is_variable:
             with at(f".tensors[{index}]"):
-                raise Damage(f"'{tensor.name}' holds a constant, yet it is an input or an operator writes to it")
+                raise Damage(
+                    f"'{tensor.name}' holds a constant, yet it is an input or an operator writes to it"
+                )
 
 
 def read_signature(table: Table, graphs: Sequence[Graph]) -> Signature:

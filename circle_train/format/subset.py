@@ -17,11 +17,13 @@ def check_tflite(root: Table) -> None:
     unknown = sorted(OPERATORS[code] for code in codes & set(CIRCLE_ONLY["BuiltinOperator"]))
     if unknown:
         raise UnsupportedOpError(
-            f"operators {', '.join(unknown)} exist in Circle only, a .tflite file cannot hold them; save as .circle"
+            f"operators {', '.join(unknown)} exist in Circle only, not in .tflite files; save as .circle"
         )
     problems = [problem for graph in root["subgraphs"] for problem in _problems(graph)]
     if problems:
-        raise ModelError(f"{'; '.join(problems[:8])}: exists in Circle only, a .tflite file cannot hold it; save as .circle")
+        raise ModelError(
+            f"{'; '.join(problems[:8])}: exists in Circle only, not in .tflite files; save as .circle"
+        )
 
 
 def _problems(graph: Table) -> Iterator[str]:
@@ -34,9 +36,15 @@ def _problems(graph: Table) -> Iterator[str]:
         if details in CIRCLE_ONLY["QuantizationDetails"]:
             yield f"quantization details {details} of tensor '{tensor['name']}'"
     for index, operator in enumerate(graph["operators"]):
-        for field, union in (("builtin_options_type", "BuiltinOptions"), ("builtin_options_2_type", "BuiltinOptions2")):
+        for field, union in (
+            ("builtin_options_type", "BuiltinOptions"),
+            ("builtin_options_2_type", "BuiltinOptions2"),
+        ):
             if operator.get(field, 0) in CIRCLE_ONLY[union]:
                 yield f"{field} {operator[field]} of operator {index}"
         options = operator.get("builtin_options")
-        if isinstance(options, dict) and options.get("weights_format", 0) in CIRCLE_ONLY["FullyConnectedOptionsWeightsFormat"]:
+        if (
+            isinstance(options, dict)
+            and options.get("weights_format", 0) in CIRCLE_ONLY["FullyConnectedOptionsWeightsFormat"]
+        ):
             yield f"weights_format {options['weights_format']} of operator {index}"

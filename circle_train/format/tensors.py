@@ -17,7 +17,9 @@ MAX_RANK = 32
 MAX_ELEMENTS = 1 << 48
 INTERPRETED = frozenset({"shape", "type", "buffer", "name", "is_variable", "shape_signature"})
 """Fields of the table that an ir.Tensor has attributes for; the others are carried under "fields"."""
-FREE_SIZE = frozenset({DType.STRING, DType.RESOURCE, DType.VARIANT}) | {dtype for dtype in DType if dtype < DType.UINT4}
+FREE_SIZE = frozenset({DType.STRING, DType.RESOURCE, DType.VARIANT}) | {
+    dtype for dtype in DType if dtype < DType.UINT4
+}
 """Types whose bytes do not follow from the number of elements (strings, handles, GGML and MX blocks)."""
 
 
@@ -57,7 +59,9 @@ def read_shape(table: Table, field: str) -> tuple[int, ...]:
         raise Damage(f"{field} has {array.size} dimensions, expected at most {MAX_RANK}")
     shape = tuple(array.tolist())
     if shape and (min(shape) < -1 or prod(map(abs, shape)) > MAX_ELEMENTS):
-        raise Damage(f"{field} is {shape}, expected dimensions from -1 and no more than {MAX_ELEMENTS} elements")
+        raise Damage(
+            f"{field} is {shape}, expected dimensions from -1 and no more than {MAX_ELEMENTS} elements"
+        )
     return shape
 
 

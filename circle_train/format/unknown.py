@@ -1,10 +1,11 @@
 """Fields of a newer schema: kept without knowing their type, by this rule.
 
-The bytes between such a field and the next one are kept as they are. Four bytes may also be an offset; they are taken as
-one when what they would point at can be verified: a table whose vtable, size and field positions fit into the file (its
-own slots follow the same rule), or a string of UTF-8 that ends in a zero byte. Such targets are copied deeply. Anything
-else that could point into the file beyond its own table (a vector of we know not what) is marked: the model still loads,
-and saves as long as the bytes of the file can be patched, but a rewrite refuses it rather than lose it.
+The bytes between such a field and the next one are kept as they are. Four bytes may also be an offset; they
+are taken as one when what they would point at can be verified: a table whose vtable, size and field positions
+fit into the file (its own slots follow the same rule), or a string of UTF-8 that ends in a zero byte. Such
+targets are copied deeply. Anything else that could point into the file beyond its own table (a vector of we
+know not what) is marked: the model still loads, and saves as long as the bytes of the file can be patched,
+but a rewrite refuses it rather than lose it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An ir.Module to a .circle or .tflite file; reader.py is its mirror image, top to bottom.
 
-A module that was loaded and whose tables would come out as they went in is saved as a patch: the bytes of its file with
-new constants in place of the old (patch.py). Otherwise all tables are written anew.
+A module that was loaded and whose tables would come out as they went in is saved as a patch: the bytes of its
+file with new constants in place of the old (patch.py). Otherwise all tables are written anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
     """Write a file, whole or not at all; its suffix decides between Circle and TFLite."""
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in SUFFIXES:
-        raise ConfigError(f"{os.fspath(path)}: the suffix is '{suffix}', expected one of {', '.join(SUFFIXES)}")
+        raise ConfigError(
+            f"{os.fspath(path)}: the suffix is '{suffix}', expected one of {', '.join(SUFFIXES)}"
+        )
     chunks = write_chunks(module, SUFFIXES[suffix])
     with atomic_write(path) as file:
         file.writelines(chunks)
@@ -46,7 +48,9 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
     """The same in pieces, of which constants are the module's own memory."""
     identifier = identifier or module.identifier
     if identifier not in SUFFIXES.values():
-        raise ConfigError(f"the file identifier is '{identifier}', expected one of {', '.join(SUFFIXES.values())}")
+        raise ConfigError(
+            f"the file identifier is '{identifier}', expected one of {', '.join(SUFFIXES.values())}"
+        )
     indices = Indices(module)
     root = write_module(module, indices)
     if identifier == "TFL3":
@@ -56,10 +60,12 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
 
 
 def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[Chunk]:
-    """All tables, with constants inside the flatbuffer while they fit, and behind it where they were or must be."""
+    """All tables; constants inside the flatbuffer while they fit, behind it where they were or must be."""
     tables = TABLES if identifier == "CIR0" else TABLES | TFLITE_TABLES
     too_large = sum(buffer.bytes.size + 32 for buffer in buffers) > LARGEST - (64 << 20)
-    outside = [i for i, b in enumerate(buffers) if b.bytes.size and (too_large or b.carried.get("offset", 0) > 1)]
+    outside = [
+        i for i, b in enumerate(buffers) if b.bytes.size and (too_large or b.carried.get("offset", 0) > 1)
+    ]
     entries: list[Table] = root["buffers"]
     for index, buffer in enumerate(buffers):
         entries[index] = {key: value for key, value in buffer.carried.items() if key != "offset"}
@@ -105,7 +111,9 @@ def write_module(module: Module, indices: Indices) -> Table:
         numbers = [indices.buffer(buffer) for buffer in module.carried["metadata_buffer"]]
         root["metadata_buffer"] = np.array(numbers, np.int32)
     if "signatures" in module.carried:
-        root["signature_defs"] = [write_signature(signature, indices) for signature in module.carried["signatures"]]
+        root["signature_defs"] = [
+            write_signature(signature, indices) for signature in module.carried["signatures"]
+        ]
     root["buffers"] = [dict(buffer.carried) for buffer in indices.buffers]
     return root
 

@@ -1,4 +1,4 @@
-"""Operators that we cannot run: custom ones, and builtin ones without a class; they survive loading and saving."""
+"""Operators that we cannot run, custom ones and those without a class; they survive loading and saving."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Opaque(Op):
         """Any number of inputs may be right."""
 
     def compute(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        raise UnsupportedOpError(f"operator {self.name} cannot be run: circle_train has no implementation of it")
+        raise UnsupportedOpError(
+            f"operator {self.name} cannot be run: circle_train has no implementation of it"
+        )
 
 
 def _name(self: Opaque) -> str:

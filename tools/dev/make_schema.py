@@ -2,8 +2,9 @@
 
     python tools/dev/make_schema.py            # rewrites circle_train/format/schema.py and schema/*.fbs
 
-Facts are field ids, types, defaults and enumeration values. What generated Python does not tell (which enumeration a
-scalar belongs to, which union a table is a member of) and the training table, which no package holds, is written here.
+Facts are field ids, types, defaults and enumeration values. What generated Python does not tell (which
+enumeration a scalar belongs to, which union a table is a member of) and the training table, which no package
+holds, is written here.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ TRAINING_UNIONS = {
 }  # fmt: skip
 TRAINING_TABLES: dict[str, Table] = {
     "SGDOptions": (Field("learning_rate", "float32", 0.0),),
-    "AdamOptions": tuple(Field(name, "float32", 0.0) for name in ("learning_rate", "beta_1", "beta_2", "epsilon")),
+    "AdamOptions": tuple(
+        Field(name, "float32", 0.0) for name in ("learning_rate", "beta_1", "beta_2", "epsilon")
+    ),
     "SparseCategoricalCrossentropyOptions": (Field("from_logits", "bool", False),),
     "CategoricalCrossentropyOptions": (Field("from_logits", "bool", False),),
     "MeanSquaredErrorOptions": (),
@@ -123,9 +126,20 @@ def read_field(table: str, name: str, camel: str, kind: str, default: str, sourc
     body = getter.group(1)
     if kind != "UOffsetTRelative":
         type_ = SCALARS[kind]
-        number = bool(int(float(default))) if type_ == "bool" else float(default) if "float" in type_ else int(default)
+        number = (
+            bool(int(float(default)))
+            if type_ == "bool"
+            else float(default)
+            if "float" in type_
+            else int(default)
+        )
         stem = name.removesuffix("_type")
-        enum = ENUMS_OF_TABLE.get((table, name)) or ENUMS.get(name, "") or (name != stem and UNIONS.get(stem)) or ""
+        enum = (
+            ENUMS_OF_TABLE.get((table, name))
+            or ENUMS.get(name, "")
+            or (name != stem and UNIONS.get(stem))
+            or ""
+        )
         return Field(name, type_, number, enum if type_ != "bool" else "")
     inner = element_type(body)
     if f"def {table}Start{camel}Vector" in source:
@@ -224,7 +238,11 @@ def table_lines(tables: dict[str, Table]) -> list[str]:
 
 
 def enum_lines(name: str, members: dict[str, int] | dict[int, str]) -> list[str]:
-    return [f'    "{name}": {{', *(f"        {literal(key)}: {literal(value)}," for key, value in members.items()), "    },"]
+    return [
+        f'    "{name}": {{',
+        *(f"        {literal(key)}: {literal(value)}," for key, value in members.items()),
+        "    },",
+    ]
 
 
 def literal(value: object) -> str:
@@ -243,7 +261,12 @@ def fbs_source(tables: dict[str, Table], identifier: str, extension: str, root: 
              "", f"namespace {namespace};", "", f'file_identifier "{identifier}";', f'file_extension "{extension}";', ""]  # fmt: skip
     for name in sorted(kind for kind in base if kind in enums):
         members = sorted(enums[name].items(), key=lambda item: item[1])
-        lines += [f"enum {name} : {FBS_SCALARS[base[name]]} {{", *(f"  {m} = {v}," for m, v in members), "}", ""]
+        lines += [
+            f"enum {name} : {FBS_SCALARS[base[name]]} {{",
+            *(f"  {m} = {v}," for m, v in members),
+            "}",
+            "",
+        ]
     for name in sorted(kind for kind in base if kind in unions):
         lines += [f"union {name} {{", *(f"  {m} = {v}," for v, m in sorted(unions[name].items())), "}", ""]
     for name, table in tables.items():
@@ -265,7 +288,9 @@ def fbs_field(table: Table, slot: int, enums: dict[str, dict[str, int]]) -> str:
     default = ""
     if field.kind:
         type_ = field.kind
-        default = " = " + next(member for member, value in enums[field.kind].items() if value == field.default)
+        default = " = " + next(
+            member for member, value in enums[field.kind].items() if value == field.default
+        )
     elif field.default:
         default = f" = {str(field.default).lower()}"
     return f"  {field.name}:{type_}{default} (id: {slot});"
