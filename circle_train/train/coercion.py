@@ -69,7 +69,7 @@ def to_tensor(value: Any, tensor: Tensor, what: str) -> Array:
     """The value as the tensor's array; costs next to nothing where it already is."""
     dtype, shape = tensor.dtype.numpy, tensor.shape
     if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
-        return np.ascontiguousarray(value)
+        return value if value.flags.c_contiguous else np.ascontiguousarray(value)
     array = as_array(value, f"{what}: '{public_name(tensor)}'")
     check_shape(array.shape, tensor, what)
     assert dtype is not None

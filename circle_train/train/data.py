@@ -31,8 +31,8 @@ READERS: dict[str, Reader] = {}
 class Dataset:
     """Inputs and targets, each array with one sample an entry of its first axis.
 
-    Arrays keep the layout and element type they come in (a memory-mapped file stays in its file); what a batch takes
-    of them is converted then.
+    Arrays keep the layout and element type they come in (a memory-mapped file stays in its file); what a
+    batch takes of them is converted then.
     """
 
     inputs: list[Any]
@@ -67,7 +67,7 @@ class Dataset:
     def batches(
         self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False
     ) -> Iterator[Batch]:
-        """The batches of one epoch from the start-th; the last may be smaller, and counts by its true size."""
+        """The batches of one epoch from the start-th; the last may be smaller and counts as such."""
         for step in range(start, self.steps(batch_size, drop_last)):
             chosen = slice(step * batch_size, (step + 1) * batch_size)
             yield self.take(chosen if order is None else order[chosen])
@@ -115,9 +115,9 @@ class Stream:
 
 
 def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Dataset | Stream:
-    """Arrays, paths, data sets or streams as something that gives batches; what can be checked is checked.
+    """Arrays, paths, data sets or streams as something that gives batches; checked as far as possible.
 
-    `targets` is empty where no labels are wanted. The tensors' first axis is that of samples, whatever its size.
+    `targets` is empty where no labels are wanted. The size of the tensors' first axis does not matter.
     """
     if isinstance(x, (Dataset, Stream)):
         return x

@@ -1,44 +1,26 @@
-"""Optimizers: each declares its slots, the numbers that change from step to step, and the update of one weight."""
+"""Optimizers: each declares its slots, the numbers of each step, and the update of one weight."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar
 
 import numpy as np
 
 from circle_train.errors import ConfigError
-from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.base import Op, register
+from circle_train.train.optimizer import Optimizer, ParameterGroup
 
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Base: `slots` are per-weight states, zero at first; `scalars` and `update` are the whole rule.
-
-    `scalars(learning_rate, step)` (step counts from 1) gives the float32 numbers that one step needs, computed in double;
-    `update(w, g, scalars, *slots)` works in place on w and the slots.
-    """
-
-    learning_rate: float = 1e-3
-    slots: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        _require(self, "learning_rate", 0 < self.learning_rate < float("inf"), "a positive number")
-
-    def scalars(self, learning_rate: float, step: int) -> tuple[float, ...]:
-        return (learning_rate,)
-
-    def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
-        raise NotImplementedError(f"{type(self).__name__} has no update")
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AdamWStyle", "Optimizer", "ParameterGroup", "RMSprop"]
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """w -= lr·g; with momentum v = momentum·v + g and w -= lr·v (nesterov: lr·(g + momentum·v)). Decay adds to g."""
+    """w -= lr·g; with momentum v = momentum·v + g and w -= lr·v (nesterov: lr·(g + momentum·v)).
+
+    Weight decay is added to g.
+    """
 
     momentum: float = 0.0
     nesterov: bool = False
@@ -46,38 +28,45 @@ class SGD(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self, "momentum", 0 <= self.momentum < 1, "in [0, 1)")
-        _require(self, "weight_decay", self.weight_decay >= 0, "not negative")
+        self._require("momentum", 0 <= self.momentum < 1, "in [0, 1)")
+        self._require("nesterov", not self.nesterov or self.momentum > 0, "False where momentum is 0")
+        self._require("weight_decay", self.weight_decay >= 0, "not negative")
 
     @property
-    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+    def slots(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()
 
     def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
         if self.weight_decay:
-            g = g + np.float32(self.weight_decay) * w
+            g = g + self.weight_decay * w
         if slots:
             (v,) = slots
-            v *= np.float32(self.momentum)
+            v *= self.momentum
             v += g
-            g = g + np.float32(self.momentum) * v if self.nesterov else v
+            g = g + self.momentum * v if self.nesterov else v
         w -= scalars[0] * g
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """alpha = lr·√(1-β2^t)/(1-β1^t); m += (g-m)(1-β1); v += (g²-v)(1-β2); w -= alpha·m/(√v+ε), as ONERT and Keras have it."""
+    """alpha = lr·√(1-β2^t)/(1-β1^t); m += (g-m)(1-β1); v += (g²-v)(1-β2); w -= alpha·m/(√v+ε).
+
+    As ONERT and Keras have it: ε is added to the uncorrected root.
+    """
 
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-7
-    slots = ("m", "v")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("beta_1", "beta_2"):
-            _require(self, name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        _require(self, "epsilon", self.epsilon >= 0, "not negative")
+            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self._require("epsilon", self.epsilon >= 0, "not negative")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("m", "v")
 
     def scalars(self, learning_rate: float, step: int) -> tuple[float, ...]:
         bias = sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
@@ -86,12 +75,16 @@ class Adam(Optimizer):
     def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
         m, v = slots
         self.update_moments(g, m, v)
-        w -= scalars[0] * m / (np.sqrt(v) + np.float32(self.epsilon))
+        w -= scalars[0] * m / (np.sqrt(v) + self.epsilon)
 
     def update_moments(self, g: Array, m: Array, v: Array) -> None:
-        """Exponential means of the gradient and of its square; 1-β is formed in float32."""
-        m += (g - m) * (np.float32(1) - np.float32(self.beta_1))
-        v += (g * g - v) * (np.float32(1) - np.float32(self.beta_2))
+        """Exponential means of the gradient and of its square."""
+        m += (g - m) * self.gain(self.beta_1)
+        v += (g * g - v) * self.gain(self.beta_2)
+
+    def gain(self, beta: float) -> float:
+        """1-β, formed in float32."""
+        return float(np.float32(1) - np.float32(beta))
 
 
 class AdamWStyle(enum.Enum):
@@ -118,7 +111,7 @@ class AdamW(Adam):
             object.__setattr__(self, "style", AdamWStyle(self.style))
         except ValueError:
             raise ConfigError(f"AdamW: style is {self.style!r}, expected 'torch' or 'ort'") from None
-        _require(self, "weight_decay", self.weight_decay >= 0, "not negative")
+        self._require("weight_decay", self.weight_decay >= 0, "not negative")
 
     def scalars(self, learning_rate: float, step: int) -> tuple[float, ...]:
         """Step size, factor that decays the weights, and 1/√(1-β2^t) for PyTorch's root."""
@@ -129,36 +122,94 @@ class AdamW(Adam):
             return (learning_rate / first, decay, 1 / second)
         return (learning_rate * second / first, decay, 1.0)
 
+    def gain(self, beta: float) -> float:
+        """PyTorch forms 1-β in double."""
+        return 1 - beta if self.style is AdamWStyle.TORCH else super().gain(beta)
+
     def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
         m, v = slots
         self.update_moments(g, m, v)
         if self.style is AdamWStyle.TORCH:
             w *= scalars[1]
-        w -= scalars[0] * m / (np.sqrt(v) * scalars[2] + np.float32(self.epsilon))
+        w -= scalars[0] * m / (np.sqrt(v) * scalars[2] + self.epsilon)
         if self.style is AdamWStyle.ORT:
             w *= scalars[1]
 
 
-@register("UPDATE", internal=True)
 @dataclass(frozen=True)
-class Update(Op):
-    """One optimizer step on one weight, in its memory and its slots'."""
+class RMSprop(Optimizer):
+    """s += (g²-s)(1-ρ); w -= lr·g/(√s+ε); centered: √(s-a²) with a += (g-a)(1-ρ).
 
-    rule: Optimizer
-    mutates = True
+    With momentum b = momentum·b + g/(√s+ε) and w -= lr·b. As PyTorch has it: decay added to g.
+    """
 
-    def infer(self, w: TensorType, g: TensorType, scalars: TensorType, *slots: TensorType) -> tuple[TensorType, ...]:
-        return ()
+    rho: float = 0.9
+    momentum: float = 0.0
+    epsilon: float = 1e-7
+    centered: bool = False
+    weight_decay: float = 0.0
 
-    def forward(self, w: Array, g: Array, scalars: Array, *slots: Array) -> tuple[Array, ...]:
-        self.rule.update(w, g, scalars, *slots)
-        return ()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("rho", 0 <= self.rho < 1, "in [0, 1)")
+        self._require("momentum", 0 <= self.momentum < 1, "in [0, 1)")
+        self._require("epsilon", self.epsilon > 0, "a positive number")
+        self._require("weight_decay", self.weight_decay >= 0, "not negative")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("square", *(["average"] if self.centered else []), *(["momentum"] if self.momentum else []))
+
+    def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
+        state = dict(zip(self.slots, slots, strict=True))
+        if self.weight_decay:
+            g = g + self.weight_decay * w
+        s = state["square"]
+        s += (g * g - s) * (1 - self.rho)
+        spread = s
+        if self.centered:
+            a = state["average"]
+            a += (g - a) * (1 - self.rho)
+            spread = np.maximum(s - a * a, 0)
+        g = g / (np.sqrt(spread) + self.epsilon)
+        if self.momentum:
+            b = state["momentum"]
+            b *= self.momentum
+            b += g
+            g = b
+        w -= scalars[0] * g
 
 
-def _require(optimizer: Optimizer, field: str, holds: bool, expected: str) -> None:
-    """Refuse a setting, naming it."""
-    if not holds:
-        raise ConfigError(f"{type(optimizer).__name__}: {field} is {getattr(optimizer, field)}, expected {expected}")
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """s += g²; w -= lr·g/(√(s+s0)+ε), s0 being the initial accumulator value. Decay adds to g."""
+
+    initial_accumulator_value: float = 0.1
+    epsilon: float = 1e-7
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("initial_accumulator_value", self.initial_accumulator_value >= 0, "not negative")
+        self._require("epsilon", self.epsilon > 0, "a positive number")
+        self._require("weight_decay", self.weight_decay >= 0, "not negative")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("square",)
+
+    def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
+        if self.weight_decay:
+            g = g + self.weight_decay * w
+        (s,) = slots
+        s += g * g
+        w -= scalars[0] * g / (np.sqrt(s + self.initial_accumulator_value) + self.epsilon)
 
 
-BY_NAME: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+BY_NAME: dict[str, type[Optimizer]] = {
+    "sgd": SGD,
+    "adam": Adam,
+    "adamw": AdamW,
+    "rmsprop": RMSprop,
+    "adagrad": Adagrad,
+}

@@ -1,0 +1,97 @@
+"""The nodes that an optimizer adds: clipping of gradients, and the update of one weight in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
+
+import numpy as np
+
+from circle_train.ir import TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Example, Op, random, register
+
+
+class Rule(Protocol):
+    """What an update needs of an optimizer (see train.optimizers.Optimizer)."""
+
+    def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None: ...
+
+
+@register("UPDATE", internal=True)
+@dataclass(frozen=True)
+class Update(Op):
+    """One optimizer step on one weight, in its memory and its slots'."""
+
+    rule: Rule
+    mutates = True
+
+    def infer(
+        self, w: TensorType, g: TensorType, scalars: TensorType, *slots: TensorType
+    ) -> tuple[TensorType, ...]:
+        return ()
+
+    def forward(self, w: Array, g: Array, scalars: Array, *slots: Array) -> tuple[Array, ...]:
+        self.rule.update(w, g, scalars, *slots)
+        return ()
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        """Two operations for each element of the weight and of each slot's moving mean."""
+        size = inputs[0].size if inputs[0] else 0
+        return 2 * size * (1 + 2 * (len(inputs) - 3))
+
+
+@register("CLIP_BY_VALUE", internal=True)
+@dataclass(frozen=True)
+class ClipByValue(Op):
+    """Elements beyond ±limit become ±limit."""
+
+    limit: float = 1.0
+    inplace = ("g",)
+
+    def forward(self, g: Array) -> Array:
+        return np.clip(g, -self.limit, self.limit)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(0.5), (random(3, 4),))
+
+
+@register("CLIP_FACTOR", internal=True)
+@dataclass(frozen=True)
+class ClipFactor(Op):
+    """min(max_norm / (N + 1e-6), 1), N the Euclidean norm of all elements of all inputs together."""
+
+    max_norm: float = 1.0
+
+    def infer(self, *gs: TensorType) -> TensorType:
+        return TensorType(gs[0].dtype, ())
+
+    def forward(self, *gs: Array) -> Array:
+        norm = sqrt(sum(float(np.einsum("i,i->", g.ravel(), g.ravel(), dtype=np.float64)) for g in gs))
+        return np.asarray(min(self.max_norm / (norm + 1e-6), 1.0), gs[0].dtype)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(0.5), (random(3, 4), random(5)))
+        yield Example(cls(50.0), (random(2, 1, 3),))
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        return sum(2 * g.size for g in inputs if g is not None)
+
+
+@register("SCALE_BY", internal=True)
+@dataclass(frozen=True)
+class ScaleBy(Op):
+    """g times a factor that is known only at run time."""
+
+    inplace = ("g",)
+
+    def forward(self, g: Array, factor: Array) -> Array:
+        return g * factor
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(3, 4), np.array(0.25)))
