@@ -113,13 +113,14 @@ class TrainSession:
 
     @property
     def learning_rate(self) -> float:
-        return self.state.learning_rate
+        """Of the next update; a schedule goes on in proportion from what is set here."""
+        return self.state.learning_rate * self.config.optimizer.factor(self.state.step)
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         if not 0 <= value < float("inf"):
             raise ConfigError(f"learning_rate is {value}, expected a number from 0")
-        self.state.learning_rate = float(value)
+        self.state.learning_rate = float(value) / (self.config.optimizer.factor(self.state.step) or 1.0)
 
     # One batch
 
@@ -198,7 +199,7 @@ class TrainSession:
             if mode is not Mode.TRAIN:
                 self.prepare()
             else:
-                self._state = State(program.parameters, self.config.optimizer.learning_rate)
+                self._state = State(program.parameters, self.config.optimizer.base_learning_rate)
         assert self._state is not None
         arena = max((e.arena for e in self._executors.values()), key=len, default=None)
         executor = self._executors[mode, batch_size] = Executor(program, self._state, self.backend, arena)
