@@ -81,7 +81,8 @@ def _read_op(code: OperatorCode, fields: Table, carried: dict[str, Any], outputs
             raise Damage(f"{code.name} has {given}, expected {cls.options}")
     op, rest = read_options(cls, table)
     if "custom_options" in fields and hasattr(op, "custom_options"):
-        op = replace(op, custom_options=fields["custom_options"].tobytes())
+        given_options: dict[str, Any] = {"custom_options": fields["custom_options"].tobytes()}
+        op = replace(op, **given_options)
     if cls.options is not None and (rest is None or rest):
         carried["options"] = rest
     if fields:

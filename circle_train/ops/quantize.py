@@ -23,16 +23,15 @@ def dequantize(stored: Array, quantization: Quantization) -> Array:
 
 
 def quantize(real: Array, quantization: Quantization, dtype: DType) -> Array:
-    """round(real / scale) + zero point, halves away from zero, within the range of the element type."""
+    """round(real / scale + zero point), stored halves away from zero (as TFLite's pools), within the type's range."""
     numpy_dtype = dtype.numpy
     if numpy_dtype is None or numpy_dtype.kind not in "iu":
         raise ModelError(f"a quantized tensor is {dtype.name}, expected 8, 16 or 32 bit integers")
     scale, zero_point = _along_axis(quantization, real)
-    steps = real.astype(np.float64) / scale
-    rounded = np.trunc(steps + np.copysign(0.5, steps)) + zero_point
+    stored = real.astype(np.float64) / scale + zero_point
+    rounded = np.trunc(stored + np.copysign(0.5, stored))
     limits = np.iinfo(numpy_dtype)
-    stored: Array = np.clip(np.nan_to_num(rounded), limits.min, limits.max).astype(numpy_dtype)
-    return stored
+    return np.clip(np.nan_to_num(rounded), limits.min, limits.max).astype(numpy_dtype)
 
 
 def _along_axis(quantization: Quantization, array: Array) -> tuple[Array, Array]:
@@ -174,7 +173,7 @@ class Densify(Op):
 
     def decode(self, source: Tensor) -> tuple[Array]:
         """All elements of a constant; one without sparsity tables is dense already."""
-        sparsity = source.carried.get("sparsity")
+        sparsity = source.carried.get("fields", {}).get("sparsity")
         if sparsity is None:
             return (source.data,)
         numpy_dtype = source.dtype.numpy
