@@ -1,7 +1,7 @@
 """The order in which ONERT writes constants into a checkpoint.
 
 The file names nothing: slot i belongs to the i-th constant that a chain of C++ hash maps, keyed by tensor
-index, yields. That order is a pure function of the graph, and this module computes it (docs/format.md tells how).
+index, yields. That order is a pure function of the graph, and this module computes it (see docs/format.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Circle+: a module that carries its training settings, in ONERT's record and, where that is short, in ours."""
+"""Circle+: a module that carries its training settings, in ONERT's record and, where it is short, ours."""
 
 from __future__ import annotations
 

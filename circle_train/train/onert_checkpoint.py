@@ -108,8 +108,8 @@ def _take(changes: Changes, key: StateKey, raw: Array, state: State, where: str)
     if known is not array and known.tobytes() != array.tobytes():
         raise CheckpointError(
             f"checkpoint {where} holds different copies of '{key.owner}', which several operators share: "
-            "ONERT trained them apart, this session has one; nothing was changed, give each operator a constant "
-            "of its own"
+            "ONERT trained them apart, this session has one; nothing was changed, give each "
+            "operator a constant of its own"
         )
 
 

@@ -1,0 +1,197 @@
+"""Readers of common data files: idx (the MNIST family), CSV, folders of images by class."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from circle_train.errors import DataError
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.train.data import reads
+
+IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp")
+
+
+@reads(".gz", ".idx", "")
+def read_path(path: Path, tensors: Sequence[Tensor]) -> Any:
+    """An idx file, plain or compressed, or a folder of images by class, as 0 … 1 in the model's size."""
+    if not path.is_dir():
+        return read_idx(path)
+    height, width = tensors[0].shape[1:3] if tensors and tensors[0].type.rank == 4 else (0, 0)
+    if height < 1 or width < 1:
+        raise DataError(
+            f"'{path}' is a folder of images, which only a model with an image for its first input can take"
+        )
+    images, labels, names = read_image_folder(path, (height, width), channels=tensors[0].shape[3])
+    if len(tensors) == 1:
+        return images.astype(np.float32) / np.float32(255)
+    return {
+        "x": images.astype(np.float32) / np.float32(255),
+        "y": _labels_for(labels, len(names), tensors[-1]),
+    }
+
+
+@reads(".csv")
+def read_csv_numbers(path: Path, tensors: Sequence[Tensor]) -> Array:
+    """All columns as numbers."""
+    return read_csv(path, None)[0]
+
+
+def read_idx(path: Path) -> Array:
+    """The array of an idx file; mapped, unless it is compressed."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "rb") as file:
+            content = file.read()
+        dtype, shape, start = _idx_header(content[:1024], path)
+        _check_size(path, len(content), start + prod(shape) * dtype.itemsize)
+        return np.frombuffer(content, dtype, offset=start).reshape(shape)
+    with open(path, "rb") as file:
+        head = file.read(1024)
+    dtype, shape, start = _idx_header(head, path)
+    _check_size(path, path.stat().st_size, start + prod(shape) * dtype.itemsize)
+    return np.memmap(path, dtype, "r", start, shape)
+
+
+def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, list[str]]:
+    """Numbers of every column but the label's; the labels as class numbers, and their names if they had any."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        text = file.read()
+    rows = list(csv.reader(io.StringIO(text)))[:2]
+    if not rows:
+        raise DataError(f"'{path}' is empty, expected rows of numbers")
+    header = rows[0] if not _is_numeric(rows[0], label) else []
+    columns = [index for index in range(len(rows[0])) if index != _column(label, header, rows[0], path)]
+    numbers = _load(text, path, bool(header), np.float32, columns)
+    if len(columns) == len(rows[0]):
+        return numbers, None, []
+    (column,) = set(range(len(rows[0]))) - set(columns)
+    words = _load(text, path, bool(header), np.str_, [column])[:, 0]
+    try:
+        classes = words.astype(np.float64)
+    except ValueError:
+        names, numbered = np.unique(words, return_inverse=True)
+        return numbers, numbered.astype(np.int32), [str(name) for name in names]
+    whole = bool((classes == np.floor(classes)).all())
+    return numbers, classes.astype(np.int32 if whole else np.float32), []
+
+
+def read_image_folder(path: Path, size: tuple[int, int], channels: int = 3) -> tuple[Array, Array, list[str]]:
+    """uint8 NHWC images resized to (height, width), class numbers, and the subfolders' names."""
+    try:
+        from PIL import Image  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise DataError("reading images needs Pillow: pip install 'circle-train[images]'") from error
+    names = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+    files = [
+        (file, label)
+        for label, name in enumerate(names)
+        for file in sorted((path / name).iterdir())
+        if file.suffix.lower() in IMAGE_SUFFIXES
+    ]
+    if not files:
+        raise DataError(
+            f"'{path}' holds no images; expected a folder for each class with {', '.join(IMAGE_SUFFIXES)}"
+        )
+    mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(channels, "RGB")
+    images = np.empty((len(files), *size, len(mode)), np.uint8)
+    for index, (file, _) in enumerate(files):
+        try:
+            with Image.open(file) as image:
+                pixels = image.convert(mode).resize(size[::-1], Image.Resampling.BILINEAR)
+                images[index] = np.asarray(pixels).reshape(images.shape[1:])
+        except (OSError, ValueError, SyntaxError) as error:
+            raise DataError(f"'{file}' cannot be read as an image ({error}); repair or remove it") from None
+    return images, np.array([label for _, label in files], np.int32), names
+
+
+def one_hot(labels: Array, classes: int, place: str) -> Array:
+    """Float32 rows with a one at the class number."""
+    flat = np.asarray(labels).reshape(-1)
+    wrong = (flat < 0) | (flat >= classes) | (flat != np.floor(flat))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise DataError(
+            f"{place}: label {flat[first]} at position {first}, expected whole numbers 0 … {classes - 1}"
+        )
+    rows = np.zeros((len(flat), classes), np.float32)
+    rows[np.arange(len(flat)), flat.astype(np.int64)] = 1
+    return rows
+
+
+def _labels_for(labels: Array, classes: int, target: Tensor) -> Array:
+    """Class numbers, or one-hot rows where the target is a row of floats."""
+    if not target.dtype.is_float:
+        return labels
+    width = target.shape[-1]
+    if classes > width:
+        raise DataError(f"there are {classes} folders of images, but the model tells {width} classes apart")
+    return one_hot(labels, width, "labels")
+
+
+def _idx_header(head: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Element type, shape and where the elements start."""
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in IDX_DTYPES or len(head) < 4 + 4 * head[3]:
+        raise DataError(
+            f"'{path}' starts with {head[:4].hex(' ') or 'nothing'}, expected an idx file (00 00 type rank)"
+        )
+    shape = np.frombuffer(head, ">u4", head[3], 4)
+    return np.dtype(IDX_DTYPES[head[2]]), tuple(int(size) for size in shape), 4 + 4 * head[3]
+
+
+def _check_size(path: Path, found: int, expected: int) -> None:
+    if found != expected:
+        raise DataError(
+            f"'{path}' has {found} bytes (unpacked), its header asks for {expected}; get an intact copy"
+        )
+
+
+def _is_numeric(row: Sequence[str], label: str | int | None) -> bool:
+    """Whether a row is data rather than a header: a name in the label's place decides nothing by itself."""
+    numbers = 0
+    for word in row:
+        try:
+            float(word)
+            numbers += 1
+        except ValueError:
+            continue
+    return numbers >= len(row) - (label is not None) and numbers > 0
+
+
+def _column(label: str | int | None, header: Sequence[str], first: Sequence[str], path: Path) -> int | None:
+    if label is None:
+        return None
+    if isinstance(label, str) and not label.lstrip("-").isdigit():
+        if label not in header:
+            raise DataError(
+                f"'{path}' has no column '{label}', its columns are {', '.join(header) or 'not named'}"
+            )
+        return header.index(label)
+    index = int(label)
+    if not -len(first) <= index < len(first):
+        raise DataError(f"'{path}' has {len(first)} columns, there is no column {index}")
+    return index % len(first)
+
+
+def _load(text: str, path: Path, header: bool, dtype: Any, columns: Sequence[int]) -> Array:
+    try:
+        found: Array = np.loadtxt(
+            io.StringIO(text),
+            dtype,
+            delimiter=",",
+            skiprows=int(header),
+            usecols=columns,
+            ndmin=2,
+            quotechar='"',
+        )
+    except ValueError as error:
+        raise DataError(f"'{path}': {error}; expected a number in every cell but the label's") from None
+    return found
