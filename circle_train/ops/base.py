@@ -100,6 +100,10 @@ class Op:
     def forward(self, *inputs: Any) -> Any:
         raise NotImplementedError(f"{self.name} has no forward")
 
+    def with_types(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Op:
+        """The op that a file means by these options between tensors of these types."""
+        return self
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Inputs that exercise every option; walked by tests/test_ops.py."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -148,29 +148,36 @@ class Cast(Op):
 
     in_data_type: DType = DType.FLOAT32
     out_data_type: DType = DType.FLOAT32
+    tensor_types: tuple[DType, DType] | None = field(default=None, compare=False)
+    """What the file's tensors are, whatever its options say: converters leave those out, and LiteRT never reads them."""
 
     def with_types(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Cast:
-        """Files mostly leave the options out: the tensors' types decide, as they do in LiteRT."""
         if len(inputs) != 1 or inputs[0] is None or len(outputs) != 1:
             return self
-        return replace(self, in_data_type=inputs[0].dtype, out_data_type=outputs[0].dtype)
+        return replace(self, tensor_types=(inputs[0].dtype, outputs[0].dtype))
+
+    @property
+    def types(self) -> tuple[DType, DType]:
+        """Element types before and after."""
+        return self.tensor_types or (self.in_data_type, self.out_data_type)
 
     def infer(self, x: TensorType) -> TensorType:
-        if self.out_data_type.numpy is None:
-            raise ModelError(f"{self.name}: out_data_type is {self.out_data_type.name}, which numpy does not have")
-        return TensorType(self.out_data_type, x.shape)
+        if self.types[1].numpy is None:
+            raise ModelError(f"{self.name}: the result is to be {self.types[1].name}, expected a type that numpy has")
+        return TensorType(self.types[1], x.shape)
 
     def forward(self, x: Array) -> Array:
-        return x.astype(self.out_data_type.numpy)
+        return x.astype(self.types[1].numpy)
 
     def grad_x(self, dy: Array) -> Array:
-        return dy.astype(self.in_data_type.numpy)
+        return dy.astype(self.types[0].numpy)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
         yield Example(cls(DType.FLOAT64, DType.FLOAT64), (random(2, 3),))
         yield Example(cls(DType.FLOAT32, DType.INT32), (np.array([-1.7, 1.7, 0.2, 250.9]),), differentiable=False)
         yield Example(cls(DType.FLOAT32, DType.BOOL), (np.array([-1.5, 0.0, 0.5]),), differentiable=False)
+        yield Example(cls(tensor_types=(DType.FLOAT32, DType.INT64)), (np.array([-1.7, 9.5]),), differentiable=False)
         yield Example(cls(DType.INT32, DType.FLOAT32), (np.array([[3, -4]], np.int32),))
         yield Example(cls(DType.INT64, DType.INT32), (np.array([3, -4], np.int64),))
         yield Example(cls(DType.BOOL, DType.FLOAT32), (np.array([True, False]),))
