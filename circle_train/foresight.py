@@ -1,0 +1,88 @@
+"""What training a model would mean, for every choice of the last n operators, without training it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from circle_train.errors import CircleTrainError
+from circle_train.model import Model, OperatorInfo
+from circle_train.plan import memory_by_class, program_flops
+from circle_train.train.compile import compile
+from circle_train.train.config import TrainConfig
+from circle_train.train.program import Mode
+
+
+@dataclass(frozen=True)
+class OperatorCheck:
+    """One operator: for which inputs it has a gradient, which constants can be trained, and what stands in the way."""
+
+    index: int
+    name: str
+    output: str
+    differentiable: tuple[str, ...]
+    parameters: tuple[str, ...]
+    obstacle: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Training the last n operators: what is trained and what a step takes; `refused` says why it cannot be."""
+
+    trainable: str
+    operator: str
+    parameters: int = 0
+    arena_bytes: int = 0
+    parameter_bytes: int = 0
+    optimizer_bytes: int = 0
+    flops: int = 0
+    refused: str = ""
+
+
+def operator_checks(model: Model) -> list[OperatorCheck]:
+    """Every operator in file order."""
+    return [
+        OperatorCheck(op.index, op.name, (*op.outputs, "")[0], op.differentiable, op.trainable, obstacle(op))
+        for op in model.operators
+    ]
+
+
+def obstacle(op: OperatorInfo) -> str:
+    """Why no gradient passes, or nothing."""
+    if not op.runnable:
+        return "not known: cannot be computed"
+    if op.options.stops_gradient:
+        return "piecewise constant: no gradient passes, what lies before is trained only through other paths"
+    if not op.options.gradients:
+        return "has no gradient: what lies before it cannot be trained"
+    return ""
+
+
+def choices(model: Model, loss: str, optimizer: str, batch_size: int) -> list[Choice]:
+    """One for each operator that adds a parameter, from the last operator to the first."""
+    return list(_choices(model, TrainConfig(loss=loss, optimizer=optimizer, batch_size=batch_size)))
+
+
+def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
+    operators = model.operators
+    for op in reversed(operators):
+        if not op.trainable:
+            continue
+        last = len(operators) - op.index
+        name = f"last:{last}"
+        where = f"{op.index} {op.name}"
+        try:
+            program = compile(model.module.main, config.replace(trainable=("last", last)), Mode.TRAIN, config.batch_size)
+        except CircleTrainError as error:
+            yield Choice(name, where, refused=str(error))
+            return
+        memory = memory_by_class(program)
+        yield Choice(
+            name,
+            where,
+            sum(p.tensor.type.size for p in program.trained),
+            memory["arena"],
+            memory["trained parameters"],
+            memory["optimizer"],
+            program_flops(program),
+        )
