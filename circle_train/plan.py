@@ -116,6 +116,14 @@ def _backward_work(program: Program) -> dict[int, int]:
     return work
 
 
+def program_flops(program: Program) -> int:
+    """Floating point operations of one run."""
+    return sum(
+        node.op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs])
+        for node in program.graph.nodes
+    )
+
+
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as aligned columns, a rule below the first."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

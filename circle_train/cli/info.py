@@ -1,0 +1,82 @@
+"""`circle-train info`: what a model file holds."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from typing import Any
+
+from circle_train.cli.settings import add_json, print_json
+from circle_train.model import Model, TensorInfo, load
+from circle_train.plan import size, table
+from circle_train.train.settings import to_dict
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("info", help="inputs, outputs, operators, parameters, size, Circle+ settings")
+    parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    parser.add_argument("--operators", action="store_true", help="list every operator, not only their counts")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    facts = describe(load(options.model), options.model)
+    if options.json:
+        print_json(facts)
+    else:
+        print("\n".join(lines(facts, options.operators)))
+    return 0
+
+
+def describe(model: Model, path: str) -> dict[str, Any]:
+    """Everything worth knowing, as plain data."""
+    module = model.module
+    constants = {t.buffer: t for graph in module.graphs for t in graph.all_tensors() if t.is_constant}
+    training = model.training
+    return {
+        "file": path,
+        "bytes": os.path.getsize(path),
+        "format": module.identifier,
+        "description": module.description,
+        "subgraphs": len(module.graphs),
+        "inputs": [_tensor(info) for info in model.inputs],
+        "outputs": [_tensor(info) for info in model.outputs],
+        "parameters": sum(t.type.size for t in constants.values() if t.dtype.is_float),
+        "operators": [
+            {"index": op.index, "name": op.name, "inputs": op.inputs, "outputs": op.outputs} for op in model.operators
+        ],
+        "metadata": [entry.name for entry in module.metadata],
+        "training": to_dict(training) if training is not None else None,
+    }
+
+
+def lines(facts: dict[str, Any], all_operators: bool) -> list[str]:
+    """The facts for people."""
+    shown = [
+        f"{facts['file']}: {facts['format']}, {size(facts['bytes'])}, {facts['parameters']:,} parameters, "
+        f"{len(facts['operators'])} operators" + (f" in {facts['subgraphs']} subgraphs" if facts["subgraphs"] > 1 else ""),
+        *(f"  input   {t['name']}  {t['dtype']} {t['shape']}" for t in facts["inputs"]),
+        *(f"  output  {t['name']}  {t['dtype']} {t['shape']}" for t in facts["outputs"]),
+        "",
+    ]
+    if all_operators:
+        rows = [("op", "operator", "inputs", "outputs")]
+        rows += [
+            (str(op["index"]), op["name"], ", ".join(name or "-" for name in op["inputs"]), ", ".join(op["outputs"]))
+            for op in facts["operators"]
+        ]
+        shown += table(rows)
+    else:
+        counts = Counter(op["name"] for op in facts["operators"]).most_common()
+        shown.append("operators: " + ", ".join(f"{name} {number}" for name, number in counts))
+    if facts["metadata"]:
+        shown.append(f"metadata: {', '.join(facts['metadata'])}")
+    if facts["training"]:
+        shown.append("training settings: " + ", ".join(f"{key} {value}" for key, value in facts["training"].items()))
+    return shown
+
+
+def _tensor(info: TensorInfo) -> dict[str, Any]:
+    return {"name": info.name, "shape": list(info.shape), "dtype": str(info.dtype)}

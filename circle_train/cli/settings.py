@@ -1,0 +1,89 @@
+"""Options that several commands share, and how their words become settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from circle_train.errors import ConfigError
+from circle_train.model import Model
+from circle_train.train import losses, optimizers
+from circle_train.train.config import TrainConfig, by_name
+from circle_train.train.losses import Loss
+from circle_train.train.metrics import BY_NAME as METRICS
+from circle_train.train.optimizers import Optimizer
+from circle_train.train.settings import parse_trainable
+
+LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """What to train and how; whatever is not given comes from the model's Circle+ settings."""
+    group = parser.add_argument_group("training (default: the model's Circle+ settings)")
+    group.add_argument("--loss", choices=sorted(losses.BY_NAME), metavar="NAME", help=", ".join(sorted(losses.BY_NAME)))
+    group.add_argument("--loss-reduction", choices=["mean", "sum"], help="of the samples' losses (default: mean)")
+    group.add_argument(
+        "--optimizer", choices=sorted(optimizers.BY_NAME), metavar="NAME", help=", ".join(sorted(optimizers.BY_NAME))
+    )
+    group.add_argument("--learning-rate", type=float, metavar="X", help=LEARNING_RATE_HELP)
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples a step (default: 32)")
+    group.add_argument("--trainable", metavar="WHAT", help="all, none, last:N, or operator indices as 3,7,8")
+    group.add_argument(
+        "--metric", action="append", default=[], choices=sorted(METRICS), metavar="NAME", help=", ".join(sorted(METRICS))
+    )
+    add_engine(parser)
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument("--threads", type=int, metavar="N", help="threads to use (default: one for each core)")
+    group.add_argument("--backend", choices=["auto", "native", "reference"], default="auto")
+
+
+def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
+    """The model's settings, changed by what the command line says."""
+    config = model.training or TrainConfig(loss=_default_loss(options))
+    changes: dict[str, Any] = {}
+    if options.loss or options.loss_reduction:
+        loss = by_name(options.loss or config.loss, losses.BY_NAME, Loss, "loss")
+        changes["loss"] = _replaced(loss, reduction=options.loss_reduction)
+    if options.optimizer or options.learning_rate is not None:
+        optimizer = by_name(options.optimizer or config.optimizer, optimizers.BY_NAME, Optimizer, "optimizer")
+        changes["optimizer"] = _replaced(optimizer, learning_rate=options.learning_rate)
+    if options.batch_size is not None:
+        changes["batch_size"] = options.batch_size
+    if options.trainable is not None:
+        changes["trainable"] = trainable_of(options.trainable)
+    if options.metric:
+        changes["metrics"] = options.metric
+    return config.replace(**changes)
+
+
+def trainable_of(word: str) -> Any:
+    """all | none | last:N | 3,7,8"""
+    indices = word.split(",")
+    if all(part.strip().isdigit() for part in indices):
+        return [int(part) for part in indices]
+    return parse_trainable(word, "--trainable")
+
+
+def print_json(value: Any) -> None:
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    print()
+
+
+def _default_loss(options: argparse.Namespace) -> str:
+    if options.loss is None:
+        raise ConfigError("the model carries no training settings: give at least --loss, e.g. --loss categorical_crossentropy")
+    return str(options.loss)
+
+
+def _replaced(setting: Any, **changes: Any) -> Any:
+    return replace(setting, **{name: value for name, value in changes.items() if value is not None})

@@ -1,0 +1,85 @@
+"""`circle-train train`: from a model and data files to a trained model, a checkpoint and a run folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from circle_train.cli.settings import add_json, add_training, config_of, print_json
+from circle_train.errors import ConfigError
+from circle_train.model import load
+from circle_train.report import RunFolder
+from circle_train.session import TrainSession
+
+EPILOG = """\
+examples:
+  circle-train train net.tflite --input x.npy --expected y.npy --loss categorical_crossentropy --export trained.tflite
+  circle-train train net.circle --input x.bin --expected y.bin --epochs 5 --checkpoint run.safetensors --run-dir run
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "train", help="train a model on data files", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_data(parser)
+    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the data (default: the model's, or 5)")
+    parser.add_argument("--validation-split", type=float, default=0.0, metavar="F", help="fraction that validates")
+    parser.add_argument("--no-shuffle", action="store_true", help="take the samples in file order")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the shuffle (default: 0)")
+    add_training(parser)
+    files = parser.add_argument_group("files")
+    files.add_argument("--checkpoint", metavar="FILE", help="start from this checkpoint (.ckpt or .safetensors)")
+    files.add_argument("--export", metavar="FILE", help="write the trained model: .circle, .tflite or .onnx")
+    files.add_argument("--export-circleplus", metavar="FILE", help="the same with the training settings in it")
+    files.add_argument("--export-checkpoint", metavar="FILE", help="write weights and optimizer state")
+    files.add_argument("--run-dir", metavar="DIR", help="plan, log, curves, report, checkpoints, exported model")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def add_data(parser: argparse.ArgumentParser, labels: bool = True) -> None:
+    kinds = ".npy, .npz, .bin (ONERT's raw layout), a folder of class-named image folders"
+    parser.add_argument("--input", required=True, metavar="X", help=f"the samples: {kinds}")
+    if labels:
+        parser.add_argument("--expected", metavar="Y", help="their labels, in the same forms")
+
+
+def run(options: argparse.Namespace) -> int:
+    model = load(options.model)
+    session = TrainSession(
+        model, config_of(options, model), seed=options.seed, threads=options.threads, backend=options.backend
+    )
+    _refuse_bad_paths(options)
+    folder = RunFolder(options.run_dir, session, options.model) if options.run_dir else None
+    if options.checkpoint:
+        session.load_checkpoint(options.checkpoint)
+    history = session.fit(
+        options.input,
+        options.expected,
+        epochs=options.epochs or session.config.epochs or 5,
+        validation_split=options.validation_split,
+        shuffle=not options.no_shuffle,
+        callbacks=folder.callbacks if folder else (),
+        verbose=0 if options.json else "auto",
+    )
+    if options.export:
+        session.export(options.export)
+    if options.export_circleplus:
+        session.export_circleplus(options.export_circleplus)
+    if options.export_checkpoint:
+        session.save_checkpoint(options.export_checkpoint)
+    if folder:
+        folder.finish(history)
+    if options.json:
+        print_json({"history": history.history})
+    return 0
+
+
+def _refuse_bad_paths(options: argparse.Namespace) -> None:
+    """A wrong output path must not cost hours of training."""
+    for path in (options.export, options.export_circleplus, options.export_checkpoint):
+        if path and not Path(path).resolve().parent.is_dir():
+            raise ConfigError(f"{path}: there is no folder {Path(path).resolve().parent}; make it first")
