@@ -55,7 +55,8 @@ typedef enum ct_kernel {
   CT_RMS_NORM = 27,             /* ct_norm_args */
   CT_RMS_NORM_GRAD = 28,        /* ct_norm_grad_args */
   CT_UPDATE = 29,               /* ct_update_args */
-  CT_KERNEL_COUNT = 30
+  CT_GUARD_FINITE = 30,         /* ct_guard_args */
+  CT_KERNEL_COUNT = 31
 } ct_kernel;
 
 /* ---- activations and masks ------------------------------------------------------------------------------------ */
@@ -298,6 +299,12 @@ typedef struct ct_regression_loss_args {
   float grad_scale;
 } ct_regression_loss_args;
 
+/* Stops the run with CT_NOT_FINITE when any of x[0..size) is NaN or infinite. */
+typedef struct ct_guard_args {
+  const float* x;
+  int64_t size;
+} ct_guard_args;
+
 /* ---- elementwise chains ---------------------------------------------------------------------------------------- */
 
 typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3 } ct_dtype;
@@ -510,7 +517,8 @@ typedef enum ct_status {
   CT_OK = 0,
   CT_CANCELLED = 1,
   CT_BAD_INDEX = 2,   /* a label or gather index outside its range */
-  CT_BAD_KERNEL = 3   /* a kernel id or an opcode this library does not know */
+  CT_BAD_KERNEL = 3,  /* a kernel id or an opcode this library does not know */
+  CT_NOT_FINITE = 4   /* a guarded number is NaN or infinite */
 } ct_status;
 
 typedef enum ct_tier { CT_TIER_AUTO = -1, CT_TIER_PORTABLE = 0, CT_TIER_AVX2 = 1, CT_TIER_AVX512 = 2 } ct_tier;

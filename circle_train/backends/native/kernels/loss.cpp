@@ -123,5 +123,12 @@ int32_t mean_absolute_error(Context& context, const void* opaque) {
                     [](vf d) { return d > vf{} ? splat(1.0f) : (d < vf{} ? splat(-1.0f) : d); });
 }
 
+int32_t guard_finite(Context&, const void* opaque) {
+  const auto& t = *static_cast<const ct_guard_args*>(opaque);
+  bool finite = true;
+  for (int64_t i = 0; i < t.size; ++i) finite &= t.x[i] - t.x[i] == 0.0f;
+  return finite ? CT_OK : CT_NOT_FINITE;
+}
+
 }  // namespace CT_TIER
 }  // namespace ct

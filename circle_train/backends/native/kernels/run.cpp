@@ -51,6 +51,7 @@ const Description descriptions[CT_KERNEL_COUNT] = {
     {"RMS_NORM", sizeof(ct_norm_args)},
     {"RMS_NORM_GRAD", sizeof(ct_norm_grad_args)},
     {"UPDATE", sizeof(ct_update_args)},
+    {"GUARD_FINITE", sizeof(ct_guard_args)},
 };
 
 bool known(int32_t kernel) { return kernel >= 0 && kernel < CT_KERNEL_COUNT; }

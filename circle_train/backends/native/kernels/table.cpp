@@ -35,6 +35,7 @@ extern const Kernel table[CT_KERNEL_COUNT] = {
     {rms_norm, no_scratch},
     {rms_norm_grad, norm_grad_scratch},
     {update, no_scratch},
+    {guard_finite, no_scratch},
 };
 
 }  // namespace CT_TIER

@@ -41,6 +41,7 @@ int64_t softmax_cross_entropy_scratch(const void*, int);
 int32_t mean_squared_error(Context&, const void*);
 int32_t mean_absolute_error(Context&, const void*);
 int64_t regression_loss_scratch(const void*, int);
+int32_t guard_finite(Context&, const void*);
 // chain.cpp
 int32_t chain(Context&, const void*);
 int64_t chain_scratch(const void*, int);

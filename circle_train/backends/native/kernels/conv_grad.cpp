@@ -1,0 +1,303 @@
+// CONV_2D gradients. grad_x: input pixels of one phase (position modulo the stride) see the same kernel taps, so each phase is
+// one product of gathered dy against its taps' weights. grad_w: dy^T against gathered windows, summed over pixels.
+#include <algorithm>
+
+#include "conv_shape.h"
+#include "gemm.h"
+#include "table.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+// The kernel positions that reach pixels congruent to `phase` along one axis.
+struct Taps {
+  int64_t count = 0;
+  int64_t first = 0;  // tap i is kernel position first + i*step
+  int64_t step = 1;
+  static Taps of(int64_t kernel, int64_t stride, int64_t dilation, int64_t pad, int64_t phase) {
+    Taps t;
+    for (int64_t k = 0; k < kernel; ++k) {
+      if ((phase + pad - k * dilation) % stride != 0) continue;
+      if (t.count == 0) t.first = k;
+      if (t.count == 1) t.step = k - t.first;
+      ++t.count;
+    }
+    return t;
+  }
+  int64_t at(int64_t i) const { return first + i * step; }
+};
+
+struct Phase {
+  const ct_conv_grad_x_args* t;
+  int64_t group, h0, w0;    // first pixel of the phase
+  int64_t height, width;    // pixels of the phase in one image
+  Taps rows, cols;
+  int64_t inputs, outputs;  // channels of one group
+  int64_t depth() const { return rows.count * cols.count * outputs; }
+};
+
+Phase phase_at(const ct_conv_grad_x_args& t, int64_t group, int64_t h0, int64_t w0) {
+  const ct_conv_shape& s = t.shape;
+  Phase p;
+  p.t = &t, p.group = group, p.h0 = h0, p.w0 = w0;
+  p.height = h0 < s.in_h ? ceil_div(s.in_h - h0, s.stride_h) : 0;
+  p.width = w0 < s.in_w ? ceil_div(s.in_w - w0, s.stride_w) : 0;
+  p.rows = Taps::of(s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, h0);
+  p.cols = Taps::of(s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, w0);
+  p.inputs = s.in_c / s.groups, p.outputs = s.out_c / s.groups;
+  return p;
+}
+
+// Row m is pixel m of the phase, column (tap row, tap column, o) the dy it was multiplied into.
+struct Reached final : RowSource {
+  const Phase* p;
+  const float* y;
+  Clamp mask;
+
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const override {
+    Pixel pixel = pixel_at(m0, p->height, p->width);
+    for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) row(pixel, k0, kc, dst + i * kc);
+  }
+
+ private:
+  void row(const Pixel& pixel, int64_t k0, int64_t kc, float* dst) const {
+    const ct_conv_shape& s = p->t->shape;
+    const int64_t h = p->h0 + pixel.h * s.stride_h + s.pad_top, w = p->w0 + pixel.w * s.stride_w + s.pad_left;
+    for (int64_t k = k0; k < k0 + kc;) {
+      const int64_t tap = k / p->outputs, within = k % p->outputs;
+      const int64_t count = std::min(p->outputs - within, k0 + kc - k);
+      const int64_t dh = h - p->rows.at(tap / p->cols.count) * s.dilation_h;
+      const int64_t dw = w - p->cols.at(tap % p->cols.count) * s.dilation_w;
+      const int64_t oh = dh / s.stride_h, ow = dw / s.stride_w;
+      float* const to = dst + (k - k0);
+      if (dh < 0 || oh >= s.out_h || dw < 0 || ow >= s.out_w) {
+        zero_floats(to, count);
+      } else {
+        take(((pixel.n * s.out_h + oh) * s.out_w + ow) * s.out_c + p->group * p->outputs + within, count, to);
+      }
+      k += count;
+    }
+  }
+  void take(int64_t at, int64_t count, float* to) const {
+    if (!y) return copy_floats(to, p->t->dy + at, count);
+    each_vector(count, [&](int64_t i, int lanes) {
+      store_some(to + i, masked(load_some(p->t->dy + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
+    });
+  }
+};
+
+// Puts the phase's rows where its pixels are, with accumulation and the producer's mask.
+struct PhaseSink final : RowSink {
+  const Phase* p;
+  void rows(int64_t m0, int64_t mc, const float* src, int64_t src_row) const override {
+    const ct_conv_grad_x_args& t = *p->t;
+    const ct_conv_shape& s = t.shape;
+    const Clamp mask = clamp_of(t.out_mask_act);
+    Pixel pixel = pixel_at(m0, p->height, p->width);
+    for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) {
+      const int64_t h = p->h0 + pixel.h * s.stride_h, w = p->w0 + pixel.w * s.stride_w;
+      const int64_t at = ((pixel.n * s.in_h + h) * s.in_w + w) * s.in_c + p->group * p->inputs;
+      each_vector(p->inputs, [&](int64_t j, int lanes) {
+        vf v = src ? load_some(src + i * src_row + j, lanes) : vf{};
+        if (t.accumulate) v += load_some(t.dx + at + j, lanes);
+        if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at + j, lanes), mask);
+        store_some(t.dx + at + j, v, lanes);
+      });
+    }
+  }
+};
+
+// The taps' weights as B(k = (tap, o), i), dense.
+void gather_weights(const Phase& p, float* to) {
+  const ct_conv_shape& s = p.t->shape;
+  const int64_t cell = s.kernel_h * s.kernel_w;
+  for (int64_t a = 0; a < p.rows.count; ++a)
+    for (int64_t b = 0; b < p.cols.count; ++b)
+      for (int64_t o = 0; o < p.outputs; ++o, to += p.inputs) {
+        const int64_t at = (p.group * p.outputs + o) * cell + p.rows.at(a) * s.kernel_w + p.cols.at(b);
+        copy_floats(to, p.t->w + at * p.inputs, p.inputs);
+      }
+}
+
+template <class F>
+void with_phase(const Phase& p, F f) {
+  const ct_conv_grad_x_args& t = *p.t;
+  Reached reached;
+  reached.p = &p;
+  reached.y = t.act == CT_ACT_NONE ? nullptr : t.y;
+  reached.mask = clamp_of(t.act);
+  PhaseSink sink;
+  sink.p = &p;
+  RowsProduct product;
+  product.m = t.shape.batch * p.height * p.width, product.n = p.inputs, product.k = p.depth();
+  product.source = &reached, product.sink = &sink;
+  product.b_row = p.inputs;
+  f(product, sink);
+}
+
+void run_phase(Context& context, const Phase& p) {
+  Carver carver(context.scratch());
+  float* const weights = carver.take<float>(p.depth() * p.inputs);
+  with_phase(p, [&](RowsProduct& product, const PhaseSink& sink) {
+    if (p.depth() == 0) {
+      if (product.m > 0) sink.rows(0, product.m, nullptr, 0);
+      return;
+    }
+    gather_weights(p, weights);
+    product.b = weights;
+    run_rows(context, product, context.scratch() + carver.used());
+  });
+}
+
+// The pointwise case is the plain product on tensors as they lie.
+ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
+  const ct_conv_shape& s = t.shape;
+  ct_matmul_args m{};
+  m.a = t.dy, m.b = t.w, m.c = t.dx;
+  m.a_mask_y = t.act == CT_ACT_NONE ? nullptr : t.y, m.a_mask_act = t.act;
+  m.out_mask_y = t.out_mask_y, m.out_mask_act = t.out_mask_act;
+  m.batch0 = m.batch1 = 1;
+  m.m = in_pixels(s), m.n = s.in_c, m.k = s.out_c;
+  m.a_row = s.out_c, m.a_col = 1, m.b_row = s.in_c, m.b_col = 1, m.c_row = s.in_c;
+  m.alpha = 1;
+  m.accumulate = t.accumulate;
+  return m;
+}
+
+// Panels of the windows matrix: rows are output pixels, columns (kh, kw, c).
+struct WindowPanels final : PanelSource {
+  const float* x;
+  const ct_conv_shape* s;
+  int64_t channels;
+  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
+    const int64_t end = c0 + cols;
+    Pixel first = pixel_at(k0, s->out_h, s->out_w);
+    if (cols < width) zero_floats(dst, kc * width);
+    for (int64_t col = c0; col < end;) {
+      const int64_t cell = col / channels, within = col % channels, count = std::min(channels - within, end - col);
+      const int64_t dh = cell / s->kernel_w * s->dilation_h - s->pad_top, dw = cell % s->kernel_w * s->dilation_w - s->pad_left;
+      Pixel p = first;
+      float* to = dst + (col - c0);
+      for (int64_t k = 0; k < kc; ++k, to += width, advance(p, s->out_h, s->out_w)) {
+        const int64_t h = p.h * s->stride_h + dh, w = p.w * s->stride_w + dw;
+        if (h < 0 || h >= s->in_h || w < 0 || w >= s->in_w) {
+          zero_floats(to, count);
+        } else {
+          copy_floats(to, x + ((p.n * s->in_h + h) * s->in_w + w) * s->in_c + within, count);
+        }
+      }
+      col += count;
+    }
+  }
+};
+
+// Panels of dy', one group's outputs.
+struct GradPanels final : PanelSource {
+  const float* dy;
+  const float* y;
+  int64_t row;
+  Clamp mask;
+  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
+    if (cols < width) zero_floats(dst, kc * width);
+    for (int64_t k = 0; k < kc; ++k) {
+      const int64_t at = (k0 + k) * row + c0;
+      each_vector(cols, [&](int64_t j, int lanes) {
+        vf v = load_some(dy + at + j, lanes);
+        if (y) v = masked(v, load_some(y + at + j, lanes), mask);
+        store_some(dst + k * width + j, v, lanes);
+      });
+    }
+  }
+};
+
+ct_update shifted(const ct_update& u, int64_t offset) {
+  ct_update v = u;
+  if (v.g) v.g += offset;
+  if (v.w) v.w += offset;
+  if (v.m) v.m += offset;
+  if (v.v) v.v += offset;
+  return v;
+}
+
+template <class F>
+void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
+  const ct_conv_shape& s = t.shape;
+  const int64_t outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
+  GradPanels dy;
+  dy.dy = t.dy + group * outputs;
+  dy.y = t.act == CT_ACT_NONE || !t.y ? nullptr : t.y + group * outputs;
+  dy.row = s.out_c;
+  dy.mask = clamp_of(t.act);
+  WindowPanels windows;
+  windows.x = t.x + group * inputs, windows.s = &s, windows.channels = inputs;
+  SumProduct p;
+  p.m = outputs, p.n = s.kernel_h * s.kernel_w * inputs, p.k = out_pixels(s);
+  p.a = &dy, p.b = &windows;
+  const ct_update w = shifted(t.w, group * outputs * p.n), b = shifted(t.b, group * outputs);
+  p.w = t.has_w ? &w : nullptr;
+  p.bias = t.has_b ? &b : nullptr;
+  f(p);
+}
+
+ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
+  return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, 0};
+}
+
+}  // namespace
+
+int64_t conv_grad_x_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
+  if (is_pointwise(t.shape)) {
+    const ct_matmul_args m = pointwise(t);
+    return matmul_scratch(&m, threads);
+  }
+  int64_t most = 0;
+  for (int64_t h = 0; h < t.shape.stride_h; ++h)
+    for (int64_t w = 0; w < t.shape.stride_w; ++w) {
+      const Phase p = phase_at(t, 0, h, w);
+      with_phase(p, [&](RowsProduct& product, const PhaseSink&) {
+        Carver carver(nullptr);
+        carver.take<float>(p.depth() * p.inputs);
+        most = std::max(most, carver.used() + rows_scratch(product, threads));
+      });
+    }
+  return most;
+}
+
+int32_t conv_grad_x(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
+  if (is_pointwise(t.shape)) {
+    const ct_matmul_args m = pointwise(t);
+    return matmul(context, &m);
+  }
+  for (int64_t g = 0; g < t.shape.groups; ++g)
+    for (int64_t h = 0; h < t.shape.stride_h; ++h)
+      for (int64_t w = 0; w < t.shape.stride_w; ++w) run_phase(context, phase_at(t, g, h, w));
+  return CT_OK;
+}
+
+int64_t conv_grad_w_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
+  if (is_pointwise(t.shape)) {
+    const ct_matmul_grad_w_args m = pointwise(t);
+    return matmul_grad_w_scratch(&m, threads);
+  }
+  int64_t bytes = 0;
+  with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
+  return bytes;
+}
+
+int32_t conv_grad_w(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
+  if (is_pointwise(t.shape)) {
+    const ct_matmul_grad_w_args m = pointwise(t);
+    return matmul_grad_w(context, &m);
+  }
+  for (int64_t g = 0; g < t.shape.groups; ++g)
+    with_group(t, g, [&](const SumProduct& p) { run_sum(context, p, context.scratch()); });
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,180 @@
+#include "depthwise_row.h"
+
+#include <algorithm>
+
+namespace ct {
+namespace CT_TIER {
+
+const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
+  if (h < 0 || h >= height) return nullptr;
+  const int64_t at = (n * height + h) * width * channels;
+  if (plain()) return x + at;
+  float* const made = scratch + slot * floats_per_row();
+  const int64_t size = width * channels;
+  if (repeat == 1) {
+    each_vector(size, [&](int64_t i, int lanes) {
+      store_some(made + i, masked(load_some(x + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
+    });
+    return made;
+  }
+  for (int64_t i = 0; i < size; ++i) std::fill(made + i * repeat, made + (i + 1) * repeat, x[at + i]);
+  return made;
+}
+
+namespace {
+
+// The outputs whose whole window lies inside the row.
+struct Interior {
+  int64_t begin, end;
+  explicit Interior(const RowWindow& w) {
+    begin = std::min(w.out_w, std::max<int64_t>(0, ceil_div(w.pad, w.stride)));
+    const int64_t room = w.in_w - 1 - (w.kernel_w - 1) * w.dilation + w.pad;
+    end = room < 0 ? begin : std::max(begin, std::min(w.out_w, room / w.stride + 1));
+  }
+};
+
+inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, int lanes) {
+  if (end.bias) v += load_some(end.bias + c, lanes);
+  if (end.add) v += load_some(end.add + at, lanes);
+  if (end.accumulate) v += load_some(out + at, lanes);
+  v = activate(v, end.act);
+  if (end.out_mask) v = masked(v, load_some(end.out_mask + at, lanes), end.mask);
+  store_some(out + at, v, lanes);
+}
+
+// Any window at all, one output pixel.
+void pixel(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
+  const int64_t w0 = ow * window.stride - window.pad, channels = window.channels;
+  each_vector(channels, [&](int64_t c, int lanes) {
+    vf acc{};
+    for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
+      if (!rows[kh]) continue;
+      for (int64_t kw = 0; kw < window.kernel_w; ++kw) {
+        const int64_t at = w0 + kw * window.dilation;
+        if (at < 0 || at >= window.in_w) continue;
+        acc += load_some(rows[kh] + at * channels + c, lanes) * load_some(w + (kh * window.kernel_w + kw) * channels + c, lanes);
+      }
+    }
+    finish(end, acc, c, ow * channels + c, out, lanes);
+  });
+}
+
+// T outputs inside the row at once, windows K wide, stride S: each weight is loaded once for T outputs, each input once.
+template <int K, int S, int T>
+void inside(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
+  const int64_t channels = window.channels, first = (ow * S - window.pad) * channels;
+  constexpr int X = (T - 1) * S + K;
+  each_vector(channels, [&](int64_t c, int lanes) {
+    vf acc[T] = {};
+    for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
+      if (!rows[kh]) continue;
+      vf xs[X];
+#pragma GCC unroll 16
+      for (int i = 0; i < X; ++i) xs[i] = load_some(rows[kh] + first + i * channels + c, lanes);
+#pragma GCC unroll 8
+      for (int k = 0; k < K; ++k) {
+        const vf wv = load_some(w + (kh * K + k) * channels + c, lanes);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) acc[t] += xs[t * S + k] * wv;
+      }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) finish(end, acc[t], c, (ow + t) * channels + c, out, lanes);
+  });
+}
+
+template <int K, int S, int T>
+void inside_grad(const RowWindow& window, const float* const* rows, const float* dy, int64_t ow, float* dw) {
+  const int64_t channels = window.channels, first = (ow * S - window.pad) * channels;
+  constexpr int X = (T - 1) * S + K;
+  each_vector(channels, [&](int64_t c, int lanes) {
+    vf ds[T];
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) ds[t] = load_some(dy + (ow + t) * channels + c, lanes);
+    for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
+      if (!rows[kh]) continue;
+      vf xs[X];
+#pragma GCC unroll 16
+      for (int i = 0; i < X; ++i) xs[i] = load_some(rows[kh] + first + i * channels + c, lanes);
+#pragma GCC unroll 8
+      for (int k = 0; k < K; ++k) {
+        float* const at = dw + (kh * K + k) * channels + c;
+        vf acc = load_some(at, lanes);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) acc += ds[t] * xs[t * S + k];
+        store_some(at, acc, lanes);
+      }
+    }
+  });
+}
+
+void pixel_grad(const RowWindow& window, const float* const* rows, const float* dy, int64_t ow, float* dw) {
+  const int64_t w0 = ow * window.stride - window.pad, channels = window.channels;
+  for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
+    if (!rows[kh]) continue;
+    for (int64_t kw = 0; kw < window.kernel_w; ++kw) {
+      const int64_t x_at = w0 + kw * window.dilation;
+      if (x_at < 0 || x_at >= window.in_w) continue;
+      float* const to = dw + (kh * window.kernel_w + kw) * channels;
+      const float* const xs = rows[kh] + x_at * channels;
+      each_vector(channels, [&](int64_t c, int lanes) {
+        store_some(to + c, load_some(to + c, lanes) + load_some(dy + ow * channels + c, lanes) * load_some(xs + c, lanes), lanes);
+      });
+    }
+  }
+}
+
+constexpr int T = 4;
+using Inside = void (*)(const RowWindow&, const float* const*, const float*, const RowEnd&, int64_t, float*);
+using InsideGrad = void (*)(const RowWindow&, const float* const*, const float*, int64_t, float*);
+
+Inside inside_for(const RowWindow& w) {
+  if (w.dilation != 1) return nullptr;
+  if (w.kernel_w == 3) return w.stride == 1 ? inside<3, 1, T> : w.stride == 2 ? inside<3, 2, T> : nullptr;
+  if (w.kernel_w == 5) return w.stride == 1 ? inside<5, 1, T> : w.stride == 2 ? inside<5, 2, T> : nullptr;
+  return nullptr;
+}
+
+InsideGrad inside_grad_for(const RowWindow& w) {
+  if (w.dilation != 1) return nullptr;
+  if (w.kernel_w == 3) return w.stride == 1 ? inside_grad<3, 1, T> : w.stride == 2 ? inside_grad<3, 2, T> : nullptr;
+  if (w.kernel_w == 5) return w.stride == 1 ? inside_grad<5, 1, T> : w.stride == 2 ? inside_grad<5, 2, T> : nullptr;
+  return nullptr;
+}
+
+}  // namespace
+
+void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, float* out) {
+  const Interior in(window);
+  const Inside fast = inside_for(window);
+  for (int64_t ow = 0; ow < window.out_w;) {
+    if (fast && ow >= in.begin && ow + T <= in.end) {
+      fast(window, rows, w, end, ow, out);
+      ow += T;
+    } else {
+      pixel(window, rows, w, end, ow++, out);
+    }
+  }
+}
+
+void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, const float* dy, float* dw, float* db) {
+  const Interior in(window);
+  const InsideGrad fast = inside_grad_for(window);
+  for (int64_t ow = 0; ow < window.out_w && dw;) {
+    if (fast && ow >= in.begin && ow + T <= in.end) {
+      fast(window, rows, dy, ow, dw);
+      ow += T;
+    } else {
+      pixel_grad(window, rows, dy, ow++, dw);
+    }
+  }
+  if (!db) return;
+  each_vector(window.channels, [&](int64_t c, int lanes) {
+    vf acc = load_some(db + c, lanes);
+    for (int64_t ow = 0; ow < window.out_w; ++ow) acc += load_some(dy + ow * window.channels + c, lanes);
+    store_some(db + c, acc, lanes);
+  });
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,45 @@
+// One row of a depthwise convolution: each channel by itself, channels side by side in vectors.
+#pragma once
+
+#include "conv_shape.h"
+
+namespace ct {
+namespace CT_TIER {
+
+// Rows of an image as [width][channels]; channels repeated `repeat` times and values masked by y when asked, in which case
+// a row is made in scratch (slot `slot` of it).
+struct RowReader {
+  const float* x;
+  const float* y;       // masks x when given
+  Clamp mask;
+  int64_t height, width, channels, repeat;
+  float* scratch;       // floats_per_row() a slot
+
+  bool plain() const { return repeat == 1 && !y; }
+  int64_t floats_per_row() const { return plain() ? 0 : round_up(width * channels * repeat, 16); }
+  // NULL outside the image.
+  const float* row(int64_t n, int64_t h, int64_t slot) const;
+};
+
+// What a row's sums become: clamp(sum + bias + add), or mask(sum + (accumulate ? out : 0)).
+struct RowEnd {
+  const float* bias = nullptr;
+  const float* add = nullptr;
+  const float* out_mask = nullptr;
+  Clamp act, mask;
+  bool accumulate = false;
+};
+
+struct RowWindow {
+  int64_t kernel_h, kernel_w, stride, dilation, pad;  // along the width
+  int64_t in_w, out_w, channels;
+};
+
+// out[ow][c] = end(sum over kh, kw of rows[kh][ow*stride - pad + kw*dilation][c] * w[kh*kernel_w + kw][c]); rows may be NULL.
+void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, float* out);
+
+// dw[kh*kernel_w+kw][c] += sum over ow of dy[ow][c] * rows[kh][...][c]; db[c] += sum dy[ow][c]. dw, db may be NULL.
+void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, const float* dy, float* dw, float* db);
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,84 @@
+"""Finding and loading the compiled kernels; pools of threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.codes import VERSION, Tier
+from circle_train.errors import ConfigError
+
+FOLDER = Path(__file__).parent
+
+
+def path() -> Path | None:
+    """The compiled library beside this file, whatever its suffix is on this system."""
+    return next((FOLDER / name for name in sorted(os.listdir(FOLDER)) if _is_library(name)), None)
+
+
+def _is_library(name: str) -> bool:
+    return "circle_train_native" in name and name.endswith((".so", ".dylib", ".dll"))
+
+
+@lru_cache(maxsize=1)
+def load() -> ctypes.CDLL | None:
+    """The library with its functions declared; None where it was not built or does not fit this package."""
+    found = path()
+    if found is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(found))
+    except OSError:  # built for another machine: the reference runs
+        return None
+    library.ct_abi_version.restype = c_int32
+    if library.ct_abi_version() != VERSION:
+        return None
+    for name, result, arguments in _FUNCTIONS:
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (
+    ("ct_args_size", c_int64, (c_int32,)),
+    ("ct_kernel_name", c_char_p, (c_int32,)),
+    ("ct_best_tier", c_int32, ()),
+    ("ct_pool_create", c_void_p, (c_int32, c_int32)),
+    ("ct_pool_destroy", None, (c_void_p,)),
+    ("ct_pool_threads", c_int32, (c_void_p,)),
+    ("ct_pool_tier", c_int32, (c_void_p,)),
+    ("ct_scratch_bytes", c_int64, (c_void_p, c_int32, c_void_p)),
+    ("ct_run", c_int32, (c_void_p, POINTER(abi.Step), c_int64, c_void_p, c_void_p, c_void_p, c_void_p)),
+)
+
+
+class Pool:
+    """Threads that run steps, at one SIMD tier; destroyed with the last program that uses them."""
+
+    def __init__(self, threads: int | None, tier: Tier = Tier.AUTO) -> None:
+        library = load()
+        if library is None:
+            raise ConfigError("backend 'native' was not built: install a C++ compiler and reinstall circle-train")
+        count = threads or available_cores()
+        self.library = library
+        self.handle: int | None = library.ct_pool_create(count, int(tier))
+        if not self.handle:
+            raise ConfigError(f"this processor cannot run {tier.name} code; its best is {Tier(library.ct_best_tier()).name}")
+
+    def scratch_bytes(self, kernel: int, args: ctypes.Structure) -> int:
+        """Working memory that one call needs."""
+        return int(self.library.ct_scratch_bytes(self.handle, kernel, byref(args)))
+
+    def __del__(self) -> None:
+        handle, self.handle = getattr(self, "handle", None), None
+        if handle:
+            self.library.ct_pool_destroy(handle)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
