@@ -1,9 +1,9 @@
 """Plain dicts to flatbuffers, by the facts of schema.py: the inverse of decode.py.
 
 A packer of its own rather than `flatbuffers.Builder`: the Builder grows one buffer backwards and copies every
-weight several times, where this one leaves large blobs to the end and never touches them (models of 0.7 to 17 MB
-take 3 to 6 times as long with it); and it cannot write slots that a schema does not name. Tables come before what
-they point at, equal vtables are written once.
+weight several times, where this one leaves large blobs to the end and never touches them (models of 0.7 to 17
+MB take 3 to 6 times as long with it); and it cannot write slots that a schema does not name. Tables come
+before what they point at, equal vtables are written once.
 """
 
 from __future__ import annotations

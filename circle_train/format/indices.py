@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from circle_train.errors import ModelError
 from circle_train.format.carried import OperatorCode
-from circle_train.format.nodes import OPERATORS
+from circle_train.format.nodes import CUSTOM, CUSTOM_PREFIX, OPERATORS
 from circle_train.format.schema import ENUMS
 from circle_train.format.versions import version_of
 from circle_train.ir import Buffer, Graph, Module, Node, Tensor
@@ -50,6 +50,7 @@ class Indices:
         if "source" not in module.carried and (not self.buffers or self.buffers[0].bytes.size):
             self.buffers.insert(0, Buffer())  # by convention "no data"
         self.numbers = {id(buffer): index for index, buffer in reversed(list(enumerate(self.buffers)))}
+        self.replaced: dict[Buffer, Buffer] = module.carried.get("replaced", {})
         self.codes: list[OperatorCode] = list(module.carried.get("operator_codes", ()))
         self.code_numbers = {id(code): index for index, code in enumerate(self.codes)}
         self.new_codes: dict[tuple[str, str | None, int], int] = {}
@@ -72,6 +73,7 @@ class Indices:
 
     def buffer(self, buffer: Buffer) -> int:
         """Position in the table of buffers, at its end for a new one."""
+        buffer = self.replaced.get(buffer, buffer)
         if id(buffer) not in self.numbers:
             self.numbers[id(buffer)] = len(self.buffers)
             self.buffers.append(buffer)
@@ -92,7 +94,7 @@ class Indices:
         if loaded is not None and loaded.name == node.op.name and id(loaded) in self.code_numbers:
             return self.code_numbers[id(loaded)]
         version = loaded.version if loaded is not None and loaded.name == node.op.name else version_of(node)
-        custom = node.op.custom_code if isinstance(node.op, Opaque) else None
+        custom = _custom_code(node)
         key = (node.op.name, custom, version)
         if key not in self.new_codes:
             self.new_codes[key] = len(self.codes)
@@ -100,9 +102,17 @@ class Indices:
         return self.new_codes[key]
 
 
+def _custom_code(node: Node) -> str | None:
+    if isinstance(node.op, Opaque):
+        return node.op.custom_code
+    return node.op.name.removeprefix(CUSTOM_PREFIX) if node.op.name.startswith(CUSTOM_PREFIX) else None
+
+
 def _number(node: Node) -> int:
     if isinstance(node.op, Opaque):
         return node.op.code
+    if node.op.name.startswith(CUSTOM_PREFIX):
+        return CUSTOM
     number = ENUMS["BuiltinOperator"].get(node.op.name)
     if number is None or number not in OPERATORS:
         raise ModelError(

@@ -21,6 +21,8 @@ from circle_train.ops.opaque import Opaque
 
 OPERATORS = {number: name for name, number in ENUMS["BuiltinOperator"].items()}
 CUSTOM = ENUMS["BuiltinOperator"]["CUSTOM"]
+CUSTOM_PREFIX = "CUSTOM:"
+"""Of the names of custom operators, before their custom code."""
 PLACEHOLDER = 127
 """The old one-byte code of operators whose number does not fit it."""
 CONNECTIONS = frozenset({"opcode_index", "inputs", "outputs", "intermediates"})
@@ -33,7 +35,7 @@ def read_operator_code(table: Table) -> OperatorCode:
     custom = table.get("custom_code")
     name = OPERATORS.get(code, f"BUILTIN_{code}")
     if code == CUSTOM and custom is not None:
-        name = f"CUSTOM:{custom}"
+        name = f"{CUSTOM_PREFIX}{custom}"
     return OperatorCode(name, code, table.get("version", 1), custom, table)
 
 
@@ -143,6 +145,9 @@ def write_node(node: Node, code: int, tensors: TensorIndices) -> Table:
     table["opcode_index"] = code
     table["inputs"] = np.array([tensors.index(tensor) for tensor in node.inputs], np.int32)
     table["outputs"] = np.array([tensors.index(tensor) for tensor in node.outputs], np.int32)
+    custom_options: Any = getattr(op, "custom_options", None)
+    if custom_options is not None:
+        table["custom_options"] = np.frombuffer(custom_options, np.uint8)
     if "intermediates" in node.carried:
         indices = [tensors.index(tensor) for tensor in node.carried["intermediates"]]
         table["intermediates"] = np.array(indices, np.int32)

@@ -95,11 +95,15 @@ def same(kind: str, one: Table, other: Table) -> bool:
         if a is b:
             continue
         if type_ in CODES:
-            if a != b and not (np.isnan(a) and np.isnan(b)):
+            if a != b and not (_is_nan(a) and _is_nan(b)):
                 return False
         elif not _same_value(type_, a, b, UNIONS.get(union, {}).get(other.get(f"{name}_type", 0))):
             return False
     return all(one.get(slot) == other.get(slot) for slot in {*one, *other} if isinstance(slot, int))
+
+
+def _is_nan(number: Any) -> bool:
+    return bool(np.isnan(number))
 
 
 def _same_value(type_: str, a: Any, b: Any, member: str | None) -> bool:

@@ -7,11 +7,12 @@ file with new constants in place of the old (patch.py). Otherwise all tables are
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from circle_train.errors import ConfigError, ModelError
+from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
 from circle_train.format.carried import Signature
 from circle_train.format.decode import Table
@@ -22,7 +23,7 @@ from circle_train.format.patch import patch
 from circle_train.format.schema import TABLES, TFLITE_TABLES
 from circle_train.format.subset import check_tflite
 from circle_train.format.tensors import write_tensor
-from circle_train.ir import Buffer, Graph, Module
+from circle_train.ir import Buffer, Graph, Metadata, Module
 
 SUFFIXES = {".circle": "CIR0", ".tflite": "TFL3"}
 
@@ -37,6 +38,18 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
     chunks = write_chunks(module, SUFFIXES[suffix])
     with atomic_write(path) as file:
         file.writelines(chunks)
+
+
+def with_buffers(module: Module, fresh: Mapping[Buffer, Buffer]) -> Module:
+    """A module that shares everything with another one but the contents of these buffers."""
+    earlier: dict[Buffer, Buffer] = module.carried.get("replaced", {})
+    replaced = {old: fresh.get(new, new) for old, new in earlier.items()} | dict(fresh)
+    return replace(
+        module,
+        buffers=[fresh.get(buffer, buffer) for buffer in module.buffers],
+        metadata=[Metadata(entry.name, fresh.get(entry.buffer, entry.buffer)) for entry in module.metadata],
+        carried=module.carried | {"replaced": replaced},
+    )
 
 
 def write(module: Module, identifier: str | None = None) -> bytes:
@@ -144,6 +157,3 @@ def write_signature(signature: Signature, indices: Indices) -> Table:
     table["signature_key"] = signature.key
     table["subgraph_index"] = indices.graph_index(graph)
     return table
-
-
-__all__ = ["ModelError", "save", "write", "write_chunks"]
