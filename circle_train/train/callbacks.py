@@ -1,0 +1,226 @@
+"""Callbacks that come with the package: they watch the numbers of each epoch and act on them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, isnan
+from pathlib import Path
+from typing import Any
+
+from circle_train.errors import ConfigError
+from circle_train.format.atomic import atomic_write
+from circle_train.ir.tensor_type import Array
+from circle_train.train.callback import Callback, Logs
+from circle_train.train.history import History
+from circle_train.train.progress import Progress
+
+__all__ = [
+    "CSVLogger",
+    "Callback",
+    "EarlyStopping",
+    "History",
+    "LambdaCallback",
+    "ModelCheckpoint",
+    "Progress",
+    "ReduceLROnPlateau",
+]
+
+CHECKPOINTS = (".ckpt", ".safetensors")
+MODELS = (".circle", ".tflite", ".onnx")
+
+
+@dataclass
+class Watcher(Callback):
+    """Base of what watches one number; "auto": an accuracy should rise, anything else fall."""
+
+    monitor: str = "val_loss"
+    mode: str = "auto"
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._require("mode", self.mode in ("auto", "min", "max"), "'auto', 'min' or 'max'")
+        self._require("min_delta", self.min_delta >= 0, "not negative")
+        self.best: float | None = None
+
+    def on_train_begin(self) -> None:
+        self.best = None
+
+    def value(self, logs: Logs) -> float:
+        """The number watched."""
+        if self.monitor not in logs:
+            known = ", ".join(logs)
+            hint = "; give fit validation data" if self.monitor.startswith("val_") else ""
+            found = f"monitor '{self.monitor}' was not measured"
+            raise ConfigError(f"{type(self).__name__}: {found}, expected one of {known}{hint}")
+        return float(logs[self.monitor])
+
+    def improves(self, value: float) -> bool:
+        """Whether this is the best so far, by more than min_delta; remembers it if so."""
+        rises = self.mode == "max" or (self.mode == "auto" and "acc" in self.monitor)
+        gain = inf if self.best is None else value - self.best if rises else self.best - value
+        if isnan(value) or gain <= self.min_delta:
+            return False
+        self.best = value
+        return True
+
+    def _require(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ConfigError(
+                f"{type(self).__name__}: {name} is {getattr(self, name)!r}, expected {expected}"
+            )
+
+
+@dataclass
+class EarlyStopping(Watcher):
+    """Ends the fit after `patience` epochs in a row without improvement.
+
+    With `restore_best` the weights are at the end those of the best epoch, even if the fit did not end early.
+    """
+
+    patience: int = 0
+    restore_best: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("patience", self.patience >= 0, "a count from 0")
+        self.stopped_epoch: int | None = None
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        self.waited, self.best_epoch, self.stopped_epoch = 0, 0, None
+        self.weights: Array | None = None
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        if self.improves(self.value(logs)):
+            self.waited, self.best_epoch = 0, epoch
+            self.weights = self.session.parameters.flat(trainable_only=True) if self.restore_best else None
+            return
+        self.waited += 1
+        if self.waited >= max(self.patience, 1):
+            self.stopped_epoch = epoch
+            self.session.stop_training = True
+
+    def on_train_end(self) -> None:
+        if self.weights is not None and self.waited:
+            self.session.parameters.set_flat(self.weights, trainable_only=True)
+        self.weights = None
+
+
+@dataclass
+class ReduceLROnPlateau(Watcher):
+    """Multiplies the learning rate by `factor` after `patience` epochs in a row without improvement."""
+
+    factor: float = 0.1
+    patience: int = 10
+    cooldown: int = 0
+    min_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("factor", 0 < self.factor < 1, "between 0 and 1")
+        self._require("patience", self.patience >= 0, "a count from 0")
+        self._require("cooldown", self.cooldown >= 0, "a count from 0")
+        self._require("min_lr", self.min_lr >= 0, "not negative")
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        self.waited, self.resting = 0, 0
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        improved = self.improves(self.value(logs))
+        if self.resting:
+            self.resting -= 1
+            self.waited = 0
+            return
+        self.waited = 0 if improved else self.waited + 1
+        if self.waited < max(self.patience, 1):
+            return
+        rate = self.session.learning_rate
+        self.session.learning_rate = min(rate, max(rate * self.factor, self.min_lr))
+        self.waited, self.resting = 0, self.cooldown
+
+
+@dataclass
+class ModelCheckpoint(Watcher):
+    """Saves after each epoch, or with `save_best_only` after the best so far.
+
+    `path` may hold {epoch} (from 1) and the names of measured numbers: "run-{epoch:03d}-{val_loss:.3f}.ckpt".
+    The suffix decides what is saved: .safetensors or .ckpt a checkpoint, .circle, .tflite or .onnx a model.
+    With `keep_last` only so many of the files that this object wrote remain.
+    """
+
+    path: str | os.PathLike[str] = "checkpoint.safetensors"
+    save_best_only: bool = False
+    keep_last: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        suffix = Path(self.path).suffix.lower()
+        self._require(
+            "path", suffix in CHECKPOINTS + MODELS, f"a name ending in {', '.join(CHECKPOINTS + MODELS)}"
+        )
+        self._require("keep_last", self.keep_last is None or self.keep_last >= 1, "a count from 1 or None")
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        self.written: list[Path] = []
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        if self.save_best_only and not self.improves(self.value(logs)):
+            return
+        path = self._path_of(epoch, logs)
+        save = self.session.save_checkpoint if path.suffix.lower() in CHECKPOINTS else self.session.export
+        save(path)
+        self.written = [other for other in self.written if other != path] + [path]
+        while self.keep_last is not None and len(self.written) > self.keep_last:
+            self.written.pop(0).unlink(missing_ok=True)
+
+    def _path_of(self, epoch: int, logs: Logs) -> Path:
+        try:
+            return Path(os.fspath(self.path).format(**{**logs, "epoch": epoch + 1}))
+        except (KeyError, IndexError, ValueError) as error:
+            known = ", ".join(["epoch", *logs])
+            place = f"ModelCheckpoint: path '{self.path}'"
+            raise ConfigError(
+                f"{place} cannot be filled in ({error}), expected names among {known}"
+            ) from None
+
+
+@dataclass
+class CSVLogger(Callback):
+    """Writes a row of numbers for each epoch; with `append` below what the file holds already."""
+
+    path: str | os.PathLike[str] = "log.csv"
+    append: bool = False
+
+    def on_train_begin(self) -> None:
+        before = Path(self.path)
+        self.text = before.read_text(encoding="utf-8") if self.append and before.exists() else ""
+        self.columns = self.text.splitlines()[0].split(",") if self.text else []
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        row: dict[str, Any] = {"epoch": epoch + 1, **logs, "learning_rate": self.session.learning_rate}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self.columns:
+            self.columns = list(row)
+            writer.writerow(self.columns)
+        writer.writerow([row.get(column, "") for column in self.columns])
+        self.text += text.getvalue()
+        with atomic_write(self.path) as file:
+            file.write(self.text.encode())
+
+
+class LambdaCallback(Callback):
+    """Calls functions: LambdaCallback(on_epoch_end=lambda epoch, logs: …), named as methods."""
+
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        known = [name for name in vars(Callback) if name.startswith("on_")]
+        for name, function in functions.items():
+            if name not in known:
+                raise ConfigError(f"LambdaCallback: '{name}' is unknown, expected some of {', '.join(known)}")
+            setattr(self, name, function)

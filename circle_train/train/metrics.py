@@ -1,0 +1,236 @@
+"""Metrics: each adds up what a batch measures; the result is the mean since the last reset."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from circle_train.errors import ConfigError, DataError
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.train.losses import BinaryCrossentropy, Loss
+
+
+@dataclass
+class Metric:
+    """Base: `measure` gives a batch's sum and the number of terms in it.
+
+    Example:
+        >>> import circle_train as ct, numpy as np
+        >>> metric = ct.metrics.SparseCategoricalAccuracy()
+        >>> metric.update(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
+        >>> metric.result()
+        0.5
+    """
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.total, self.count = 0.0, 0
+
+    def update(self, output: Any, target: Any) -> None:
+        """Add a batch."""
+        total, count = self.measure(np.asarray(output), np.asarray(target))
+        self.total += total
+        self.count += count
+
+    def result(self) -> float:
+        """The mean so far; NaN where nothing was measured."""
+        return self.total / self.count if self.count else nan
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        raise TypeError(f"{type(self).__name__} defines no measure")
+
+
+@dataclass
+class CategoricalAccuracy(Metric):
+    """How often the largest output is where the largest target is (last axis; the first of equals)."""
+
+    name = "categorical_accuracy"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        hits = output.argmax(-1) == like(target, output).argmax(-1)
+        return float(np.count_nonzero(hits)), hits.size
+
+
+@dataclass
+class SparseCategoricalAccuracy(Metric):
+    """How often the largest output is the labelled class; items labelled `ignore_index` do not count."""
+
+    ignore_index: int | None = None
+    name = "sparse_categorical_accuracy"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        best = output.argmax(-1)
+        labels = labels_of(target, output)
+        ignored = 0 if self.ignore_index is None else np.count_nonzero(labels == self.ignore_index)
+        return float(np.count_nonzero((best == labels) & (labels != self.ignore_index))), best.size - int(
+            ignored
+        )
+
+
+@dataclass
+class BinaryAccuracy(Metric):
+    """How often an output is on its target's side of the threshold: ½ for probabilities, 0 for logits.
+
+    `threshold=None` means ½, or 0 in a session whose loss takes that output as logits.
+    """
+
+    threshold: float | None = None
+    name = "binary_accuracy"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        threshold = 0.5 if self.threshold is None else self.threshold
+        hits = (output > threshold) == (like(target, output) > 0.5)
+        return float(np.count_nonzero(hits)), hits.size
+
+
+@dataclass
+class TopKCategoricalAccuracy(Metric):
+    """How often fewer than k outputs are larger than that of the class with the largest target."""
+
+    k: int = 5
+    name = "top_k_categorical_accuracy"
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ConfigError(f"{type(self).__name__}: k is {self.k}, expected a whole number from 1")
+        super().__post_init__()
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        return self._hits(output, like(target, output).argmax(-1))
+
+    def _hits(self, output: Array, labels: Array) -> tuple[float, int]:
+        classes = output.shape[-1]
+        known = (labels >= 0) & (labels < classes)
+        own = np.take_along_axis(output, np.where(known, labels, 0)[..., None].astype(np.intp), -1)
+        hits = known & (np.count_nonzero(output > own, -1) < self.k)
+        return float(np.count_nonzero(hits)), labels.size
+
+
+@dataclass
+class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy):
+    """How often fewer than k outputs are larger than that of the labelled class."""
+
+    name = "sparse_top_k_categorical_accuracy"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        return self._hits(output, labels_of(target, output))
+
+
+@dataclass
+class Accuracy(Metric):
+    """Binary, sparse or categorical accuracy, as outputs and targets are shaped."""
+
+    threshold: float | None = None
+    name = "accuracy"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        if output.ndim == 0 or output.shape[-1] == 1 or output.ndim == 1:
+            return BinaryAccuracy(self.threshold).measure(output, target)
+        if target.size * output.shape[-1] == output.size:
+            return SparseCategoricalAccuracy().measure(output, target)
+        return CategoricalAccuracy().measure(output, target)
+
+
+@dataclass
+class MeanAbsoluteError(Metric):
+    """Mean of |output - target| over all elements."""
+
+    name = "mean_absolute_error"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        return float(np.abs(output - like(target, output)).sum(dtype=np.float64)), output.size
+
+
+@dataclass
+class MeanSquaredError(Metric):
+    """Mean of (output - target)² over all elements."""
+
+    name = "mean_squared_error"
+
+    def measure(self, output: Array, target: Array) -> tuple[float, int]:
+        return float(np.square(output - like(target, output)).sum(dtype=np.float64)), output.size
+
+
+@dataclass
+class RootMeanSquaredError(MeanSquaredError):
+    """√ of the mean of (output - target)² over all elements."""
+
+    name = "root_mean_squared_error"
+
+    def result(self) -> float:
+        return sqrt(super().result())
+
+
+def like(target: Array, output: Array) -> Array:
+    """The target in the output's shape; axes of size 1 may be missing or too many."""
+    if target.shape == output.shape:
+        return target
+    if target.size != output.size:
+        raise DataError(
+            f"a metric got outputs {output.shape} and targets {target.shape}; expected the same shape"
+        )
+    return target.reshape(output.shape)
+
+
+def labels_of(target: Array, output: Array) -> Array:
+    """Class numbers, one for each row of the output."""
+    if target.size * output.shape[-1] != output.size:
+        found = f"outputs {output.shape} and labels {target.shape}"
+        raise DataError(f"a metric got {found}; expected labels {output.shape[:-1]}")
+    return target.reshape(output.shape[:-1])
+
+
+BY_NAME: dict[str, type[Metric]] = {
+    "accuracy": Accuracy,
+    "acc": Accuracy,
+    "categorical_accuracy": CategoricalAccuracy,
+    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
+    "binary_accuracy": BinaryAccuracy,
+    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
+    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
+    "mean_absolute_error": MeanAbsoluteError,
+    "mae": MeanAbsoluteError,
+    "mean_squared_error": MeanSquaredError,
+    "mse": MeanSquaredError,
+    "root_mean_squared_error": RootMeanSquaredError,
+    "rmse": RootMeanSquaredError,
+}
+
+
+def resolve(
+    metrics: Sequence[Any], losses: Sequence[Loss] = (), outputs: Sequence[Tensor] = ()
+) -> list[Metric]:
+    """Metrics of a session's own, from names and objects; open thresholds are set as the losses say."""
+    logits = any(
+        isinstance(loss, BinaryCrossentropy) and loss.takes_logits(output)
+        for loss, output in zip(losses, outputs, strict=False)
+    )
+    return [_own(metric, logits) for metric in metrics]
+
+
+def _own(metric: Any, logits: bool) -> Metric:
+    if isinstance(metric, str):
+        if metric.lower() not in BY_NAME:
+            raise ConfigError(f"metric '{metric}' is unknown, expected one of {', '.join(sorted(BY_NAME))}")
+        own: Metric = BY_NAME[metric.lower()]()
+    elif all(hasattr(metric, wanted) for wanted in ("name", "reset", "update", "result")):
+        own = copy.deepcopy(metric)
+    else:
+        raise ConfigError(
+            f"metric is {metric!r}, expected a name or an object with name, reset, update and result"
+        )
+    if isinstance(own, (BinaryAccuracy, Accuracy)) and own.threshold is None and logits:
+        own.threshold = 0.0
+    own.reset()
+    return own
