@@ -52,7 +52,9 @@ class Convolution(Op):
         return Window.over(x_shape[1:3], w_shape[1:3], self.strides, self.padding, self.dilations)
 
     def output(self, x: TensorType, w: TensorType, channels: int) -> TensorType:
-        spatial = placements(self.name, x.shape[1:3], w.shape[1:3], self.strides, self.padding, self.dilations)
+        spatial = placements(
+            self.name, x.shape[1:3], w.shape[1:3], self.strides, self.padding, self.dilations
+        )
         return TensorType(x.dtype, (x.shape[0], *spatial, channels))
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
@@ -106,7 +108,9 @@ class Conv2D(Convolution):
         yield Example(cls(), (random(2, 3, 4, 5), random(6, 1, 1, 5), random(6)))
         yield Example(cls(stride_w=2, stride_h=3), (random(1, 7, 5, 2), random(3, 1, 1, 2), random(3)))
         for taken, outputs in ((2, 4), (1, 8), (1, 4)):
-            yield Example(cls(Padding.SAME, 2), (random(2, 4, 5, 4), random(outputs, 3, 3, taken), random(outputs)))
+            yield Example(
+                cls(Padding.SAME, 2), (random(2, 4, 5, 4), random(outputs, 3, 3, taken), random(outputs))
+            )
         for activation in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1, Activation.TANH):
             yield Example(cls(fused_activation_function=activation), (x * 3, w, b))
 
@@ -114,7 +118,7 @@ class Conv2D(Convolution):
 @register("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions")
 @dataclass(frozen=True)
 class DepthwiseConv2D(Convolution):
-    """w: 1 × height × width × outputs; output c reads input c // multiplier, the shapes tell the multiplier."""
+    """w: 1 × height × width × outputs; output c reads input c // multiplier, which the shapes tell."""
 
     depth_multiplier: int = 1
 
@@ -123,8 +127,9 @@ class DepthwiseConv2D(Convolution):
         channels, outputs = x.shape[3], w.shape[3]
         if w.shape[0] != 1 or (channels >= 0 and (channels == 0 or outputs % channels)):
             raise ModelError(
-                f"{self.name}: input has {channels} channels, weights make {outputs} (input {x}, weights {w}); "
-                "the weights' first dimension must be 1 and their last a multiple of the input's channels"
+                f"{self.name}: input has {channels} channels, weights make {outputs} "
+                f"(input {x}, weights {w}); the weights' first dimension must be 1, their last a multiple "
+                "of the input's channels"
             )
         check_bias(self.name, b, outputs)
         return self.output(x, w, outputs)
@@ -138,8 +143,8 @@ class DepthwiseConv2D(Convolution):
             target[...] = 0 if b is None else b
             product = np.empty_like(target)
             for cell, region in block.taps():
-                np.multiply(source[region], w[(0, *cell)], out=product)
-                target += product
+                np.multiply(source[region], w[0][cell], out=product)
+                np.add(target, product, out=target)
         return y
 
     def grad_x(self, dy: Array, w: Array, x_shape: tuple[int, ...]) -> Array:
@@ -147,7 +152,7 @@ class DepthwiseConv2D(Convolution):
         padded = np.zeros((x_shape[0], *window.padded, x_shape[3]), np.result_type(dy, w))
         grouped = (*dy.shape[:-1], x_shape[3], -1)
         for cell, region in window.taps():
-            product = dy * w[(0, *cell)]
+            product = dy * w[0][cell]
             padded[region] += product if w.shape[3] == x_shape[3] else product.reshape(grouped).sum(-1)
         return padded[window.inner]
 
@@ -157,7 +162,7 @@ class DepthwiseConv2D(Convolution):
         grouped = dy.reshape(*dy.shape[:-1], x.shape[3], -1)
         result = np.empty(w_shape, np.result_type(dy, x))
         for cell, region in window.taps():
-            result[(0, *cell)] = np.einsum("nhwcm,nhwc->cm", grouped, padded[region]).reshape(-1)
+            result[0][cell] = np.einsum("nhwcm,nhwc->cm", grouped, padded[region]).reshape(-1)
         return result
 
     def grad_b(self, dy: Array) -> Array:
@@ -187,7 +192,7 @@ def _options(op: Convolution) -> Iterable[Convolution]:
 
 
 def _blocks(y: Array, padded: Array, window: Window) -> Iterable[tuple[Array, Array, Window]]:
-    """Rows of y that fit the cache, the part of padded that they read, and the window that makes just them."""
+    """Rows of y that fit the cache, the part of padded that they read, and the window that makes them."""
     rows = max(1, BLOCK_ELEMENTS // max(y.shape[0] * prod(y.shape[2:]), 1))
     for start in range(0, y.shape[1], rows):
         target = y[:, start : start + rows]

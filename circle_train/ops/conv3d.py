@@ -52,7 +52,7 @@ class VolumeConvolution(Op):
         return self.dilation_d_factor, self.dilation_h_factor, self.dilation_w_factor
 
     def check(self, x: TensorType, w: TensorType, b: TensorType | None, taken: int, outputs: int) -> None:
-        """Refuse what does not fit; `taken` and `outputs` are the weights' axes of input and output channels."""
+        """Refuse what does not fit; `taken` and `outputs` are the weights' axes of the channels."""
         check_rank(self.name, 5, input=x, weights=w)
         if x.shape[4] not in (-1, w.shape[taken]):
             raise ModelError(
@@ -94,7 +94,8 @@ class Conv3D(VolumeConvolution):
         return scatter(dy, w.transpose(LAST_FIRST), self.window(x_shape, w.shape))
 
     def grad_w(self, dy: Array, x: Array, w_shape: tuple[int, ...]) -> Array:
-        return correlate_kernel(x, dy, self.window(x.shape, w_shape)).transpose(FIRST_LAST)
+        dw: Array = correlate_kernel(x, dy, self.window(x.shape, w_shape)).transpose(FIRST_LAST)
+        return dw
 
     def grad_b(self, dy: Array) -> Array:
         return dy
@@ -123,7 +124,9 @@ class Conv3DTranspose(VolumeConvolution):
         before = tuple(self.padding.amounts(*axis)[0] for axis in axes)
         return Window(spatial, w_shape[:3], self.strides, self.dilations, before, x_shape[1:4])
 
-    def infer(self, output_shape: TensorType, w: TensorType, x: TensorType, b: TensorType | None = None) -> TensorType:
+    def infer(
+        self, output_shape: TensorType, w: TensorType, x: TensorType, b: TensorType | None = None
+    ) -> TensorType:
         self.check(x, w, b, taken=4, outputs=3)
         placements(self.name, (-1, -1, -1), w.shape[:3], self.strides, self.padding, self.dilations)
         spatial = output_spatial(self.name, output_shape, x, w.shape[3])
@@ -138,7 +141,9 @@ class Conv3DTranspose(VolumeConvolution):
         return correlate(dy, w.transpose(LAST_FIRST), self.window(x_shape, w.shape, dy.shape[1:4]))
 
     def grad_w(self, dy: Array, x: Array, w_shape: tuple[int, ...]) -> Array:
-        return correlate_kernel(dy, x, self.window(x.shape, w_shape, dy.shape[1:4])).transpose(FIRST_LAST)
+        window = self.window(x.shape, w_shape, dy.shape[1:4])
+        dw: Array = correlate_kernel(dy, x, window).transpose(FIRST_LAST)
+        return dw
 
     def grad_b(self, dy: Array) -> Array:
         return dy

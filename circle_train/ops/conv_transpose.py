@@ -25,15 +25,7 @@ from circle_train.ops.window import (
 )
 
 TO_KERNEL = (3, 1, 2, 0)
-"""w is outputs × height × width × inputs; as the kernel of the convolution undone, small and big channels swap."""
-
-
-def undone(spatial: tuple[int, ...], x_shape: tuple[int, ...], size: tuple[int, ...], strides: tuple[int, ...],
-           padding: Padding) -> Window:  # fmt: skip
-    """The convolution over the output whose placements are x's positions, however many x has."""
-    one = (1,) * len(size)
-    before = tuple(padding.amounts(*axis)[0] for axis in zip(spatial, size, strides, strict=True))
-    return Window(spatial, size, strides, one, before, tuple(x_shape[1:-1]))
+"""From w, outputs × height × width × inputs, to the kernel of the convolution that is undone."""
 
 
 def output_spatial(op: str, output_shape: TensorType, x: TensorType, channels: int) -> tuple[int, ...]:
@@ -43,8 +35,8 @@ def output_spatial(op: str, output_shape: TensorType, x: TensorType, channels: i
     wanted = tuple(int(size) for size in np.ravel(output_shape.value))
     if len(wanted) != x.rank or min(wanted, default=0) < 1 or wanted[-1] != channels:
         raise ModelError(
-            f"{op}: output_shape is {list(wanted)}, expected {x.rank} positive sizes of which the last is {channels}, "
-            "the weights' output channels"
+            f"{op}: output_shape is {list(wanted)}, expected {x.rank} positive sizes of which the last is "
+            f"{channels}, the weights' output channels"
         )
     return wanted[1:-1]
 
@@ -62,8 +54,8 @@ class TransposedConvolution(Op):
         check_rank(self.name, 4, input=x, weights=w)
         if x.shape[3] not in (-1, w.shape[3]):
             raise ModelError(
-                f"{self.name}: input has {x.shape[3]} channels, weights take {w.shape[3]} (input {x}, weights {w}); "
-                "the weights' last dimension must be the input's channels"
+                f"{self.name}: input has {x.shape[3]} channels, weights take {w.shape[3]} "
+                f"(input {x}, weights {w}); the weights' last dimension must be the input's channels"
             )
         check_bias(self.name, b, w.shape[0])
 
@@ -71,7 +63,9 @@ class TransposedConvolution(Op):
         return correlate(dy, w.transpose(TO_KERNEL), self.window(x_shape, w.shape, dy.shape[1:3]))
 
     def grad_w(self, dy: Array, x: Array, w_shape: tuple[int, ...]) -> Array:
-        return correlate_kernel(dy, x, self.window(x.shape, w_shape, dy.shape[1:3])).transpose(TO_KERNEL)
+        window = self.window(x.shape, w_shape, dy.shape[1:3])
+        dw: Array = correlate_kernel(dy, x, window).transpose(TO_KERNEL)
+        return dw
 
     def grad_b(self, dy: Array) -> Array:
         return dy
@@ -91,9 +85,13 @@ class TransposeConv(TransposedConvolution):
         return self.stride_h, self.stride_w
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
-        return undone(spatial, x_shape, w_shape[1:3], self.strides, self.padding)
+        axes = zip(spatial, w_shape[1:3], self.strides, strict=True)
+        before = tuple(self.padding.amounts(*axis)[0] for axis in axes)
+        return Window(spatial, w_shape[1:3], self.strides, (1, 1), before, x_shape[1:3])
 
-    def infer(self, output_shape: TensorType, w: TensorType, x: TensorType, b: TensorType | None = None) -> TensorType:
+    def infer(
+        self, output_shape: TensorType, w: TensorType, x: TensorType, b: TensorType | None = None
+    ) -> TensorType:
         self.check(x, w, b)
         spatial = output_spatial(self.name, output_shape, x, w.shape[0])
         placements(self.name, (-1, -1), w.shape[1:3], self.strides, self.padding, (1, 1))
@@ -127,7 +125,7 @@ class TransposeConv(TransposedConvolution):
 @register("CUSTOM:Convolution2DTransposeBias")
 @dataclass(frozen=True)
 class Convolution2DTransposeBias(TransposedConvolution):
-    """MediaPipe's custom operator; its options are the bytes of three int32: padding (1 SAME, 2 VALID), stride_w, stride_h."""
+    """MediaPipe's operator; its options are three int32: padding (1 SAME, 2 VALID), stride_w, stride_h."""
 
     custom_options: bytes = struct.pack("<3i", 1, 1, 1)
 
@@ -141,8 +139,8 @@ class Convolution2DTransposeBias(TransposedConvolution):
         padding, stride_w, stride_h = struct.unpack_from("<3i", self.custom_options)
         if padding not in (1, 2) or min(stride_w, stride_h) < 1:
             raise ModelError(
-                f"{self.name}: padding {padding} and strides {stride_h}×{stride_w}, expected padding 1 or 2 and "
-                "strides of at least 1: the file is damaged"
+                f"{self.name}: padding {padding} and strides {stride_h}×{stride_w}, expected padding 1 or 2 "
+                "and strides of at least 1: the file is damaged"
             )
         return padding, stride_w, stride_h
 
@@ -162,7 +160,9 @@ class Convolution2DTransposeBias(TransposedConvolution):
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType) -> TensorType:
         self.check(x, w, b)
-        return TensorType(x.dtype, (x.shape[0], *(size for size, _ in self.axes(x.shape, w.shape)), w.shape[0]))
+        return TensorType(
+            x.dtype, (x.shape[0], *(size for size, _ in self.axes(x.shape, w.shape)), w.shape[0])
+        )
 
     def forward(self, x: Array, w: Array, b: Array) -> Array:
         spatial = tuple(size for size, _ in self.axes(x.shape, w.shape))

@@ -32,8 +32,8 @@ class FullyConnected(Op):
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         if self.weights_format is not WeightsFormat.DEFAULT:
             raise UnsupportedOpError(
-                f"{self.name}: weights lie in the format {self.weights_format.name}, only DEFAULT is computed; "
-                "export the model with plain float weights"
+                f"{self.name}: weights lie in the format {self.weights_format.name}, only DEFAULT is "
+                "computed; export the model with plain float weights"
             )
         check_rank(self.name, 2, weights=w)
         outputs, taken = w.shape
@@ -54,13 +54,15 @@ class FullyConnected(Op):
         y = x.reshape(-1, w.shape[1]) @ w.T
         if b is not None:
             y += b.reshape(-1)
-        return y.reshape(*x.shape[:-1], w.shape[0]) if self.keep_num_dims else y
+        shape = (*x.shape[:-1], w.shape[0]) if self.keep_num_dims else y.shape
+        return np.reshape(y, shape)
 
     def grad_x(self, dy: Array, w: Array, x_shape: tuple[int, ...]) -> Array:
         return (dy.reshape(-1, w.shape[0]) @ w).reshape(x_shape)
 
     def grad_w(self, dy: Array, x: Array, w_shape: tuple[int, ...]) -> Array:
-        return dy.reshape(-1, w_shape[0]).T @ x.reshape(-1, w_shape[1])
+        dw: Array = dy.reshape(-1, w_shape[0]).T @ x.reshape(-1, w_shape[1])
+        return dw
 
     def grad_b(self, dy: Array) -> Array:
         return dy
@@ -87,7 +89,7 @@ class FullyConnected(Op):
 @register("BATCH_MATMUL", "BatchMatMulOptions")
 @dataclass(frozen=True)
 class BatchMatMul(Op):
-    """Products of the last two axes, the others broadcasting; `adjoint` turns an operand's last two axes round."""
+    """Products of the last two axes, the others broadcasting; `adjoint` swaps an operand's last two axes."""
 
     adjoint_lhs: bool = False
     adjoint_rhs: bool = False
@@ -97,7 +99,9 @@ class BatchMatMul(Op):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         if min(x.rank, w.rank) < 2:
-            raise ModelError(f"{self.name}: operands are {x} and {w}, expected at least rank 2 each; insert a RESHAPE")
+            raise ModelError(
+                f"{self.name}: operands are {x} and {w}, expected at least rank 2 each; insert a RESHAPE"
+            )
         rows, inner = x.shape[-2:] if not self.adjoint_lhs else (x.shape[-1], x.shape[-2])
         taken, columns = w.shape[-2:] if not self.adjoint_rhs else (w.shape[-1], w.shape[-2])
         if inner != taken and -1 not in (inner, taken):
@@ -108,9 +112,13 @@ class BatchMatMul(Op):
         batch = []
         first, second = x.shape[:-2], w.shape[:-2]
         rank = max(len(first), len(second))
-        for a, b in zip((1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second, strict=True):
+        for a, b in zip(
+            (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second, strict=True
+        ):
             if a != b and 1 not in (a, b) and -1 not in (a, b):
-                raise ModelError(f"{self.name}: leading sizes {a} and {b} do not broadcast ({x} and {w}); make them equal or 1")
+                raise ModelError(
+                    f"{self.name}: sizes {a} and {b} do not broadcast ({x} and {w}); make them equal or 1"
+                )
             batch.append(max(a, b) if -1 not in (a, b) else max(a, b) if max(a, b) > 1 else -1)
         return TensorType(x.dtype, (*batch, rows, columns))
 
@@ -134,7 +142,14 @@ class BatchMatMul(Op):
         yield Example(cls(True, False), (random(2, 4, 3), random(2, 4, 5)))
         yield Example(cls(False, True), (random(2, 3, 4), random(2, 5, 4)))
         yield Example(cls(True, True), (random(2, 4, 3), random(2, 5, 4)))
-        for first, second in (((2, 1), (1, 3)), ((3,), (2, 3)), ((2, 3), ()), ((), (2, 3)), ((1,), (2,)), ((2, 1, 3), (4, 1))):
+        for first, second in (
+            ((2, 1), (1, 3)),
+            ((3,), (2, 3)),
+            ((2, 3), ()),
+            ((), (2, 3)),
+            ((1,), (2,)),
+            ((2, 1, 3), (4, 1)),
+        ):
             yield Example(cls(), (random(*first, 2, 4), random(*second, 4, 3)))
             yield Example(cls(True, True), (random(*first, 4, 2), random(*second, 3, 4)))
 

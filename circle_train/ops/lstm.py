@@ -1,4 +1,4 @@
-"""LSTM operators, with TFLite's optional inputs: peepholes, projection, layer normalisation, coupled gates."""
+"""LSTM operators with TFLite's options: peepholes, projection, layer normalisation, coupled gates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from circle_train.ops.recurrence import Cell, LstmCell
 from circle_train.ops.recurrent import AUXILIARY, STATES, Recurrent, both, example, with_inputs
 
 WEIGHTS = (
-    "w_i", "w_f", "w_g", "w_o", "r_i", "r_f", "r_g", "r_o", "p_i", "p_f", "p_o", "b_i", "b_f", "b_g", "b_o", "w_p", "b_p",
+    "w_i", "w_f", "w_g", "w_o", "r_i", "r_f", "r_g", "r_o", "p_i", "p_f", "p_o", "b_i", "b_f", "b_g", "b_o",
+    "w_p", "b_p",
 )  # fmt: skip
 NORMS = ("n_i", "n_f", "n_g", "n_o")
 NEEDED = ("w_f", "w_g", "w_o", "r_f", "r_g", "r_o", "b_f", "b_g", "b_o")
@@ -86,9 +87,7 @@ class UnidirectionalSequenceLstm(Lstm):
 
 
 @register("BIDIRECTIONAL_SEQUENCE_LSTM", "BidirectionalSequenceLSTMOptions")
-@with_inputs(
-    ("x", *both(WEIGHTS), *both(STATES), AUXILIARY, *both(AUXILIARY_WEIGHTS)), {"x", *both(NEEDED)}
-)
+@with_inputs(("x", *both(WEIGHTS), *both(STATES), AUXILIARY, *both(AUXILIARY_WEIGHTS)), {"x", *both(NEEDED)})
 @dataclass(frozen=True)
 class BidirectionalSequenceLstm(Lstm):
     merge_outputs: bool = False

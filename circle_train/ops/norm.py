@@ -36,8 +36,9 @@ class L2Normalization(Op):
         return dx
 
     def norm(self, x: Array) -> Array:
-        norm: Array = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
-        return np.maximum(norm, x.dtype.type(SMALLEST_NORM))
+        norm = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
+        limited: Array = np.maximum(norm, x.dtype.type(SMALLEST_NORM))
+        return limited
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -60,7 +61,9 @@ class LocalResponseNormalization(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         if self.radius < 0 or not x.shape:
-            raise ModelError(f"{self.name}: radius {self.radius} on input {x}, expected a radius of at least 0 and channels")
+            raise ModelError(
+                f"{self.name}: radius {self.radius} on input {x}, expected at least 0, and channels"
+            )
         return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array) -> Array:
@@ -77,7 +80,7 @@ class LocalResponseNormalization(Op):
     def neighbours(self, values: Array) -> Array:
         """The sum of every channel with those at most `radius` away."""
         channels = values.shape[-1]
-        result = values.copy()
+        result: Array = values.copy()
         for step in range(1, min(self.radius, channels - 1) + 1):
             result[..., step:] += values[..., :-step]
             result[..., :-step] += values[..., step:]
@@ -86,14 +89,20 @@ class LocalResponseNormalization(Op):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         x = random(2, 3, 2, 7)
-        for op in (cls(), cls(radius=1), cls(radius=0, bias=2.0), cls(2, 1.5, 0.3, 0.75), cls(20, 1.0, 0.1, 1.0)):
+        for op in (
+            cls(),
+            cls(radius=1),
+            cls(radius=0, bias=2.0),
+            cls(2, 1.5, 0.3, 0.75),
+            cls(20, 1.0, 0.1, 1.0),
+        ):
             yield Example(op, (x,))
 
 
 @register("INSTANCE_NORM", "InstanceNormOptions")
 @dataclass(frozen=True)
 class InstanceNorm(Op):
-    """y = gamma · (x - mean) / √(variance + epsilon) + beta, over the spatial axes of every sample and channel."""
+    """y = gamma · (x - mean) / √(variance + epsilon) + beta, over the spatial axes of every sample."""
 
     epsilon: float = 1e-5
     fused_activation_function: Activation = Activation.NONE
@@ -102,10 +111,14 @@ class InstanceNorm(Op):
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> TensorType:
         if x.rank < 3:
-            raise ModelError(f"{self.name}: input is {x}, expected batch × spatial sizes × channels; insert a RESHAPE")
+            raise ModelError(
+                f"{self.name}: input is {x}, expected batch × spatial sizes × channels; insert a RESHAPE"
+            )
         for name, scale in (("gamma", gamma), ("beta", beta)):
             if scale.rank > 1 or (x.shape[-1] >= 0 and scale.shape not in ((), (1,), (x.shape[-1],))):
-                raise ModelError(f"{self.name}: {name} is {scale}, expected {x.shape[-1]} elements, one per channel of {x}")
+                raise ModelError(
+                    f"{self.name}: {name} is {scale}, expected {x.shape[-1]} elements, one per channel of {x}"
+                )
         return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array, gamma: Array, beta: Array) -> Array:
@@ -154,8 +167,14 @@ class RmsNorm(Op):
     parameters = ("gamma",)
 
     def infer(self, x: TensorType, gamma: TensorType) -> TensorType:
-        if not x.shape or gamma.rank > 1 or (x.shape[-1] >= 0 and gamma.shape not in ((), (1,), (x.shape[-1],))):
-            raise ModelError(f"{self.name}: gamma is {gamma}, expected one element per channel of the input {x}")
+        if (
+            not x.shape
+            or gamma.rank > 1
+            or (x.shape[-1] >= 0 and gamma.shape not in ((), (1,), (x.shape[-1],)))
+        ):
+            raise ModelError(
+                f"{self.name}: gamma is {gamma}, expected one element per channel of the input {x}"
+            )
         return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array, gamma: Array) -> Array:

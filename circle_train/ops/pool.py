@@ -50,7 +50,8 @@ class Pool(Op):
         x = np.sign(random(2, 6, 7, 3, seed=1)) * random(2, 6, 7, 3, low=0.1)
         for padding in Padding:
             for stride_h, stride_w, height, width in (
-                (1, 1, 2, 2), (2, 2, 2, 2), (2, 2, 3, 3), (1, 2, 3, 2), (2, 1, 1, 4), (3, 4, 2, 2), (1, 1, 6, 7), (3, 3, 5, 5),
+                (1, 1, 2, 2), (2, 2, 2, 2), (2, 2, 3, 3), (1, 2, 3, 2), (2, 1, 1, 4), (3, 4, 2, 2),
+                (1, 1, 6, 7), (3, 3, 5, 5),
             ):  # fmt: skip
                 yield Example(cls(padding, stride_w, stride_h, width, height), (x,))
         for activation in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1):
@@ -61,12 +62,12 @@ def collapse(padded: Array, window: Window, combine: Callable[..., Any]) -> Arra
     """Combine the cells of every window, first down the columns, then along the rows."""
     for axis in (1, 2):
         stride, count = window.strides[axis - 1], window.positions[axis - 1]
-        before = (slice(None),) * axis
-        cells = [padded[(*before, slice(i, i + (count - 1) * stride + 1, stride))] for i in range(window.size[axis - 1])]
+        turned = np.swapaxes(padded, 0, axis)
+        cells = [turned[i : i + (count - 1) * stride + 1 : stride] for i in range(window.size[axis - 1])]
         result = cells[0].copy()
         for cell in cells[1:]:
             combine(result, cell, out=result)
-        padded = result
+        padded = np.swapaxes(result, 0, axis)
     return padded
 
 
@@ -74,12 +75,12 @@ def spread(values: Array, window: Window) -> Array:
     """The transpose of summing: every cell of big receives the values of the windows that hold it."""
     for axis in (2, 1):
         stride, count = window.strides[axis - 1], window.positions[axis - 1]
-        before = (slice(None),) * axis
         shape = list(values.shape)
         shape[axis] = window.padded[axis - 1]
         wider = np.zeros(shape, values.dtype)
+        turned, added = np.swapaxes(wider, 0, axis), np.swapaxes(values, 0, axis)
         for i in range(window.size[axis - 1]):
-            wider[(*before, slice(i, i + (count - 1) * stride + 1, stride))] += values
+            turned[i : i + (count - 1) * stride + 1 : stride] += added
         values = wider
     return values[window.inner]
 

@@ -23,7 +23,7 @@ def dequantize(stored: Array, quantization: Quantization) -> Array:
 
 
 def quantize(real: Array, quantization: Quantization, dtype: DType) -> Array:
-    """round(real / scale + zero point), stored halves away from zero (as TFLite's pools), within the type's range."""
+    """round(real / scale + zero point), halves away from zero as in TFLite's pools, in the type's range."""
     numpy_dtype = dtype.numpy
     if numpy_dtype is None or numpy_dtype.kind not in "iu":
         raise ModelError(f"a quantized tensor is {dtype.name}, expected 8, 16 or 32 bit integers")
@@ -31,7 +31,8 @@ def quantize(real: Array, quantization: Quantization, dtype: DType) -> Array:
     stored = real.astype(np.float64) / scale + zero_point
     rounded = np.trunc(stored + np.copysign(0.5, stored))
     limits = np.iinfo(numpy_dtype)
-    return np.clip(np.nan_to_num(rounded), limits.min, limits.max).astype(numpy_dtype)
+    clipped: Array = np.clip(np.nan_to_num(rounded), limits.min, limits.max).astype(numpy_dtype)
+    return clipped
 
 
 def _along_axis(quantization: Quantization, array: Array) -> tuple[Array, Array]:
@@ -41,10 +42,14 @@ def _along_axis(quantization: Quantization, array: Array) -> tuple[Array, Array]
     axis = quantization.axis
     if scale.size == 1:
         return scale.reshape(()), zero_point[:1].reshape(())
-    if not -array.ndim <= axis < array.ndim or array.shape[axis] != scale.size or zero_point.size not in (1, scale.size):
+    if (
+        not -array.ndim <= axis < array.ndim
+        or array.shape[axis] != scale.size
+        or zero_point.size not in (1, scale.size)
+    ):
         raise ModelError(
-            f"quantization has {scale.size} scales and {zero_point.size} zero points along axis {axis} of a tensor "
-            f"of shape {list(array.shape)}, expected one per element of that axis: the file is damaged"
+            f"quantization has {scale.size} scales and {zero_point.size} zero points along axis {axis} of a "
+            f"tensor of shape {list(array.shape)}, expected one per element of that axis: the file is damaged"
         )
     shape = [1] * array.ndim
     shape[axis] = scale.size
@@ -54,7 +59,7 @@ def _along_axis(quantization: Quantization, array: Array) -> tuple[Array, Array]
 def densify(values: Array, sparsity: dict[str, Any], shape: tuple[int, ...]) -> Array:
     """The dense tensor that TFLite's SparsityParameters describe; `values` are the stored elements.
 
-    Every level of the traversal order is one dimension of the tensor cut into blocks: dense, or compressed as in CSR.
+    Every level of the traversal order is one dimension of the blocked tensor: dense, or compressed as in CSR.
     """
     order, sizes, blocks = _levels(sparsity, shape)
     coordinates: dict[int, Array] = {}
@@ -65,9 +70,13 @@ def densify(values: Array, sparsity: dict[str, Any], shape: tuple[int, ...]) -> 
         coordinates[dimension] = children
         nodes = len(children)
     if len(values) != nodes:
-        raise ModelError(f"sparsity describes {nodes} elements, the buffer holds {len(values)}: the file is damaged")
+        raise ModelError(
+            f"sparsity describes {nodes} elements, the buffer holds {len(values)}: the file is damaged"
+        )
     places = [
-        coordinates[axis] if axis not in blocks else coordinates[axis] * sizes[blocks[axis]] + coordinates[blocks[axis]]
+        coordinates[axis]
+        if axis not in blocks
+        else coordinates[axis] * sizes[blocks[axis]] + coordinates[blocks[axis]]
         for axis in range(len(shape))
     ]
     result = np.zeros(shape, values.dtype)
@@ -75,8 +84,10 @@ def densify(values: Array, sparsity: dict[str, Any], shape: tuple[int, ...]) -> 
     return result
 
 
-def _levels(sparsity: dict[str, Any], shape: tuple[int, ...]) -> tuple[list[int], dict[int, int], dict[int, int]]:
-    """Traversal order, the size of every dimension of the blocked tensor, and which dimension holds an axis' blocks."""
+def _levels(
+    sparsity: dict[str, Any], shape: tuple[int, ...]
+) -> tuple[list[int], dict[int, int], dict[int, int]]:
+    """Traversal order, sizes of the blocked tensor's dimensions, and which of them holds an axis' blocks."""
     order = [int(dimension) for dimension in sparsity.get("traversal_order", ())]
     block_map = [int(axis) for axis in sparsity.get("block_map", ())]
     metadata = sparsity.get("dim_metadata", ())
@@ -84,15 +95,17 @@ def _levels(sparsity: dict[str, Any], shape: tuple[int, ...]) -> tuple[list[int]
     sound = sorted(order) == list(range(rank + len(block_map))) and len(metadata) == len(order)
     if not sound or len(set(block_map)) != len(block_map) or not set(block_map) <= set(range(rank)):
         raise ModelError(
-            f"sparsity has traversal order {order}, block map {block_map} and {len(metadata)} dimensions for the shape "
-            f"{list(shape)}, expected every dimension and block once: the file is damaged"
+            f"sparsity has traversal order {order}, block map {block_map} and {len(metadata)} dimensions for "
+            f"the shape {list(shape)}, expected every dimension and block once: the file is damaged"
         )
     blocks = {axis: rank + number for number, axis in enumerate(block_map)}
     sizes = dict(enumerate(shape))
     for axis, dimension in blocks.items():
         cells = metadata[order.index(dimension)].get("dense_size", 0)
         if cells < 1 or shape[axis] % cells:
-            raise ModelError(f"sparsity cuts axis {axis} of {list(shape)} into blocks of {cells}: the file is damaged")
+            raise ModelError(
+                f"sparsity cuts axis {axis} of {list(shape)} into blocks of {cells}: the file is damaged"
+            )
         sizes[dimension], sizes[axis] = cells, shape[axis] // cells
     return order, sizes, blocks
 
@@ -102,7 +115,9 @@ def _expand(metadata: dict[str, Any], nodes: int, size: int, level: int) -> tupl
     if metadata.get("format", 0) == 0:
         if metadata.get("dense_size", 0) != size:
             found = metadata.get("dense_size", 0)
-            raise ModelError(f"sparsity level {level} is dense with size {found}, expected {size}: the file is damaged")
+            raise ModelError(
+                f"sparsity level {level} is dense with size {found}, expected {size}: the file is damaged"
+            )
         return np.repeat(np.arange(nodes), size), np.tile(np.arange(size), nodes)
     segments = np.asarray(metadata.get("array_segments", {}).get("values", ()), np.int64)
     indices = np.asarray(metadata.get("array_indices", {}).get("values", ()), np.int64)
@@ -110,8 +125,9 @@ def _expand(metadata: dict[str, Any], nodes: int, size: int, level: int) -> tupl
     whole = len(segments) == nodes + 1 and segments[0] == 0 and segments[-1] == len(indices)
     if not whole or (counts < 0).any() or ((indices < 0) | (indices >= size)).any():
         raise ModelError(
-            f"sparsity level {level} has {len(segments)} segments and {len(indices)} indices for {nodes} nodes of size "
-            f"{size}, expected {nodes + 1} rising segments and indices below {size}: the file is damaged"
+            f"sparsity level {level} has {len(segments)} segments and {len(indices)} indices for {nodes} "
+            f"nodes of size {size}, expected {nodes + 1} rising segments and indices below {size}: "
+            "the file is damaged"
         )
     return np.repeat(np.arange(nodes), counts), indices
 
@@ -136,8 +152,8 @@ class Dequantize(Op):
             return (source.data.astype(np.float32),)
         if source.dtype.numpy is None or source.quantization is None or not source.quantization.scale:
             raise ModelError(
-                f"{self.name}: {source} has no scale, or elements that numpy does not know, expected float16 or "
-                "8, 16 or 32 bit integers with a scale"
+                f"{self.name}: {source} has no scale, or elements that numpy does not know, expected float16 "
+                "or 8, 16 or 32 bit integers with a scale"
             )
         return (dequantize(source.data, source.quantization),)
 
@@ -178,9 +194,13 @@ class Densify(Op):
             return (source.data,)
         numpy_dtype = source.dtype.numpy
         if source.buffer is None or numpy_dtype is None or source.buffer.bytes.size % numpy_dtype.itemsize:
-            raise ModelError(f"{self.name}: the bytes of {source} are no whole number of elements: the file is damaged")
+            raise ModelError(
+                f"{self.name}: the bytes of {source} are no whole number of elements: the file is damaged"
+            )
         if not source.type.is_static or prod(source.shape) > LARGEST_DENSE:
-            raise ModelError(f"{self.name}: {source} is no constant of a known size below {LARGEST_DENSE} elements")
+            raise ModelError(
+                f"{self.name}: {source} is no constant of a known size below {LARGEST_DENSE} elements"
+            )
         return (densify(source.buffer.bytes.view(numpy_dtype), sparsity, source.shape),)
 
     @classmethod

@@ -98,8 +98,8 @@ class Recurrent(Op):
         check_rank(self.name, 3, input=x)
         if values.get(AUXILIARY) is not None:
             raise UnsupportedOpError(
-                f"{self.name}: the auxiliary input {values[AUXILIARY]} (cross links of stacked layers) is not computed; "
-                "export the model without cross links"
+                f"{self.name}: the auxiliary input {values[AUXILIARY]} (cross links of layers) is not "
+                "computed; export the model without cross links"
             )
         sizes = []
         for weights in self.split(values):
@@ -214,7 +214,7 @@ class BidirectionalSequenceRnn(Rnn):
 @with_inputs(("x", "r", "b_r", "w", "b_w", "h"), {"x", "r", "w"})
 @dataclass(frozen=True)
 class Gru(Recurrent):
-    """Circle's: all weights have the rows z, n, r; without return_sequences time comes first, and the last output is all."""
+    """Circle's: rows z, n, r; without return_sequences time comes first, and only the last output is made."""
 
     fused_activation_function: Activation = Activation.NONE
     return_sequences: bool = False
@@ -244,7 +244,12 @@ class Gru(Recurrent):
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        values = {"r": random(12, 4), "b_r": random(12, seed=1), "w": random(12, 3), "b_w": random(12, seed=2)}
+        values = {
+            "r": random(12, 4),
+            "b_r": random(12, seed=1),
+            "w": random(12, 3),
+            "b_w": random(12, seed=2),
+        }
         values["h"] = random(2, 4)
         yield example(cls(), random(5, 2, 3), values)
         yield example(cls(), random(5, 2, 3), {name: values[name] for name in "rw"})

@@ -25,12 +25,16 @@ class Resize(Op):
     def infer(self, x: TensorType, size: TensorType) -> TensorType:
         check_rank(self.name, 4, input=x)
         if self.align_corners and self.half_pixel_centers:
-            raise ModelError(f"{self.name}: align_corners and half_pixel_centers are both set, expected at most one of them")
+            raise ModelError(
+                f"{self.name}: align_corners and half_pixel_centers are both set, expected at most one"
+            )
         if size.value is None:
             return TensorType(x.dtype, (x.shape[0], -1, -1, x.shape[3]))
         wanted = tuple(int(n) for n in np.ravel(size.value))
         if len(wanted) != 2 or min(wanted) < 1:
-            raise ModelError(f"{self.name}: size is {list(wanted)}, expected two positive numbers, height and width")
+            raise ModelError(
+                f"{self.name}: size is {list(wanted)}, expected two positive numbers, height and width"
+            )
         return TensorType(x.dtype, (x.shape[0], *wanted, x.shape[3]))
 
     def sources(self, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
@@ -65,8 +69,9 @@ class Resize(Op):
 
     def scale(self, inputs: int, outputs: int) -> np.float32:
         if self.align_corners and outputs > 1:
-            return np.float32(inputs - 1) / np.float32(outputs - 1)
-        return np.float32(inputs) / np.float32(outputs)
+            inputs, outputs = inputs - 1, outputs - 1
+        scale: np.float32 = np.float32(inputs) / np.float32(outputs)
+        return scale
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         return 6 * outputs[0].size

@@ -23,19 +23,23 @@ class BlockOp(Op):
     def check(self, x: TensorType) -> None:
         check_rank(self.name, 4, input=x)
         if self.block_size < 1:
-            raise ModelError(f"{self.name}: block_size is {self.block_size}, expected at least 1: the file is damaged")
+            raise ModelError(
+                f"{self.name}: block_size is {self.block_size}, expected at least 1: the file is damaged"
+            )
 
 
 def to_depth(x: Array, block: int) -> Array:
     batch, height, width, channels = x.shape
     split = x.reshape(batch, height // block, block, width // block, block, channels)
-    return split.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // block, width // block, -1)
+    moved = split.transpose(0, 1, 3, 2, 4, 5)
+    return np.reshape(moved, (batch, height // block, width // block, channels * block * block))
 
 
 def to_space(x: Array, block: int) -> Array:
     batch, height, width, channels = x.shape
     split = x.reshape(batch, height, width, block, block, channels // (block * block))
-    return split.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height * block, width * block, -1)
+    moved = split.transpose(0, 1, 3, 2, 4, 5)
+    return np.reshape(moved, (batch, height * block, width * block, channels // (block * block)))
 
 
 @register("SPACE_TO_DEPTH", "SpaceToDepthOptions")
@@ -46,7 +50,9 @@ class SpaceToDepth(BlockOp):
         batch, height, width, channels = x.shape
         for side, size in (("height", height), ("width", width)):
             if size > 0 and size % self.block_size:
-                raise ModelError(f"{self.name}: {side} {size} of {x} is no multiple of the block size {self.block_size}; PAD it")
+                raise ModelError(
+                    f"{self.name}: {side} {size} of {x} is no multiple of the block {self.block_size}; PAD it"
+                )
         known = tuple(-1 if size < 0 else size // self.block_size for size in (height, width))
         return TensorType(x.dtype, (batch, *known, -1 if channels < 0 else channels * self.block_size**2))
 
@@ -71,7 +77,9 @@ class DepthToSpace(BlockOp):
         batch, height, width, channels = x.shape
         area = self.block_size**2
         if channels > 0 and channels % area:
-            raise ModelError(f"{self.name}: {channels} channels of {x} are no multiple of {area}, the block's pixels")
+            raise ModelError(
+                f"{self.name}: {channels} channels of {x} are no multiple of {area}, the block's pixels"
+            )
         known = tuple(-1 if size < 0 else size * self.block_size for size in (height, width))
         return TensorType(x.dtype, (batch, *known, -1 if channels < 0 else channels // area))
 
@@ -108,7 +116,8 @@ def space_to_batch(x: Array, block: tuple[int, ...], pads: list[tuple[int, int]]
     inside, across = range(2, 2 * count + 1, 2), range(1, 2 * count, 2)
     tail = range(1 + 2 * count, 1 + 2 * count + rest)
     moved = padded.reshape(*split, *padded.shape[1 + count :]).transpose(*inside, 0, *across, *tail)
-    return moved.reshape(-1, *split[1::2], *padded.shape[1 + count :])
+    shape = (split[0] * int(np.prod(block)), *split[1::2], *padded.shape[1 + count :])
+    return np.reshape(moved, shape)
 
 
 def batch_to_space(x: Array, block: tuple[int, ...], crops: list[tuple[int, int]]) -> Array:
@@ -120,7 +129,9 @@ def batch_to_space(x: Array, block: tuple[int, ...], crops: list[tuple[int, int]
     pairs = [axis for i in range(count) for axis in (count + 1 + i, i)]
     spatial = tuple(n * c for n, c in zip(x.shape[1:], block, strict=False))
     moved = split.transpose(count, *pairs, *rest).reshape(batch, *spatial, *x.shape[1 + count :])
-    return moved[(slice(None), *(slice(a, n - b) for (a, b), n in zip(crops, spatial, strict=True)))]
+    kept = (slice(None), *(slice(a, n - b) for (a, b), n in zip(crops, spatial, strict=True)))
+    result: Array = moved[kept]
+    return result
 
 
 def _borders(pairs: Array) -> list[tuple[int, int]]:
@@ -140,7 +151,8 @@ class SpaceToBatchND(Op):
         for size, cells, (before, after) in zip(x.shape[1:], sizes, pads, strict=False):
             if size >= 0 and (size + before + after) % cells:
                 raise ModelError(
-                    f"{self.name}: {size} + {before} + {after} pixels of {x} are no multiple of the block {cells}; change paddings"
+                    f"{self.name}: {size} + {before} + {after} pixels of {x} are no multiple of {cells}; "
+                    "change the paddings or the block"
                 )
             spatial.append(-1 if size < 0 else (size + before + after) // cells)
         batch = -1 if x.shape[0] < 0 else x.shape[0] * int(np.prod(sizes))
@@ -155,7 +167,8 @@ class SpaceToBatchND(Op):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         for shape, block, pads in (
-            ((2, 4, 6, 3), (2, 2), ((0, 0), (0, 0))), ((1, 3, 5, 2), (2, 3), ((1, 0), (2, 2))), ((2, 5, 3), (3,), ((0, 1),)),
+            ((2, 4, 6, 3), (2, 2), ((0, 0), (0, 0))), ((1, 3, 5, 2), (2, 3), ((1, 0), (2, 2))),
+            ((2, 5, 3), (3,), ((0, 1),)),
         ):  # fmt: skip
             yield Example(cls(), (random(*shape), np.array(block, np.int32), np.array(pads, np.int32)))
 
@@ -167,12 +180,17 @@ class BatchToSpaceND(Op):
         sizes, cut = _checked(self.name, "crops", x, block, crops)
         cells = int(np.prod(sizes))
         if x.shape[0] >= 0 and x.shape[0] % cells:
-            raise ModelError(f"{self.name}: batch {x.shape[0]} of {x} is no multiple of {cells}, the block's pixels")
+            raise ModelError(
+                f"{self.name}: batch {x.shape[0]} of {x} is no multiple of {cells}, the block's pixels"
+            )
         spatial = [
-            -1 if size < 0 else size * c - a - b for size, c, (a, b) in zip(x.shape[1:], sizes, cut, strict=False)
+            -1 if size < 0 else size * c - a - b
+            for size, c, (a, b) in zip(x.shape[1:], sizes, cut, strict=False)
         ]
         if any(size == 0 or size < -1 for size in spatial):
-            raise ModelError(f"{self.name}: crops {cut} leave nothing of {x} with blocks {sizes}; make them smaller")
+            raise ModelError(
+                f"{self.name}: crops {cut} leave nothing of {x} with blocks {sizes}; make them smaller"
+            )
         batch = -1 if x.shape[0] < 0 else x.shape[0] // cells
         return TensorType(x.dtype, (batch, *spatial, *x.shape[1 + len(sizes) :]))
 
@@ -185,7 +203,8 @@ class BatchToSpaceND(Op):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         for shape, block, crops in (
-            ((8, 2, 3, 3), (2, 2), ((0, 0), (0, 0))), ((6, 2, 3, 2), (2, 3), ((1, 0), (2, 2))), ((6, 2, 3), (3,), ((0, 1),)),
+            ((8, 2, 3, 3), (2, 2), ((0, 0), (0, 0))), ((6, 2, 3, 2), (2, 3), ((1, 0), (2, 2))),
+            ((6, 2, 3), (3,), ((0, 1),)),
         ):  # fmt: skip
             yield Example(cls(), (random(*shape), np.array(block, np.int32), np.array(crops, np.int32)))
 
@@ -201,6 +220,6 @@ def _checked(
     pairs = _borders(_values(op, name, borders, (count, 2)))
     if min(sizes) < 1 or min(min(pair) for pair in pairs) < 0:
         raise ModelError(
-            f"{op}: block {list(sizes)} and {name} {pairs}, expected at least 1 and at least 0: the file is damaged"
+            f"{op}: block {list(sizes)} and {name} {pairs}, expected at least 1 and 0: the file is damaged"
         )
     return sizes, pairs

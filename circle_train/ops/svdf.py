@@ -30,14 +30,24 @@ class Svdf(Op):
     parameters = ("w", "t", "b")
 
     def infer(
-        self, x: TensorType, w: TensorType, t: TensorType, b: TensorType | None = None, state: TensorType | None = None
+        self,
+        x: TensorType,
+        w: TensorType,
+        t: TensorType,
+        b: TensorType | None = None,
+        state: TensorType | None = None,
     ) -> TensorType:
         check_rank(self.name, 2, input=x, weights=w, time_weights=t)
         filters = w.shape[0]
-        if self.rank < 1 or filters % self.rank or t.shape[0] != filters or x.shape[1] not in (-1, w.shape[1]):
+        if (
+            self.rank < 1
+            or filters % self.rank
+            or t.shape[0] != filters
+            or x.shape[1] not in (-1, w.shape[1])
+        ):
             raise ModelError(
-                f"{self.name}: input {x}, weights {w} and time weights {t} of rank {self.rank} do not fit; expected as "
-                "many columns as inputs, equal rows, and rows that are a multiple of the rank"
+                f"{self.name}: input {x}, weights {w} and time weights {t} of rank {self.rank} do not fit; "
+                "expected as many columns as inputs, equal rows, and rows that are a multiple of the rank"
             )
         if state is not None and state.shape[-1] not in (-1, t.size):
             raise ModelError(f"{self.name}: the state is {state}, expected {t.size} values for every sample")
@@ -48,7 +58,8 @@ class Svdf(Op):
         self, x: Array, w: Array, t: Array, b: Array | None = None, state: Array | None = None
     ) -> Array:
         y = (self.memory(x, w, t, state) * t).sum(-1).reshape(len(x), -1, self.rank).sum(-1)
-        return y if b is None else y + b
+        result: Array = y if b is None else y + b
+        return result
 
     def memory(self, x: Array, w: Array, t: Array, state: Array | None) -> Array:
         """Samples × filters × steps, the newest last."""
@@ -62,11 +73,13 @@ class Svdf(Op):
         return (np.repeat(dy, self.rank, axis=1) * t[:, -1]) @ w
 
     def grad_w(self, dy: Array, x: Array, t: Array) -> Array:
-        return (np.repeat(dy, self.rank, axis=1) * t[:, -1]).T @ x
+        dw: Array = (np.repeat(dy, self.rank, axis=1) * t[:, -1]).T @ x
+        return dw
 
     def grad_t(self, dy: Array, x: Array, w: Array, t: Array, state: Array | None) -> Array:
         spread = np.repeat(dy, self.rank, axis=1)
-        return (spread[..., None] * self.memory(x, w, t, state)).sum(0)
+        dt: Array = (spread[..., None] * self.memory(x, w, t, state)).sum(0)
+        return dt
 
     def grad_b(self, dy: Array) -> Array:
         return dy

@@ -1,7 +1,8 @@
 """A kernel that moves over the spatial axes of channels-last tensors, in any number of dimensions.
 
-`big` is what the window moves over, `small` has one position per placement: a convolution reads big and writes small,
-its gradient and the transposed convolution the other way round. Kernels are small channels × *size × big channels / groups.
+`big` is what the window moves over, `small` has one position per placement: a convolution reads big and
+writes small, its gradient and the transposed convolution the other way round. A kernel is small channels ×
+*size × big channels / groups.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from circle_train.ops.attributes import Padding
 
 Sizes = tuple[int, ...]
 CHUNK_BYTES = 4 << 20
-"""Upper bound of the patches that are gathered for one matrix product (or one row of positions, if that is more)."""
+"""Upper bound of the patches gathered for one matrix product (or one row of positions, if that is more)."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,24 @@ class Window:
     positions: Sizes
 
     @classmethod
-    def over(cls, spatial: Sizes, size: Sizes, strides: Sizes, padding: Padding, dilations: Sizes | None = None) -> Window:
+    def over(
+        cls, spatial: Sizes, size: Sizes, strides: Sizes, padding: Padding, dilations: Sizes | None = None
+    ) -> Window:
         """The window of a forward convolution or pool."""
         dilations = dilations or (1,) * len(size)
         extents = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
         axes = list(zip(spatial, extents, strides, strict=True))
         before = tuple(padding.amounts(*axis)[0] for axis in axes)
-        return cls(spatial, size, strides, dilations, before, tuple(padding.output_size(*axis) for axis in axes))
+        return cls(
+            spatial, size, strides, dilations, before, tuple(padding.output_size(*axis) for axis in axes)
+        )
 
     @property
     def padded(self) -> Sizes:
         """Sizes after zeros were put around, enough for every placement."""
-        needs = zip(self.spatial, self.size, self.strides, self.dilations, self.before, self.positions, strict=True)
+        needs = zip(
+            self.spatial, self.size, self.strides, self.dilations, self.before, self.positions, strict=True
+        )
         return tuple(max((o - 1) * s + (k - 1) * d + 1, p + n) for n, k, s, d, p, o in needs)
 
     def pad(self, big: Array, value: float = 0) -> Array:
@@ -83,7 +90,7 @@ class Window:
         return prod(self.size) == 1 and prod(self.strides) == 1 and self.positions == self.spatial
 
     def matrices(self, padded: Array) -> Iterator[tuple[tuple[int, slice], Array]]:
-        """Patches as matrices (positions × cells), chunk by chunk: (sample, rows of positions) and the copy."""
+        """Patches as matrices (positions × cells), by chunks: (sample, rows of positions) and the copy."""
         view = self.patches(padded)
         row_bytes = prod(view.shape[2:]) * view.itemsize
         rows = max(1, CHUNK_BYTES // max(row_bytes, 1))
@@ -105,7 +112,7 @@ def correlate(big: Array, kernel: Array, window: Window, groups: int = 1) -> Arr
     padded = window.pad(big)
     for inputs, outputs in _groups(groups, big.shape[-1], channels):
         for place, matrix in window.matrices(padded[..., inputs]):
-            small[(*place, ..., outputs)] = (matrix @ weights[:, outputs]).reshape(
+            small[place][..., outputs] = (matrix @ weights[:, outputs]).reshape(
                 -1, *window.positions[1:], channels // groups
             )
     return small
@@ -115,7 +122,9 @@ def scatter(small: Array, kernel: Array, window: Window, groups: int = 1) -> Arr
     """The transpose of `correlate`: what it read from big, it adds to big."""
     channels = kernel.shape[-1] * groups
     if window.is_pointwise and groups == 1:
-        return (small.reshape(-1, small.shape[-1]) @ kernel.reshape(-1, channels)).reshape(*small.shape[:-1], channels)
+        return (small.reshape(-1, small.shape[-1]) @ kernel.reshape(-1, channels)).reshape(
+            *small.shape[:-1], channels
+        )
     padded = np.zeros((small.shape[0], *window.padded, channels), np.result_type(small, kernel))
     for inputs, outputs in _groups(groups, channels, kernel.shape[0]):
         part = np.ascontiguousarray(small[..., outputs])
@@ -128,7 +137,7 @@ def scatter(small: Array, kernel: Array, window: Window, groups: int = 1) -> Arr
 
 
 def correlate_kernel(big: Array, small: Array, window: Window, groups: int = 1) -> Array:
-    """The gradient of `correlate` for its kernel: kernel[c, k, i] = Σ_n Σ_o small[n, o, c] big[n, o·stride + …, i]."""
+    """The gradient of `correlate` for its kernel: Σ_n Σ_o small[n, o, c] big[n, o·stride + …, i]."""
     channels, inputs_each = small.shape[-1], big.shape[-1] // groups
     result = np.zeros((channels, *window.size, inputs_each), np.result_type(big, small))
     flat = result.reshape(channels, -1)
@@ -138,7 +147,7 @@ def correlate_kernel(big: Array, small: Array, window: Window, groups: int = 1) 
     padded = window.pad(big)
     for inputs, outputs in _groups(groups, big.shape[-1], channels):
         for place, matrix in window.matrices(padded[..., inputs]):
-            flat[outputs] += small[(*place, ..., outputs)].reshape(-1, channels // groups).T @ matrix
+            flat[outputs] += small[place][..., outputs].reshape(-1, channels // groups).T @ matrix
     return result
 
 
@@ -151,10 +160,14 @@ def _groups(count: int, inputs: int, outputs: int) -> Iterator[tuple[slice, slic
         )
 
 
-def placements(op: str, spatial: Sizes, size: Sizes, strides: Sizes, padding: Padding, dilations: Sizes) -> Sizes:
+def placements(
+    op: str, spatial: Sizes, size: Sizes, strides: Sizes, padding: Padding, dilations: Sizes
+) -> Sizes:
     """Output sizes for a type rule, -1 staying -1; refuses steps below 1 and windows that fit nowhere."""
     if min(*strides, *dilations) < 1:
-        raise ModelError(f"{op}: strides {strides} and dilations {dilations}, expected at least 1: the file is damaged")
+        raise ModelError(
+            f"{op}: strides {strides} and dilations {dilations}, expected at least 1: the file is damaged"
+        )
     if min(size) < 1:
         raise ModelError(f"{op}: the kernel has size {size}, expected at least 1: the file is damaged")
     result = []
@@ -174,11 +187,15 @@ def check_rank(op: str, expected: int, **types: object) -> None:
     """Refuse tensors of another rank."""
     for name, type_ in types.items():
         if (rank := getattr(type_, "rank", expected)) != expected:
-            raise ModelError(f"{op}: {name} is {type_} of rank {rank}, expected rank {expected}; insert a RESHAPE")
+            raise ModelError(
+                f"{op}: {name} is {type_} of rank {rank}, expected rank {expected}; insert a RESHAPE"
+            )
 
 
 def check_bias(op: str, b: object, outputs: int) -> None:
     """Refuse a bias that has not one element per output channel."""
     shape = getattr(b, "shape", None)
     if shape is not None and prod(shape) != outputs:
-        raise ModelError(f"{op}: bias is {b}, expected {outputs} elements, one per output channel of the weights")
+        raise ModelError(
+            f"{op}: bias is {b}, expected {outputs} elements, one per output channel of the weights"
+        )
