@@ -103,7 +103,9 @@ class Prelu(Op):
         same_dtype(self.name, x, alpha)
         shape = broadcast(self.name, x, alpha)
         if len(shape) > x.rank or any(a > b >= 0 for a, b in zip(shape, x.shape, strict=True)):
-            raise ModelError(f"{self.name}: slopes are {alpha}, expected a shape that broadcasts to the input {x}")
+            raise ModelError(
+                f"{self.name}: slopes are {alpha}, expected a shape that broadcasts to the input {x}"
+            )
         return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array, alpha: Array) -> Array:

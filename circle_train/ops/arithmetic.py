@@ -98,7 +98,9 @@ class Div(FusedBinary):
 
 def _refuse_zero(op: str, divisor: Array) -> None:
     if divisor.dtype.kind != "f" and not divisor.all():
-        raise DataError(f"{op}: an integer is divided by 0; expected divisors other than 0 (CAST to float gives infinity)")
+        raise DataError(
+            f"{op}: an integer is divided by 0; expected divisors other than 0 (CAST to float gives infinity)"
+        )
 
 
 @register("FLOOR_DIV", "FloorDivOptions")
@@ -167,7 +169,9 @@ class Pow(Binary):
 
     def forward(self, x1: Array, x2: Array) -> Array:
         if x1.dtype.kind != "f" and (x2 < 0).any():
-            raise DataError(f"{self.name}: an integer is raised to {int(x2.min())}; expected exponents of at least 0")
+            raise DataError(
+                f"{self.name}: an integer is raised to {int(x2.min())}; expected exponents of at least 0"
+            )
         return np.power(x1, x2)
 
     def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
@@ -224,12 +228,16 @@ class IntegerBinary(Binary):
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         if x1.dtype.is_float:
-            raise ModelError(f"{self.name}: operand has element type {x1.dtype.name}, expected integers; insert a CAST")
+            raise ModelError(
+                f"{self.name}: operand has element type {x1.dtype.name}, expected integers; insert a CAST"
+            )
         return super().infer(x1, x2)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        yield Example(cls(), (np.array([[5, -6, 127], [-128, 0, 3]], np.int8), np.array([1, 3, 100], np.int8)))
+        yield Example(
+            cls(), (np.array([[5, -6, 127], [-128, 0, 3]], np.int8), np.array([1, 3, 100], np.int8))
+        )
         yield Example(cls(), (np.array([70000, -70000], np.int32), np.array([[2], [-1], [40]], np.int32)))
         yield Example(cls(), (np.array([7, 255], np.uint8), np.array(2, np.uint8)))
 

@@ -27,7 +27,11 @@ class Activation(enum.IntEnum):
         low, high = self.bounds
         if low is None:
             return x
-        return np.maximum(x, x.dtype.type(low)) if high is None else np.clip(x, x.dtype.type(low), x.dtype.type(high))
+        return (
+            np.maximum(x, x.dtype.type(low))
+            if high is None
+            else np.clip(x, x.dtype.type(low), x.dtype.type(high))
+        )
 
     def gradient(self, dy: Array, y: Array) -> Array:
         """dy times the derivative, from the output alone; open intervals, as every framework has it."""

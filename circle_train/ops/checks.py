@@ -14,7 +14,9 @@ INDEX_TYPES = (DType.INT32, DType.INT64, DType.INT16, DType.INT8, DType.UINT8, D
 def axis_in(op: str, axis: int, rank: int) -> int:
     """The axis counted from the front."""
     if not -rank <= axis < rank:
-        raise ModelError(f"{op}: axis {axis} does not exist in a tensor of rank {rank}; expected {-rank} to {rank - 1}")
+        raise ModelError(
+            f"{op}: axis {axis} does not exist in a tensor of rank {rank}; expected {-rank} to {rank - 1}"
+        )
     return axis % rank
 
 
@@ -32,7 +34,9 @@ def integers(op: str, name: str, type_: TensorType) -> None:
 def booleans(op: str, name: str, type_: TensorType) -> None:
     """Refuse an operand that is not BOOL."""
     if type_.dtype is not DType.BOOL:
-        raise ModelError(f"{op}: {name} has element type {type_.dtype.name}, expected BOOL; insert a comparison")
+        raise ModelError(
+            f"{op}: {name} has element type {type_.dtype.name}, expected BOOL; insert a comparison"
+        )
 
 
 def has_rank(op: str, name: str, type_: TensorType, *ranks: int) -> None:
@@ -70,11 +74,13 @@ def known(op: str, name: str, type_: TensorType) -> Array:
 
 def same_size(a: int, b: int) -> bool:
     """Whether two sizes may be equal; -1 may be any."""
-    return a == b or a == -1 or b == -1
+    return a == b or -1 in (a, b)
 
 
 def indices_below(op: str, indices: Array, size: int) -> None:
     """Refuse, while running, indices that point outside an axis."""
     if indices.size and (indices.min() < 0 or indices.max() >= size):
         worst = indices.min() if indices.min() < 0 else indices.max()
-        raise DataError(f"{op}: index {int(worst)} is outside the axis of {size} elements; expected 0 to {size - 1}")
+        raise DataError(
+            f"{op}: index {int(worst)} is outside the axis of {size} elements; expected 0 to {size - 1}"
+        )

@@ -36,7 +36,9 @@ def broadcast(op: str, *types: TensorType) -> tuple[int, ...]:
         sizes = {t.shape[-axis] for t in types if t.rank >= axis} - {1}
         if len(sizes - {-1}) > 1:
             shapes = " and ".join(str(t) for t in types)
-            raise ModelError(f"{op}: shapes do not broadcast: {shapes}; sizes must be equal or 1, counted from the last axis")
+            raise ModelError(
+                f"{op}: shapes do not broadcast: {shapes}; from the last axis on, sizes must be equal or 1"
+            )
         shape.append(max(sizes, default=1))
     return tuple(reversed(shape))
 

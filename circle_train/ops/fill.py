@@ -149,7 +149,7 @@ class Cast(Op):
     in_data_type: DType = DType.FLOAT32
     out_data_type: DType = DType.FLOAT32
     tensor_types: tuple[DType, DType] | None = field(default=None, compare=False)
-    """What the file's tensors are, whatever its options say: converters leave those out, and LiteRT never reads them."""
+    """What the file's tensors are: converters leave the options out, and LiteRT never reads them."""
 
     def with_types(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Cast:
         if len(inputs) != 1 or inputs[0] is None or len(outputs) != 1:
@@ -163,7 +163,9 @@ class Cast(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         if self.types[1].numpy is None:
-            raise ModelError(f"{self.name}: the result is to be {self.types[1].name}, expected a type that numpy has")
+            raise ModelError(
+                f"{self.name}: the result is to be {self.types[1].name}, expected a type that numpy has"
+            )
         return TensorType(self.types[1], x.shape)
 
     def forward(self, x: Array) -> Array:
@@ -175,9 +177,13 @@ class Cast(Op):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         yield Example(cls(DType.FLOAT64, DType.FLOAT64), (random(2, 3),))
-        yield Example(cls(DType.FLOAT32, DType.INT32), (np.array([-1.7, 1.7, 0.2, 250.9]),), differentiable=False)
+        yield Example(
+            cls(DType.FLOAT32, DType.INT32), (np.array([-1.7, 1.7, 0.2, 250.9]),), differentiable=False
+        )
         yield Example(cls(DType.FLOAT32, DType.BOOL), (np.array([-1.5, 0.0, 0.5]),), differentiable=False)
-        yield Example(cls(tensor_types=(DType.FLOAT32, DType.INT64)), (np.array([-1.7, 9.5]),), differentiable=False)
+        yield Example(
+            cls(tensor_types=(DType.FLOAT32, DType.INT64)), (np.array([-1.7, 9.5]),), differentiable=False
+        )
         yield Example(cls(DType.INT32, DType.FLOAT32), (np.array([[3, -4]], np.int32),))
         yield Example(cls(DType.INT64, DType.INT32), (np.array([3, -4], np.int64),))
         yield Example(cls(DType.BOOL, DType.FLOAT32), (np.array([True, False]),))

@@ -19,7 +19,7 @@ from circle_train.ops.movement import Movement, added
 @register("GATHER", "GatherOptions")
 @dataclass(frozen=True)
 class Gather(Movement):
-    """Along one axis the elements that the indices name; the first `batch_dims` axes run along with the indices'."""
+    """What the indices name along one axis; `batch_dims` leading axes run along with the indices'."""
 
     axis: int = 0
     batch_dims: int = 0
@@ -31,10 +31,16 @@ class Gather(Movement):
         axis = axis_in(self.name, self.axis, table.rank)
         batch = self.batch(indices.rank)
         if not 0 <= batch <= axis or batch > indices.rank:
-            raise ModelError(f"{self.name}: batch_dims is {self.batch_dims}, expected 0 to axis {axis} and within {indices}")
+            raise ModelError(
+                f"{self.name}: batch_dims is {self.batch_dims}, expected 0 to axis {axis}, within {indices}"
+            )
         if any(not same_size(a, b) for a, b in zip(table.shape[:batch], indices.shape[:batch], strict=True)):
-            raise ModelError(f"{self.name}: the first {batch} sizes of {table} and {indices} differ, expected equal ones")
-        return TensorType(table.dtype, (*table.shape[:axis], *indices.shape[batch:], *table.shape[axis + 1 :]))
+            raise ModelError(
+                f"{self.name}: the first {batch} sizes of {table} and {indices} differ, expected equal ones"
+            )
+        return TensorType(
+            table.dtype, (*table.shape[:axis], *indices.shape[batch:], *table.shape[axis + 1 :])
+        )
 
     def batch(self, rank: int) -> int:
         return self.batch_dims + rank if self.batch_dims < 0 else self.batch_dims
@@ -113,8 +119,8 @@ class GatherNd(Movement):
     def infer(self, table: TensorType, indices: TensorType) -> TensorType:
         integers(self.name, "indices", indices)
         depth = indices.shape[-1] if indices.rank else 0
-        if not 1 <= depth <= table.rank and depth != 0 or not indices.rank:
-            raise ModelError(f"{self.name}: indices are {indices}, expected a last size of 1 to {table.rank}, the table's rank")
+        if (not 1 <= depth <= table.rank and depth != 0) or not indices.rank:
+            raise ModelError(f"{self.name}: indices are {indices}, expected a last size of 1 to {table.rank}")
         return TensorType(table.dtype, (*indices.shape[:-1], *table.shape[depth:]))
 
     def forward(self, table: Array, indices: Array) -> Array:
@@ -178,7 +184,7 @@ class ScatterNd(Movement):
 @register("ONE_HOT", "OneHotOptions")
 @dataclass(frozen=True)
 class OneHot(Movement):
-    """A new axis of `depth` elements, `on` where its position is the index; an index outside leaves all `off`."""
+    """A new axis of `depth` elements, `on` at the index and `off` elsewhere; no `on` for an index outside."""
 
     axis: int = -1
 

@@ -88,7 +88,9 @@ class Split(Movement):
         number = axis_in(self.name, number, x.rank)
         size = x.shape[number]
         if size % self.num_splits and size >= 0:
-            raise ModelError(f"{self.name}: axis {number} of {x} does not divide into {self.num_splits} equal parts")
+            raise ModelError(
+                f"{self.name}: axis {number} of {x} does not divide into {self.num_splits} equal parts"
+            )
         part = size // self.num_splits if size >= 0 else -1
         return [TensorType(x.dtype, (*x.shape[:number], part, *x.shape[number + 1 :]))] * self.num_splits
 
@@ -124,8 +126,14 @@ class SplitV(Movement):
     def resolve(self, parts: list[int], whole: int, x: str) -> list[int]:
         """The sizes with -1 replaced where the whole is known."""
         rest = whole - sum(part for part in parts if part != -1)
-        if parts.count(-1) > 1 or min(parts) < -1 or (whole >= 0 and (rest < 0 or (rest and -1 not in parts))):
-            raise ModelError(f"{self.name}: sizes {parts} do not add up to the {whole} of the input {x} along its axis")
+        if (
+            parts.count(-1) > 1
+            or min(parts) < -1
+            or (whole >= 0 and (rest < 0 or (rest and -1 not in parts)))
+        ):
+            raise ModelError(
+                f"{self.name}: sizes {parts} do not add up to the {whole} of the input {x} along its axis"
+            )
         return [rest if part == -1 and whole >= 0 else part for part in parts]
 
     def forward(self, x: Array, sizes: Array, axis: Array) -> list[Array]:
@@ -139,7 +147,9 @@ class SplitV(Movement):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         for axis, sizes in ((0, (2, 4)), (1, (1, -1, 2)), (-1, (3, 1)), (-2, (5,))):
-            yield Example(cls(len(sizes)), (random(6, 5, 4), np.array(sizes, np.int32), np.array(axis, np.int32)))
+            yield Example(
+                cls(len(sizes)), (random(6, 5, 4), np.array(sizes, np.int32), np.array(axis, np.int32))
+            )
 
 
 @register("PACK", "PackOptions")
@@ -152,7 +162,9 @@ class Pack(Movement):
 
     def infer(self, *xs: TensorType) -> TensorType:
         if len(xs) != self.values_count:
-            raise ModelError(f"{self.name} has {len(xs)} inputs, expected {self.values_count} as its option values_count says")
+            raise ModelError(
+                f"{self.name} has {len(xs)} inputs, expected {self.values_count} as values_count says"
+            )
         sizes = _common(self.name, xs)
         sizes.insert(axis_in(self.name, self.axis, len(sizes) + 1), len(xs))
         return TensorType(xs[0].dtype, tuple(sizes))
@@ -181,7 +193,9 @@ class Unpack(Movement):
     def infer(self, x: TensorType) -> list[TensorType]:
         axis = axis_in(self.name, self.axis, x.rank)
         if x.shape[axis] not in (-1, self.num):
-            raise ModelError(f"{self.name}: axis {axis} of the input {x} has size {x.shape[axis]}, expected num = {self.num}")
+            raise ModelError(
+                f"{self.name}: axis {axis} of {x} has size {x.shape[axis]}, expected num = {self.num}"
+            )
         return [TensorType(x.dtype, (*x.shape[:axis], *x.shape[axis + 1 :]))] * self.num
 
     def forward(self, x: Array) -> list[Array]:

@@ -26,13 +26,19 @@ class Padded(Movement):
         integers(self.name, "paddings", paddings)
         rows, columns = paddings.shape if paddings.rank == 2 else (0, 0)
         if not same_size(rows, x.rank) or not same_size(columns, 2):
-            raise ModelError(f"{self.name}: paddings are {paddings}, expected {x.rank}×2: before and after each axis")
+            raise ModelError(
+                f"{self.name}: paddings are {paddings}, expected {x.rank}×2: before and after each axis"
+            )
         if paddings.value is None:
             return TensorType(x.dtype, (-1,) * x.rank)
         if paddings.size and paddings.value.min() < 0:
-            raise ModelError(f"{self.name}: paddings hold {int(paddings.value.min())}, expected numbers of at least 0")
+            raise ModelError(
+                f"{self.name}: paddings hold {int(paddings.value.min())}, expected numbers of at least 0"
+            )
         totals = paddings.value.sum(axis=1)
-        return TensorType(x.dtype, tuple(-1 if n < 0 else n + int(t) for n, t in zip(x.shape, totals, strict=True)))
+        return TensorType(
+            x.dtype, tuple(-1 if n < 0 else n + int(t) for n, t in zip(x.shape, totals, strict=True))
+        )
 
     @staticmethod
     def inside(paddings: Array, shape: tuple[int, ...]) -> tuple[slice, ...]:
@@ -62,8 +68,8 @@ class Pad(Padded):
 class PadV2(Padded):
     """PAD with a value of one's own."""
 
-    def infer(self, x: TensorType, paddings: TensorType, value: TensorType) -> TensorType:  # type: ignore[override]
-        if value.dtype != x.dtype or not same_size(value.size, 1):
+    def infer(self, x: TensorType, paddings: TensorType, value: TensorType | None = None) -> TensorType:
+        if value is None or value.dtype != x.dtype or not same_size(value.size, 1):
             raise ModelError(f"{self.name}: value is {value}, expected one element of type {x.dtype.name}")
         return super().infer(x, paddings)
 
@@ -103,15 +109,18 @@ class MirrorPad(Padded):
             for axis, (size, amounts) in enumerate(zip(x.shape, paddings.value, strict=True)):
                 if size >= 0 and amounts.max() > max(size - short, 0):
                     raise ModelError(
-                        f"{self.name}: padding {int(amounts.max())} of axis {axis} exceeds what {x} can mirror, "
+                        f"{self.name}: padding {int(amounts.max())} of axis {axis} is too much for {x}, "
                         f"expected at most {max(size - short, 0)}"
                     )
         return output
 
     def places(self, paddings: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
         """For each axis of the output the index into the input, ready to broadcast."""
-        how = self.mode.name.lower()
-        rows = [np.pad(np.arange(n), pair, mode=how) for n, pair in zip(shape, paddings, strict=True)]  # type: ignore[call-overload]
+        pairs = list(zip(shape, paddings, strict=True))
+        if self.mode is MirrorPadMode.REFLECT:
+            rows = [np.pad(np.arange(size), amounts, mode="reflect") for size, amounts in pairs]
+        else:
+            rows = [np.pad(np.arange(size), amounts, mode="symmetric") for size, amounts in pairs]
         return tuple(np.ix_(*rows))
 
     def forward(self, x: Array, paddings: Array) -> Array:

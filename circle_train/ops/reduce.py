@@ -32,12 +32,16 @@ class Reducer(Op):
             raise ModelError(f"{self.name}: axis is {axis}, expected a scalar or a vector of axes")
         if axis.value is not None:
             axes = axes_in(self.name, axis.value.reshape(-1), x.rank)
-            sizes = [1 if i in axes else size for i, size in enumerate(x.shape) if self.keep_dims or i not in axes]
+            sizes = [
+                1 if i in axes else size for i, size in enumerate(x.shape) if self.keep_dims or i not in axes
+            ]
             return TensorType(x.dtype, tuple(sizes))
         if self.keep_dims:
             return TensorType(x.dtype, (-1,) * x.rank)
         if axis.size != 1 or not x.rank:
-            raise ModelError(f"{self.name}: the rank of the result depends on axes computed at run time; expected a constant")
+            raise ModelError(
+                f"{self.name}: the result's rank depends on axes computed at run time, expected a constant"
+            )
         return TensorType(x.dtype, (-1,) * (x.rank - 1))
 
     def axes(self, axis: Array, rank: int) -> tuple[int, ...]:

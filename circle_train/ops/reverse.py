@@ -52,13 +52,17 @@ class ReverseSequence(Movement):
         if seq == batch:
             raise ModelError(f"{self.name}: seq_dim and batch_dim are both axis {seq}, expected two axes")
         if not same_size(x.shape[batch], lengths.shape[0]):
-            raise ModelError(f"{self.name}: lengths are {lengths}, expected one for each of axis {batch} of the input {x}")
+            raise ModelError(
+                f"{self.name}: lengths are {lengths}, expected one for each of axis {batch} of the input {x}"
+            )
         return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array, lengths: Array) -> Array:
         size = x.shape[self.seq_dim]
         if lengths.size and (lengths.min() < 0 or lengths.max() > size):
-            raise DataError(f"{self.name}: lengths are {lengths.tolist()}, expected 0 to {size}, the sequences' size")
+            raise DataError(
+                f"{self.name}: lengths are {lengths.tolist()}, expected 0 to {size}, the sequences' size"
+            )
         steps = np.arange(size)
         ends = lengths.reshape(-1, 1)
         order = np.where(steps < ends, ends - 1 - steps, steps)
@@ -71,5 +75,10 @@ class ReverseSequence(Movement):
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        for seq, batch, lengths in ((1, 0, (2, 4, 1)), (0, 1, (3, 2, 1, 0)), (2, 0, (5, 3, 2)), (0, 2, (1, 2, 3, 2, 3))):
+        for seq, batch, lengths in (
+            (1, 0, (2, 4, 1)),
+            (0, 1, (3, 2, 1, 0)),
+            (2, 0, (5, 3, 2)),
+            (0, 2, (1, 2, 3, 2, 3)),
+        ):
             yield Example(cls(seq, batch), (random(3, 4, 5), np.array(lengths, np.int32)))

@@ -53,7 +53,9 @@ class Cumsum(Op):
             for reverse in (False, True):
                 yield Example(cls(exclusive, reverse), (random(2, 3, 4), np.array(1, np.int32)))
                 yield Example(cls(exclusive, reverse), (random(5, 2), np.array(-2, np.int32)))
-                yield Example(cls(exclusive, reverse), (np.array([[3, 1, 4]], np.int32), np.array(-1, np.int32)))
+                yield Example(
+                    cls(exclusive, reverse), (np.array([[3, 1, 4]], np.int32), np.array(-1, np.int32))
+                )
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,16 @@ class ArgMin(ArgExtremum):
 @register("TOPK_V2", "TopKV2Options")
 @dataclass(frozen=True)
 class TopK(Op):
-    """The k largest elements of each row, largest first, and their places; of equals the first comes first."""
+    """The k largest elements of each row, falling, and their places; the first of equals comes first."""
 
     def infer(self, x: TensorType, k: TensorType) -> tuple[TensorType, TensorType]:
         if x.rank == 0:
             raise ModelError(f"{self.name}: input is a scalar, expected at least one axis to choose from")
         count = scalar(self.name, "k", k)
         if count is not None and (count < 0 or 0 <= x.shape[-1] < count):
-            raise ModelError(f"{self.name}: k is {count}, expected 0 to {x.shape[-1]}, the last size of the input {x}")
+            raise ModelError(
+                f"{self.name}: k is {count}, expected 0 to {x.shape[-1]}, the last size of the input {x}"
+            )
         shape = (*x.shape[:-1], -1 if count is None else count)
         return TensorType(x.dtype, shape), TensorType(DType.INT32, shape)
 
@@ -130,5 +134,7 @@ class TopK(Op):
     def examples(cls) -> Iterable[Example]:
         for shape, k in (((6,), 2), ((3, 5), 3), ((2, 2, 4), 4), ((2, 3), 1)):
             yield Example(cls(), (random(*shape), np.array(k, np.int32)))
-        yield Example(cls(), (np.array([[1.0, 3.0, 3.0, 2.0, 3.0, 1.0]]), np.array([5], np.int32)), differentiable=False)
+        yield Example(
+            cls(), (np.array([[1.0, 3.0, 3.0, 2.0, 3.0, 1.0]]), np.array([5], np.int32)), differentiable=False
+        )
         yield Example(cls(), (np.array([4, 9, 2], np.int32), np.array(2, np.int32)))

@@ -18,15 +18,19 @@ from circle_train.ops.elementwise import broadcast, same_dtype
 @register("SELECT", "SelectOptions")
 @dataclass(frozen=True)
 class Select(Op):
-    """x1 where the condition holds, x2 elsewhere; a vector of conditions chooses whole rows, a scalar everything."""
+    """x1 where the condition holds, x2 elsewhere; a vector of conditions chooses rows, a scalar all."""
 
     def infer(self, condition: TensorType, x1: TensorType, x2: TensorType) -> TensorType:
         booleans(self.name, "condition", condition)
         same_dtype(self.name, x1, x2)
         if x1.rank != x2.rank or not all(map(same_size, x1.shape, x2.shape)):
-            raise ModelError(f"{self.name}: operands are {x1} and {x2}, expected one shape; SELECT_V2 broadcasts")
+            raise ModelError(
+                f"{self.name}: operands are {x1} and {x2}, expected one shape; SELECT_V2 broadcasts"
+            )
         if condition.rank not in (0, 1, x1.rank) or not all(map(same_size, condition.shape, x1.shape)):
-            raise ModelError(f"{self.name}: condition is {condition}, expected the shape of {x1}, its first size or a scalar")
+            raise ModelError(
+                f"{self.name}: condition is {condition}, expected the sizes of {x1}, the first, or a scalar"
+            )
         return TensorType(x1.dtype, tuple(map(max, x1.shape, x2.shape)))
 
     def spread(self, condition: Array, rank: int) -> Array:
@@ -46,7 +50,9 @@ class Select(Op):
     def examples(cls) -> Iterable[Example]:
         for shape in ((3, 4), (3,), ()):
             yield Example(cls(), (np.asarray(random(*shape) > 0), random(3, 4, seed=1), random(3, 4, seed=2)))
-        yield Example(cls(), (np.array([True, False]), np.array([1, 2], np.int32), np.array([3, 4], np.int32)))
+        yield Example(
+            cls(), (np.array([True, False]), np.array([1, 2], np.int32), np.array([3, 4], np.int32))
+        )
 
 
 @register("SELECT_V2", "SelectV2Options")
@@ -70,7 +76,12 @@ class SelectV2(Op):
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        for shapes in (((3, 4), (3, 4), (3, 4)), ((3, 1), (2, 1, 4), ()), ((), (2, 3), (3,)), ((4,), (1,), (2, 4))):
+        for shapes in (
+            ((3, 4), (3, 4), (3, 4)),
+            ((3, 1), (2, 1, 4), ()),
+            ((), (2, 3), (3,)),
+            ((4,), (1,), (2, 4)),
+        ):
             condition, x1, x2 = (random(*shape, seed=i) for i, shape in enumerate(shapes))
             yield Example(cls(), (np.asarray(condition > 0), x1, x2))
         yield Example(cls(), (np.array([True, False]), np.array([1, 2], np.int32), np.array(9, np.int32)))
@@ -110,7 +121,9 @@ class Unique(Op):
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         has_rank(self.name, "input", x, 1)
         if self.idx_out_type not in (DType.INT32, DType.INT64):
-            raise ModelError(f"{self.name}: idx_out_type is {self.idx_out_type.name}, expected INT32 or INT64")
+            raise ModelError(
+                f"{self.name}: idx_out_type is {self.idx_out_type.name}, expected INT32 or INT64"
+            )
         count = -1 if x.value is None else len(np.unique(x.value))
         return TensorType(x.dtype, (count,)), TensorType(self.idx_out_type, x.shape)
 

@@ -38,7 +38,9 @@ class Reshape(View):
         if shape is not None and shape.value is None:
             integers(self.name, "shape", shape)
             if shape.rank != 1 or not shape.is_static:
-                raise ModelError(f"{self.name}: the rank of the result depends on {shape} computed at run time")
+                raise ModelError(
+                    f"{self.name}: the rank of the result depends on {shape} computed at run time"
+                )
             return TensorType(x.dtype, (-1,) * shape.shape[0])
         target = self.target(None if shape is None else shape.value, x.size if x.is_static else None)
         if x.is_static:
@@ -58,7 +60,7 @@ class Reshape(View):
         """The target with its -1 replaced, refused where the elements do not fit."""
         free = [i for i, n in enumerate(target) if n == -1]
         rest = prod(n for n in target if n != -1)
-        fits = not free and rest == x.size or len(free) == 1 and rest > 0 and x.size % rest == 0
+        fits = (not free and rest == x.size) or (len(free) == 1 and rest > 0 and x.size % rest == 0)
         if not fits or min(target, default=0) < -1:
             wanted = "×".join(map(str, target)) or "a scalar"
             raise ModelError(f"{self.name}: {x} has {x.size} elements, which do not fill the shape {wanted}")
@@ -85,7 +87,9 @@ class Squeeze(View):
     def infer(self, x: TensorType) -> TensorType:
         axes = self.axes(x.shape)
         if wrong := [i for i in axes if x.shape[i] not in (1, -1)]:
-            raise ModelError(f"{self.name}: axis {wrong[0]} of the input {x} has size {x.shape[wrong[0]]}, expected 1")
+            raise ModelError(
+                f"{self.name}: axis {wrong[0]} of the input {x} has size {x.shape[wrong[0]]}, expected 1"
+            )
         return TensorType(x.dtype, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
     def axes(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -184,13 +188,17 @@ class BroadcastTo(Movement):
         integers(self.name, "shape", shape)
         if shape.value is None:
             if shape.rank != 1 or not shape.is_static:
-                raise ModelError(f"{self.name}: the rank of the result depends on {shape} computed at run time")
+                raise ModelError(
+                    f"{self.name}: the rank of the result depends on {shape} computed at run time"
+                )
             return TensorType(x.dtype, (-1,) * shape.shape[0])
         target = tuple(int(n) for n in shape.value.reshape(-1))
         tail = target[len(target) - x.rank :] if x.rank <= len(target) else None
         if tail is None or any(a not in (1, -1, b) for a, b in zip(x.shape, tail, strict=True)):
             wanted = "×".join(map(str, target)) or "a scalar"
-            raise ModelError(f"{self.name}: {x} does not broadcast to {wanted}; sizes must be equal or 1 in the input")
+            raise ModelError(
+                f"{self.name}: {x} does not broadcast to {wanted}; sizes must be equal or 1 in the input"
+            )
         return TensorType(x.dtype, target)
 
     def forward(self, x: Array, shape: Array) -> Array:
@@ -201,6 +209,12 @@ class BroadcastTo(Movement):
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        for shape, target in (((3,), (2, 3)), ((2, 1, 3), (2, 4, 3)), ((1,), (5,)), ((), (2, 2)), ((2, 3), (2, 3))):
+        for shape, target in (
+            ((3,), (2, 3)),
+            ((2, 1, 3), (2, 4, 3)),
+            ((1,), (5,)),
+            ((), (2, 2)),
+            ((2, 3), (2, 3)),
+        ):
             yield Example(cls(), (random(*shape), np.array(target, np.int32)))
         yield Example(cls(), (np.array([[1], [2]], np.int32), np.array([2, 3], np.int64)))

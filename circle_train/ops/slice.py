@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,9 @@ class Slice(Movement):
             return TensorType(x.dtype, tuple(sizes))
         for axis, (whole, start, count) in enumerate(zip(x.shape, starts, sizes, strict=True)):
             if start < 0 or count < -1 or 0 <= whole < start + max(count, 0):
-                raise ModelError(f"{self.name}: begin {start} and size {count} leave axis {axis} of the input {x}")
+                raise ModelError(
+                    f"{self.name}: begin {start} and size {count} leave axis {axis} of the input {x}"
+                )
         ends = zip(x.shape, starts, sizes, strict=True)
         return TensorType(x.dtype, tuple((n - b if n >= 0 else -1) if s == -1 else s for n, b, s in ends))
 
@@ -45,12 +48,18 @@ class Slice(Movement):
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        for begin, size in (((1,), (3,)), ((0, 2), (2, -1)), ((1, 0, 3), (-1, 2, 1)), ((0, 1, 0, 2), (2, 2, -1, 3))):
+        for begin, size in (
+            ((1,), (3,)),
+            ((0, 2), (2, -1)),
+            ((1, 0, 3), (-1, 2, 1)),
+            ((0, 1, 0, 2), (2, 2, -1, 3)),
+        ):
             x = random(*range(4, 4 + len(begin)))
             yield Example(cls(), (x, np.array(begin, np.int32), np.array(size, np.int32)))
 
 
 Index = int | slice | None
+Numbers = Sequence[int] | Array
 
 
 @register("STRIDED_SLICE", "StridedSliceOptions")
@@ -58,8 +67,8 @@ Index = int | slice | None
 class StridedSlice(Movement):
     """Python's slicing in integers: bit i of a mask speaks of the i-th entry of begin, end and strides.
 
-    A masked begin or end is open; `ellipsis` stands for all axes that no entry names, `new_axis` adds one of size 1,
-    `shrink_axis` takes the one element at begin. With `offset`, end counts from begin.
+    A masked begin or end is open; `ellipsis` stands for all axes that no entry names, `new_axis` adds one of
+    size 1, `shrink_axis` takes the one element at begin. With `offset`, end counts from begin.
     """
 
     begin_mask: int = 0
@@ -73,13 +82,19 @@ class StridedSlice(Movement):
         for name, operand in (("begin", begin), ("end", end), ("strides", strides)):
             integers(self.name, name, operand)
             if operand.rank != 1 or not same_size(operand.shape[0], begin.shape[0]):
-                raise ModelError(f"{self.name}: {name} is {operand}, expected a vector as long as begin, {begin}")
+                raise ModelError(
+                    f"{self.name}: {name} is {operand}, expected a vector as long as begin, {begin}"
+                )
         entries = begin.shape[0]
         if entries < 0:
-            raise ModelError(f"{self.name}: the rank of the result depends on the length of begin, expected a constant")
+            raise ModelError(
+                f"{self.name}: the rank of the result depends on the length of begin, expected a constant"
+            )
         if begin.value is None or end.value is None or strides.value is None:
             layout = self.layout(x.rank, [0] * entries, [0] * entries, [1] * entries)
-            return TensorType(x.dtype, tuple(1 if i is None else -1 for i in layout if not isinstance(i, int)))
+            return TensorType(
+                x.dtype, tuple(1 if i is None else -1 for i in layout if not isinstance(i, int))
+            )
         shape: list[int] = []
         axis = 0
         for entry in self.layout(x.rank, begin.value, end.value, strides.value):
@@ -100,14 +115,16 @@ class StridedSlice(Movement):
             return [1 if entry == slice(0, 1, 1) else -1]
         return [len(range(*entry.indices(whole)))]
 
-    def layout(self, rank: int, begin: Sequence[int], end: Sequence[int], strides: Sequence[int]) -> list[Index]:
+    def layout(self, rank: int, begin: Numbers, end: Numbers, strides: Numbers) -> list[Index]:
         """The entries as numpy indices, the ellipsis written out and axes that no entry names left whole."""
         count = len(begin)
         ellipsis = next((i for i in range(count) if self.ellipsis_mask >> i & 1), count)
         added = sum(1 for i in range(count) if self.new_axis_mask >> i & 1 and i != ellipsis)
         named = count - added - (ellipsis < count)
         if named > rank:
-            raise ModelError(f"{self.name}: {named} entries of begin name axes, but the input has rank {rank}")
+            raise ModelError(
+                f"{self.name}: {named} entries of begin name axes, but the input has rank {rank}"
+            )
         layout: list[Index] = []
         for i in range(count):
             if i == ellipsis:
@@ -122,7 +139,9 @@ class StridedSlice(Movement):
         """One axis: an index or a slice."""
         if self.shrink_axis_mask >> i & 1:
             if stride <= 0:
-                raise ModelError(f"{self.name}: entry {i} takes one element with stride {stride}, expected a positive one")
+                raise ModelError(
+                    f"{self.name}: entry {i} takes one element with stride {stride}, expected a positive one"
+                )
             return 0 if self.begin_mask >> i & 1 else begin
         if stride == 0:
             raise ModelError(f"{self.name}: stride {i} is 0, expected a step other than 0")
@@ -142,10 +161,12 @@ class StridedSlice(Movement):
         for masks, *entries in _STRIDED:
             x = random(5, 4, 6)
             yield Example(cls(**masks), (x, *(np.array(entry, np.int32) for entry in entries)))
-        yield Example(cls(shrink_axis_mask=1), (np.array([3, 5, 7], np.int32), *np.array([[1], [2], [1]], np.int32)))
+        yield Example(
+            cls(shrink_axis_mask=1), (np.array([3, 5, 7], np.int32), *np.array([[1], [2], [1]], np.int32))
+        )
 
 
-_STRIDED: tuple[tuple[dict[str, int], tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
+_STRIDED: tuple[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
     ({}, (1, 0, 2), (4, 4, 6), (1, 1, 1)),
     ({}, (0, 1, 5), (5, 4, 0), (2, 3, -2)),
     ({}, (-3, -4, -100), (-1, 100, 100), (1, 2, 4)),
@@ -176,7 +197,9 @@ class DynamicUpdateSlice(Op):
         same_dtype(self.name, x, update)
         vector(self.name, "start", start, x.rank)
         if update.rank != x.rank or any(u > n >= 0 for u, n in zip(update.shape, x.shape, strict=True)):
-            raise ModelError(f"{self.name}: update is {update}, expected the rank of the input {x} and sizes within it")
+            raise ModelError(
+                f"{self.name}: update is {update}, expected the rank of the input {x} and sizes within it"
+            )
         return TensorType(x.dtype, x.shape)
 
     @staticmethod
