@@ -42,9 +42,13 @@ inline vf gelu_grad(vf x, vf dy) { return dy * (phi(x) + x * kInverseSqrt2Pi * e
 
 inline vf gelu_tanh(vf x) { return 0.5f * x * (1.0f + tanh(kSqrt2OverPi * (x + kCubic * x * x * x))); }
 
+// With e = exp(-2|u|): (1 + tanh u)/2 and 1 - tanh(u)^2 without cancellation.
 inline vf gelu_tanh_grad(vf x, vf dy) {
-  const vf t = tanh(kSqrt2OverPi * (x + kCubic * x * x * x));
-  return dy * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * kSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x));
+  const vf u = kSqrt2OverPi * (x + kCubic * x * x * x);
+  const vf e = exp(-2.0f * abs(u));
+  const vf s = 1.0f / (1.0f + e);
+  const vf half = (u >= vf{} ? splat(1.0f) : e) * s;
+  return dy * (half + 2.0f * x * e * s * s * kSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x));
 }
 
 inline vf hard_swish(vf x) { return x * at_most(at_least(x + 3.0f, vf{}), splat(6.0f)) * (1.0f / 6.0f); }
@@ -54,10 +58,11 @@ inline vf hard_swish_grad(vf x, vf dy) {
   return x <= splat(-3.0f) ? vf{} : (x >= splat(3.0f) ? dy : inside);
 }
 
-// log(1 + e^a) = max(a, 0) + log(1 + e^-|a|), the log1p by its series where 1 + e rounds away.
+// log(1 + e^a) = max(a, 0) + log1p(e^-|a|); log1p(e) = log(u) e/(u-1) with u = 1 + e as rounded.
 inline vf softplus(vf a) {
   const vf e = exp(-abs(a));
-  const vf l = e < splat(1e-4f) ? e * (1.0f - 0.5f * e) : log(1.0f + e);
+  const vf u = 1.0f + e;
+  const vf l = u == splat(1.0f) ? e : log(u) * (e / (u - 1.0f));
   return at_least(a, vf{}) + l;
 }
 

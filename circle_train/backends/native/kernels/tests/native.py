@@ -1,0 +1,108 @@
+"""Calls the kernel library directly: ctypes structures read out of abi.h, one kernel a call, any tier and thread count."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ABI = Path(__file__).resolve().parents[1] / "abi.h"
+LIBRARY = os.environ.get("CT_NATIVE_LIBRARY", "/tmp/build-native/libcircle_train_native.so")
+
+SCALARS = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
+
+
+def _read_abi() -> tuple[dict[str, int], dict[str, Any], dict[str, str]]:
+    """Constants, structure classes, and which structure each kernel id takes."""
+    text = ABI.read_text()
+    takes = dict(re.findall(r"CT_(\w+) = \d+,\s*/\* (ct_\w+_args) \*/", text))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    constants = {name: int(value) for name, value in re.findall(r"\b(CT_\w+) = (-?\d+)", text)}
+    constants |= {name: int(value) for name, value in re.findall(r"#define (CT_\w+) (\d+)\n", text)}
+    structures: dict[str, Any] = {}
+    for body, name in re.findall(r"typedef struct ct_\w+ \{(.*?)\} (ct_\w+);", text, flags=re.S):
+        fields = []
+        for kind, star, field, extent in re.findall(r"(?:const )?(\w+)(\*?) (\w+)(?:\[(\w+)\])?;", body):
+            base = ctypes.c_void_p if star else structures.get(kind) or SCALARS[kind]
+            fields.append((field, base * constants[extent] if extent else base))
+        structures[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return constants, structures, takes
+
+
+CONSTANTS, STRUCTURES, TAKES = _read_abi()
+
+lib = ctypes.CDLL(LIBRARY)
+lib.ct_pool_create.restype = ctypes.c_void_p
+lib.ct_pool_create.argtypes = [ctypes.c_int32, ctypes.c_int32]
+lib.ct_pool_destroy.argtypes = [ctypes.c_void_p]
+lib.ct_args_size.restype = ctypes.c_int64
+lib.ct_kernel_name.restype = ctypes.c_char_p
+lib.ct_scratch_bytes.restype = ctypes.c_int64
+lib.ct_scratch_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
+lib.ct_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * 4
+
+_pools: dict[tuple[int, int], int] = {}
+
+
+def pool(threads: int = 2, tier: int = -1) -> int:
+    """A pool that lives as long as the process."""
+    if (threads, tier) not in _pools:
+        _pools[threads, tier] = lib.ct_pool_create(threads, tier)
+    return _pools[threads, tier]
+
+
+def tiers() -> list[int]:
+    """The tiers this processor can run."""
+    return [t for t in (0, 1, 2) if pool(1, t)]
+
+
+def struct(name: str, **values: Any) -> Any:
+    """A structure by name; arrays become their addresses, lists fill fixed arrays, the rest is zero."""
+    made = STRUCTURES[name]()
+    made._keep = dict(values)
+    for field, value in values.items():
+        if isinstance(value, np.ndarray):
+            assert value.dtype != np.float64, field
+            value = value.ctypes.data
+        elif isinstance(value, list) and value and isinstance(value[0], ctypes.Structure):
+            value = (type(value[0]) * len(value))(*value)
+            made._keep[field + "_array"] = value
+            value = ctypes.addressof(value)
+        elif isinstance(value, (list, tuple)):
+            kind = dict(STRUCTURES[name]._fields_)[field]
+            value = kind(*value)
+        setattr(made, field, value)
+    return made
+
+
+class Program:
+    """Bound steps with their scratch."""
+
+    def __init__(self, steps: list[tuple[str, Any]], threads: int = 2, tier: int = -1) -> None:
+        self.pool = pool(threads, tier)
+        self.steps = (STRUCTURES["ct_step"] * len(steps))()
+        self.keep = steps
+        most = 0
+        for i, (kernel, args) in enumerate(steps):
+            number = CONSTANTS["CT_" + kernel]
+            assert type(args).__name__ == TAKES[kernel], kernel
+            self.steps[i].kernel, self.steps[i].args = number, ctypes.addressof(args)
+            most = max(most, lib.ct_scratch_bytes(self.pool, number, ctypes.addressof(args)))
+        # Exactly sized, so that the sanitizers see an overrun.
+        self.memory = np.full(most + 64, 0xFF, np.uint8)
+        self.scratch = (self.memory.ctypes.data + 63) // 64 * 64
+        self.times = np.zeros(len(steps), np.int64)
+
+    def run(self, times: bool = False) -> int:
+        """One walk; the status."""
+        at = self.times.ctypes.data if times else None
+        return int(lib.ct_run(self.pool, ctypes.addressof(self.steps), len(self.steps), self.scratch, None, at, None))
+
+
+def run(kernel: str, args: Any, threads: int = 2, tier: int = -1) -> int:
+    """One kernel, once."""
+    return Program([(kernel, args)], threads, tier).run()
