@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
 from circle_train.train.data import coerce
 from circle_train.train.history import History
-from circle_train.train.metrics import resolve
+from circle_train.train.metrics import Metric, resolve
 from circle_train.train.program import Mode, Program
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters, as_it_is
@@ -75,7 +76,6 @@ class TrainSession:
         self.backend = backends.choose(backend, threads)
         self._executors: dict[tuple[Mode, int], Executor] = {}
         self._state: State | None = None
-        self.metrics = resolve(self.config.metrics)
         self.stop_training = False
         """A callback sets it to end the fit after the present epoch."""
 
@@ -97,6 +97,12 @@ class TrainSession:
     def program(self) -> Program:
         """The program of a full training step."""
         return self._executor(Mode.TRAIN, self.config.batch_size).program
+
+    @cached_property
+    def metrics(self) -> list[Metric]:
+        """The config's metrics, this session's own."""
+        outputs = self.program.outputs
+        return resolve(self.config.metrics, self.config.losses_for(len(outputs)), outputs)
 
     @property
     def plan(self) -> Plan:
@@ -179,6 +185,10 @@ class TrainSession:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX."""
         export(self.model, self.state, path)
+
+    def export_circleplus(self, path: str | os.PathLike[str]) -> None:
+        """The same with the training settings in it (Circle+)."""
+        export(self.model.with_training(self.config), self.state, path)
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""

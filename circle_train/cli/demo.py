@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     print("A small network has learned to read the digits 0 to 4. Its last operators now learn all ten.\n")
     print(session.plan, "\n")
     before = session.evaluate(test_x, test_y)["sparse_categorical_accuracy"]
-    folder = RunFolder(options.out, session, "digits.circle")
+    folder = RunFolder(options.out, session, "digits.circle", monitor="val_loss")
     history = session.fit(
         x, y, epochs=EPOCHS, validation_data=(test_x, test_y), callbacks=folder.callbacks, verbose="auto"
     )

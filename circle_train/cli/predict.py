@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _write(path: str, named: dict[str, np.ndarray[Any, Any]]) -> None:
     if path.endswith(".npz"):
         with atomic_write(path) as file:
-            np.savez(file, **named)
+            np.savez(file, **named)  # type: ignore[arg-type]
     elif path.endswith(".npy") and len(named) == 1:
         with atomic_write(path) as file:
             np.save(file, next(iter(named.values())))

@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
         model, config_of(options, model), seed=options.seed, threads=options.threads, backend=options.backend
     )
     _refuse_bad_paths(options)
-    folder = RunFolder(options.run_dir, session, options.model) if options.run_dir else None
+    watched = "val_loss" if options.validation_split else "loss"
+    folder = RunFolder(options.run_dir, session, options.model, watched) if options.run_dir else None
     if options.checkpoint:
         session.load_checkpoint(options.checkpoint)
     history = session.fit(

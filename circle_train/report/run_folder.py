@@ -17,7 +17,10 @@ from circle_train.train.history import History
 class RunFolder:
     """plan.txt, log.csv, metrics.json, curves.png (with the [plot] extra), report.html, last and best checkpoint, the model."""
 
-    def __init__(self, path: str | os.PathLike[str], session: TrainSession, model_path: str) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], session: TrainSession, model_path: str, monitor: str = "loss"
+    ) -> None:
+        self.monitor = monitor
         self.path, self.session, self.model_path = Path(path), session, Path(model_path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -29,9 +32,9 @@ class RunFolder:
     def callbacks(self) -> list[Callback]:
         """What `fit` needs to keep the folder up to date."""
         return [
-            CSVLogger(self.path / "log.csv"),
-            ModelCheckpoint(self.path / "last.safetensors"),
-            ModelCheckpoint(self.path / "best.safetensors", save_best_only=True),
+            CSVLogger(path=self.path / "log.csv"),
+            ModelCheckpoint(path=self.path / "last.safetensors"),
+            ModelCheckpoint(path=self.path / "best.safetensors", monitor=self.monitor, save_best_only=True),
         ]
 
     def finish(self, history: History) -> None:
