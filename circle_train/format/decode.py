@@ -42,6 +42,11 @@ class Damage(Exception):
         self.what = what
         self.place: list[str] = []
 
+    def as_error(self, source: str, root: str) -> ModelError:
+        """What the caller of the reader gets to see."""
+        remedy = "" if "file is damaged" in self.what else "; the file is damaged, get an intact copy"
+        return ModelError(f"{source}: {root}{''.join(reversed(self.place))}: {self.what}{remedy}")
+
 
 @dataclass(slots=True)
 class _Reference:
@@ -78,10 +83,7 @@ def decode(
             raise Damage(f"identifier is {found!r}, expected {identifier!r}")
         return decoder.table(root, decoder.follow(0))
     except Damage as damage:
-        place = root + "".join(reversed(damage.place))
-        raise ModelError(
-            f"{source}: {place}: {damage.what}; the file is damaged, get an intact copy"
-        ) from None
+        raise damage.as_error(source, root) from None
 
 
 class Decoder:

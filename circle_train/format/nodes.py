@@ -25,6 +25,8 @@ CUSTOM_PREFIX = "CUSTOM:"
 """Of the names of custom operators, before their custom code."""
 PLACEHOLDER = 127
 """The old one-byte code of operators whose number does not fit it."""
+LARGE_OPTIONS = "large_custom_options"
+"""What custom options behind the flatbuffer are carried as; written anew they move into it."""
 CONNECTIONS = frozenset({"opcode_index", "inputs", "outputs", "intermediates"})
 
 
@@ -51,7 +53,7 @@ def read_node(
     if "intermediates" in table:
         carried["intermediates"] = [pick(tensors, i, "tensor") for i in indices_of(table, "intermediates")]
     if fields.get("large_custom_options_offset", 0) > 1:
-        carried["large_custom_options"] = _large_options(fields, data)
+        carried[LARGE_OPTIONS] = _large_options(fields, data)
     op = _read_op(code, fields, carried, outputs)
     op.check_arity(inputs)
     op = op.with_types([None if t is None else t.type for t in inputs], [t.type for t in outputs])
@@ -145,6 +147,8 @@ def write_node(node: Node, code: int, tensors: TensorIndices) -> Table:
     table["opcode_index"] = code
     table["inputs"] = np.array([tensors.index(tensor) for tensor in node.inputs], np.int32)
     table["outputs"] = np.array([tensors.index(tensor) for tensor in node.outputs], np.int32)
+    if LARGE_OPTIONS in node.carried:
+        table[LARGE_OPTIONS] = node.carried[LARGE_OPTIONS]
     custom_options: Any = getattr(op, "custom_options", None)
     if custom_options is not None:
         table["custom_options"] = np.frombuffer(custom_options, np.uint8)

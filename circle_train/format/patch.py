@@ -15,10 +15,13 @@ import numpy as np
 from circle_train.format.carried import Source
 from circle_train.format.decode import CODES, Table
 from circle_train.format.encode import Chunk
-from circle_train.format.schema import TABLES, TFLITE_TABLES, UNIONS
+from circle_train.format.schema import TABLES, UNIONS
 from circle_train.format.unknown import UnknownTable
 from circle_train.ir import Buffer, Module
 from circle_train.ir.tensor_type import Array
+
+MOVED = {"debug_metadata_index", "compression_type"}
+"""Fields that lie elsewhere, or nowhere, in the other format."""
 
 
 def patch(module: Module, root: Table, buffers: Sequence[Buffer], identifier: str) -> list[Chunk] | None:
@@ -43,16 +46,12 @@ def patch(module: Module, root: Table, buffers: Sequence[Buffer], identifier: st
 
 
 def _same_slots(source: Source, identifier: str) -> bool:
-    """Circle and TFLite differ in where a subgraph keeps its debug index."""
+    """Circle and TFLite differ in some last slots of subgraphs and tensors; whether any of these is used."""
     if source.identifier == identifier:
         return True
-    differing = [
-        slot
-        for slot, field in enumerate(TABLES["SubGraph"])
-        if field not in TFLITE_TABLES["SubGraph"][: slot + 1]
-    ]
-    names: set[str | int] = {"debug_metadata_index", *differing, *range(5, 256)}
-    return not any(names & graph.keys() for graph in source.root.get("subgraphs", ()))
+    graphs = source.root.get("subgraphs", [])
+    tables = [*graphs, *(tensor for graph in graphs for tensor in graph.get("tensors", []))]
+    return not any(key in MOVED or isinstance(key, int) for table in tables for key in table)
 
 
 def _content(entry: Table, data: Array) -> Array:

@@ -37,10 +37,7 @@ def read(source: str | os.PathLike[str] | bytes | BinaryIO) -> Module:
     try:
         return read_module(Source(data, root, identifier))
     except Damage as damage:
-        place = "Model" + "".join(reversed(damage.place))
-        raise ModelError(
-            f"{label}: {place}: {damage.what}; the file is damaged, get an intact copy"
-        ) from None
+        raise damage.as_error(label, "Model") from None
 
 
 def _open(source: str | os.PathLike[str] | bytes | BinaryIO) -> tuple[Array, str]:

@@ -44,6 +44,8 @@ def read_tensor(table: Table, buffers: Sequence[Buffer]) -> Tensor:
         tensor.carried["fields"] = fields
     if "shape" not in table:
         tensor.carried["no_shape"] = True
+    if min(type_.shape, default=0) < 0:
+        tensor.carried["open_shape"] = True
     return tensor
 
 
@@ -98,14 +100,20 @@ def read_quantization(table: Table, shape: tuple[int, ...]) -> Quantization | No
 def write_tensor(tensor: Tensor, buffer_index: int) -> Table:
     """The Tensor table of a tensor."""
     table: Table = dict(tensor.carried.get("fields", {}))
-    if tensor.shape or "no_shape" not in tensor.carried:
-        table["shape"] = np.array(tensor.shape, np.int32)
+    shape, signature = tensor.shape, tensor.shape_signature
+    if min(shape, default=0) < 0 and "open_shape" not in tensor.carried:
+        shape, signature = (
+            tuple(1 if dim < 0 else dim for dim in shape),
+            signature or shape,
+        )  # as converters do
+    if shape or "no_shape" not in tensor.carried:
+        table["shape"] = np.array(shape, np.int32)
     table["type"] = int(tensor.dtype)
     table["buffer"] = buffer_index
     table["name"] = tensor.name
     table["is_variable"] = tensor.is_variable
-    if tensor.shape_signature is not None:
-        table["shape_signature"] = np.array(tensor.shape_signature, np.int32)
+    if signature is not None:
+        table["shape_signature"] = np.array(signature, np.int32)
     quantization = write_quantization(tensor, table.get("quantization"))
     if quantization is not None:
         table["quantization"] = quantization

@@ -18,7 +18,7 @@ from circle_train.format.carried import Signature
 from circle_train.format.decode import Table
 from circle_train.format.encode import LARGEST, Chunk, encode_chunks
 from circle_train.format.indices import Indices
-from circle_train.format.nodes import write_node, write_operator_code
+from circle_train.format.nodes import LARGE_OPTIONS, write_node, write_operator_code
 from circle_train.format.patch import patch
 from circle_train.format.schema import TABLES, TFLITE_TABLES
 from circle_train.format.subset import check_tflite
@@ -88,6 +88,7 @@ def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[
             entries[index] |= {"offset": 2, "size": buffer.bytes.size}
         elif buffer.bytes.size:
             entries[index]["data"] = buffer.bytes
+    _inline_large_options(root)
     chunks = encode_chunks("Model", root, identifier.encode(), tables)
     if not outside:
         return chunks
@@ -103,6 +104,15 @@ def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[
         chunks += [bytes(-end % 16), content]
         end += -end % 16 + len(content)
     return chunks
+
+
+def _inline_large_options(root: Table) -> None:
+    """Custom options that lay behind the flatbuffer move into it."""
+    for graph in root["subgraphs"]:
+        for operator in graph["operators"]:
+            if LARGE_OPTIONS in operator:
+                operator["custom_options"] = operator.pop(LARGE_OPTIONS)
+                operator["large_custom_options_offset"] = operator["large_custom_options_size"] = 0
 
 
 def write_module(module: Module, indices: Indices) -> Table:

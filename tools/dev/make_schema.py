@@ -12,10 +12,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import sys
+import textwrap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+
+import circle_schema.v0_10.circle
+import tflite
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,30 +36,48 @@ class Field(NamedTuple):
 
 Table = tuple["Field | None", ...]
 """Fields in slot order; None where a slot is deprecated."""
+Enums = dict[str, dict[str, int]]
+
+
+class Facts(NamedTuple):
+    """What the generated files say."""
+
+    tables: dict[str, Table]
+    tflite_tables: dict[str, Table]
+    enums: Enums
+    unions: dict[str, dict[int, str]]
+    circle_only: dict[str, tuple[int, ...]]
+
 
 SCALARS = {
-    "Bool": "bool", "Int8": "int8", "Uint8": "uint8", "Int16": "int16", "Uint16": "uint16", "Int32": "int32",
-    "Uint32": "uint32", "Int64": "int64", "Uint64": "uint64", "Float32": "float32", "Float64": "float64",
+    "Bool": "bool", "Int8": "int8", "Uint8": "uint8", "Int16": "int16", "Uint16": "uint16", "Int32":
+    "int32", "Uint32": "uint32", "Int64": "int64", "Uint64": "uint64", "Float32": "float32", "Float64":
+    "float64",
 }  # fmt: skip
-FBS_SCALARS = {"int8": "byte", "uint8": "ubyte", "int16": "short", "uint16": "ushort", "int32": "int", "uint32": "uint",
-               "int64": "long", "uint64": "ulong", "float32": "float", "float64": "double"}  # fmt: skip
-UNIONS = {"builtin_options": "BuiltinOptions", "builtin_options_2": "BuiltinOptions2", "details": "QuantizationDetails",
-          "array_segments": "SparseIndexVector", "array_indices": "SparseIndexVector"}  # fmt: skip
+FBS_SCALARS = {
+    "int8": "byte", "uint8": "ubyte", "int16": "short", "uint16": "ushort", "int32": "int", "uint32":
+    "uint", "int64": "long", "uint64": "ulong", "float32": "float", "float64": "double",
+}  # fmt: skip
+UNIONS = {
+    "builtin_options": "BuiltinOptions", "builtin_options_2": "BuiltinOptions2", "details":
+    "QuantizationDetails", "array_segments": "SparseIndexVector", "array_indices": "SparseIndexVector",
+}  # fmt: skip
 ENUMS = {
-    "fused_activation_function": "ActivationFunctionType", "padding": "Padding", "builtin_code": "BuiltinOperator",
-    "custom_options_format": "CustomOptionsFormat", "in_data_type": "TensorType", "out_data_type": "TensorType",
-    "output_type": "TensorType", "index_out_type": "TensorType", "idx_out_type": "TensorType",
-    "weights_format": "FullyConnectedOptionsWeightsFormat", "combiner": "CombinerType", "value_dtype": "TensorType",
-    "key_dtype": "TensorType", "data_format": "DataFormat", "kernel_type": "LSTMKernelType",
-    "compression_type": "CompressionType", "output_element_type": "TensorType",
-    "comparison_direction": "StablehloComparisonDirection", "compare_type": "StablehloComparisonType",
-    "algorithm": "RngAlgorithm", "reduce_function": "ReduceWindowFunction", "quantized_bias_type": "TensorType",
-    "out_type": "TensorType", "composite_attributes_format": "CustomOptionsFormat",
+    "fused_activation_function": "ActivationFunctionType", "padding": "Padding", "builtin_code":
+    "BuiltinOperator", "custom_options_format": "CustomOptionsFormat", "in_data_type": "TensorType",
+    "out_data_type": "TensorType", "output_type": "TensorType", "index_out_type": "TensorType",
+    "idx_out_type": "TensorType", "weights_format": "FullyConnectedOptionsWeightsFormat", "combiner":
+    "CombinerType", "value_dtype": "TensorType", "key_dtype": "TensorType", "data_format": "DataFormat",
+    "kernel_type": "LSTMKernelType", "compression_type": "CompressionType", "output_element_type":
+    "TensorType", "comparison_direction": "StablehloComparisonDirection", "compare_type":
+    "StablehloComparisonType", "algorithm": "RngAlgorithm", "reduce_function": "ReduceWindowFunction",
+    "quantized_bias_type": "TensorType", "out_type": "TensorType", "composite_attributes_format":
+    "CustomOptionsFormat",
 }  # fmt: skip
 ENUMS_OF_TABLE = {
-    ("Tensor", "type"): "TensorType", ("VariantSubType", "type"): "TensorType",
-    ("DimensionMetadata", "format"): "DimensionType", ("MirrorPadOptions", "mode"): "MirrorPadMode",
-    ("RoPEOptions", "mode"): "RoPEMode", ("LSHProjectionOptions", "type"): "LSHProjectionType",
+    ("Tensor", "type"): "TensorType", ("VariantSubType", "type"): "TensorType", ("DimensionMetadata",
+    "format"): "DimensionType", ("MirrorPadOptions", "mode"): "MirrorPadMode", ("RoPEOptions", "mode"):
+    "RoPEMode", ("LSHProjectionOptions", "type"): "LSHProjectionType",
 }  # fmt: skip
 
 TRAINING_ENUMS = {
@@ -92,10 +114,10 @@ TRAINING_TABLES: dict[str, Table] = {
 }
 
 
-def read_package(package: ModuleType) -> tuple[dict[str, Table], dict[str, dict[str, int]]]:
+def read_package(package: ModuleType) -> tuple[dict[str, Table], Enums]:
     """Tables and enumerations of a package that flatc generated."""
     tables: dict[str, Table] = {}
-    enums: dict[str, dict[str, int]] = {}
+    enums: Enums = {}
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         cls = getattr(module, info.name, None)
@@ -164,85 +186,81 @@ def snake(name: str) -> str:
     return re.sub(r"([A-Z])", r"_\1", name).lower().replace("options2", "options_2")
 
 
-def circle_only(circle: dict[str, dict[str, int]], tflite: dict[str, dict[str, int]]) -> dict[str, list[int]]:
+def circle_only(circle: Enums, tflite: Enums) -> dict[str, tuple[int, ...]]:
     """Values that Circle added to enumerations of TFLite."""
-    added = {name: sorted(set(circle[name].values()) - set(tflite[name].values())) for name in sorted(tflite)}
+    added = {
+        name: tuple(sorted(set(circle[name].values()) - set(tflite[name].values())))
+        for name in sorted(tflite)
+    }
     return {name: values for name, values in added.items() if values}
 
 
 def other_slots(circle: dict[str, Table], tflite: dict[str, Table]) -> dict[str, Table]:
-    """TFLite's tables whose slots mean something else than Circle's (a mere prefix or another name does not count)."""
+    """TFLite's tables that have other slots than Circle's (other names do not count)."""
 
     def kinds(table: Table) -> list[tuple[object, ...] | None]:
         return [None if field is None else field[1:] for field in table]
 
-    return {n: t for n, t in sorted(tflite.items()) if kinds(t) != kinds(circle[n])[: len(t)]}
+    return {n: t for n, t in sorted(tflite.items()) if kinds(t) != kinds(circle[n])}
 
 
-def python_source() -> str:
-    """The text of circle_train/format/schema.py."""
-    import circle_schema.v0_10.circle
-    import tflite
-
+def gather() -> Facts:
+    """Everything that the packages tell, and what stands above."""
     tables, classes = read_package(circle_schema.v0_10.circle)
     tflite_tables, tflite_classes = read_package(tflite)
-    unions = {n: {v: m for m, v in classes[n].items() if v} for n in sorted(set(UNIONS.values()))}
-    enums = {n: members for n, members in sorted(classes.items()) if n not in unions} | TRAINING_ENUMS
-    lines = [
-        '"""Field ids, types, defaults and enumerations of Circle 0.10 and CTR0. Written by tools/dev/make_schema.py."""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "from typing import Any",
-        "",
-        "FieldFact = tuple[str, str, Any, str]",
-        '"""Name, type, default, and the enumeration or union that it belongs to."""',
-        "",
-        "TABLES: dict[str, tuple[FieldFact | None, ...]] = {",
-        *table_lines(dict(sorted(tables.items())) | TRAINING_TABLES),
-        "}",
-        '"""Fields in slot order; None where a slot is deprecated."""',
-        "",
-        "TFLITE_TABLES: dict[str, tuple[FieldFact | None, ...]] = {",
-        *table_lines(other_slots(tables, tflite_tables)),
-        "}",
-        '"""Where TFLite uses a slot otherwise."""',
-        "",
-        "ENUMS: dict[str, dict[str, int]] = {",
-        *(line for name, members in enums.items() for line in enum_lines(name, members)),
-        "}",
-        "",
-        "UNIONS: dict[str, dict[int, str]] = {",
-        *(line for name, members in (unions | TRAINING_UNIONS).items() for line in enum_lines(name, members)),
-        "}",
-        "",
-        "CIRCLE_ONLY: dict[str, tuple[int, ...]] = {",
-        *(f'    "{name}": {tuple(values)},' for name, values in circle_only(classes, tflite_classes).items()),
-        "}",
-        '"""Values that TFLite does not know."""',
-        "",
-    ]
-    return "\n".join(lines)
+    names = set(UNIONS.values())
+    unions = {name: {v: m for m, v in classes[name].items() if v} for name in sorted(names)}
+    enums = {name: members for name, members in sorted(classes.items()) if name not in names}
+    return Facts(
+        tables=dict(sorted(tables.items())) | TRAINING_TABLES,
+        tflite_tables=other_slots(tables, tflite_tables),
+        enums=enums | TRAINING_ENUMS,
+        unions=unions | TRAINING_UNIONS,
+        circle_only=circle_only(classes, tflite_classes),
+    )
 
 
-def table_lines(tables: dict[str, Table]) -> list[str]:
+def python_source(facts: Facts) -> str:
+    """The text of circle_train/format/schema.py."""
+    types = "dict[str, tuple[FieldFact | None, ...]]"
+    return f'''"""The facts of Circle 0.10 and CTR0; written by tools/dev/make_schema.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FieldFact = tuple[str, str, Any, str]
+"""Name, type, default, and the enumeration or union that it belongs to."""
+
+TABLES: {types} = {table_literal(facts.tables)}
+"""Fields in slot order; None where a slot is deprecated."""
+
+TFLITE_TABLES: {types} = {table_literal(facts.tflite_tables)}
+"""Tables in which TFLite has other slots."""
+
+ENUMS: dict[str, dict[str, int]] = {dict_literal(facts.enums)}
+
+UNIONS: dict[str, dict[int, str]] = {dict_literal(facts.unions)}
+
+CIRCLE_ONLY: dict[str, tuple[int, ...]] = {dict_literal(facts.circle_only)}
+"""Values that TFLite does not know."""
+'''
+
+
+def table_literal(tables: dict[str, Table]) -> str:
+    """A dict of tables, one line a field."""
     lines = []
     for name, table in tables.items():
-        if not table:
-            lines.append(f'    "{name}": (),')
-            continue
-        lines.append(f'    "{name}": (')
-        lines += [f"        {literal(tuple(field)) if field else None}," for field in table]
-        lines.append("    ),")
-    return lines
+        fields = "".join(f"\n        {literal(tuple(field)) if field else None}," for field in table)
+        lines.append(f'    "{name}": ({fields}{chr(10) + "    " if fields else ""}),\n')
+    return "{\n" + "".join(lines) + "}"
 
 
-def enum_lines(name: str, members: dict[str, int] | dict[int, str]) -> list[str]:
-    return [
-        f'    "{name}": {{',
-        *(f"        {literal(key)}: {literal(value)}," for key, value in members.items()),
-        "    },",
-    ]
+def dict_literal(entries: Mapping[str, object]) -> str:
+    """A dict of small things, each wrapped."""
+    lines = [f'    "{name}": {literal(value)},' for name, value in entries.items()]
+    wrapped = [textwrap.fill(line, 110, subsequent_indent=" " * 8, break_on_hyphens=False) for line in lines]
+    return "\n".join(["{", *wrapped, "}"])
 
 
 def literal(value: object) -> str:
@@ -250,60 +268,61 @@ def literal(value: object) -> str:
     return repr(value).replace("'", '"')
 
 
-def fbs_source(tables: dict[str, Table], identifier: str, extension: str, root: str, namespace: str) -> str:
-    """A schema file in flatbuffers' own language."""
-    sys.path.insert(0, str(ROOT))
-    from circle_train.format.schema import ENUMS as enums
-    from circle_train.format.schema import UNIONS as unions
-
+def fbs_source(facts: Facts, names: Iterable[str], root: str, identifier: str, extension: str) -> str:
+    """A schema file in flatbuffers' own language, of the tables named."""
+    tables = {name: facts.tables[name] for name in names}
     base = {f.kind: f.type for table in tables.values() for f in table if f and f.kind and f.type != "union"}
-    lines = [f"// Written by tools/dev/make_schema.py from field ids, types and values; see schema/README.md.",
-             "", f"namespace {namespace};", "", f'file_identifier "{identifier}";', f'file_extension "{extension}";', ""]  # fmt: skip
-    for name in sorted(kind for kind in base if kind in enums):
-        members = sorted(enums[name].items(), key=lambda item: item[1])
-        lines += [
-            f"enum {name} : {FBS_SCALARS[base[name]]} {{",
-            *(f"  {m} = {v}," for m, v in members),
-            "}",
-            "",
-        ]
-    for name in sorted(kind for kind in base if kind in unions):
-        lines += [f"union {name} {{", *(f"  {m} = {v}," for v, m in sorted(unions[name].items())), "}", ""]
+    parts = [
+        "// Written by tools/dev/make_schema.py from field ids, types and values; see schema/README.md.",
+        f'file_identifier "{identifier}";\nfile_extension "{extension}";',
+    ]
+    for name in sorted(base):
+        if name in facts.enums:
+            members = [
+                f"  {m} = {v}," for m, v in sorted(facts.enums[name].items(), key=lambda item: item[1])
+            ]
+            parts.append(block(f"enum {name} : {FBS_SCALARS[base[name]]}", members))
+        else:
+            parts.append(
+                block(f"union {name}", [f"  {m} = {v}," for v, m in sorted(facts.unions[name].items())])
+            )
     for name, table in tables.items():
-        lines += [f"table {name} {{", *(fbs_field(table, slot, enums) for slot in range(len(table))), "}", ""]
-    return "\n".join([*(line for line in lines if line != "  "), f"root_type {root};", ""])
+        lines = [fbs_field(facts, slot, field) for slot, field in enumerate(table)]
+        parts.append(block(f"table {name}", [line for line in lines if line]))
+    return "\n\n".join([*parts, f"root_type {root};"]) + "\n"
 
 
-def fbs_field(table: Table, slot: int, enums: dict[str, dict[str, int]]) -> str:
-    """One line of a table; the tag of a union is implied by the union."""
-    field = table[slot]
+def block(head: str, lines: list[str]) -> str:
+    return "\n".join([f"{head} {{", *lines, "}"])
+
+
+def fbs_field(facts: Facts, slot: int, field: Field | None) -> str:
+    """One line of a table; nothing for the tag of a union, which the union implies."""
     if field is None:
         return f"  unused_{slot}:byte (id: {slot}, deprecated);"
-    if field.kind and field.type == "uint8":
-        return "  "
-    if field.type == "union":
-        return f"  {field.name}:{field.kind} (id: {slot});"
+    if field.kind in facts.unions:
+        return f"  {field.name}:{field.kind} (id: {slot});" if field.type == "union" else ""
     inner = field.type.strip("[]")
-    type_ = field.type.replace(inner, FBS_SCALARS.get(inner, inner))
-    default = ""
+    type_ = field.kind or field.type.replace(inner, FBS_SCALARS.get(inner, inner))
+    default = f" = {str(field.default).lower()}" if field.default else ""
     if field.kind:
-        type_ = field.kind
-        default = " = " + next(
-            member for member, value in enums[field.kind].items() if value == field.default
-        )
-    elif field.default:
-        default = f" = {str(field.default).lower()}"
+        default = f" = {next(m for m, value in facts.enums[field.kind].items() if value == field.default)}"
     return f"  {field.name}:{type_}{default} (id: {slot});"
 
 
-def main() -> None:
-    import circle_schema.v0_10.circle
+def generated(facts: Facts) -> dict[str, str]:
+    """The files that this script writes, by their path in the repository."""
+    circle = [name for name in facts.tables if name not in TRAINING_TABLES]
+    return {
+        "circle_train/format/schema.py": python_source(facts),
+        "schema/circle.fbs": fbs_source(facts, circle, "Model", "CIR0", "circle"),
+        "schema/circle_training.fbs": fbs_source(facts, TRAINING_TABLES, "ModelTraining", "CTR0", "circletr"),
+    }
 
-    (ROOT / "circle_train/format/schema.py").write_text(python_source())
-    tables, _ = read_package(circle_schema.v0_10.circle)
-    (ROOT / "schema/circle.fbs").write_text(fbs_source(tables, "CIR0", "circle", "Model", "circle"))
-    training = fbs_source(TRAINING_TABLES, "CTR0", "circletr", "ModelTraining", "circle_training")
-    (ROOT / "schema/circle_training.fbs").write_text(training)
+
+def main() -> None:
+    for path, text in generated(gather()).items():
+        (ROOT / path).write_text(text)
 
 
 if __name__ == "__main__":
