@@ -28,7 +28,7 @@ class InferenceSession:
         >>> import circle_train as ct, numpy as np
         >>> infer = ct.InferenceSession("tests/data/mlp.circle")
         >>> infer(np.zeros((3, 6), np.float32)).shape
-        (3, 4)
+        (3, 5)
     """
 
     def __init__(self, model: Model | Source, *, threads: int | None = None, backend: str = "auto") -> None:

@@ -72,7 +72,7 @@ class Model:
         >>> import circle_train as ct
         >>> model = ct.load("tests/data/mlp.circle")
         >>> [(t.name, t.shape) for t in model.inputs]
-        [('input', (1, 6))]
+        [('x', (1, 6))]
     """
 
     def __init__(self, module: Module, provenance: Any = None) -> None:

@@ -56,7 +56,7 @@ class TrainSession:
     Example:
         >>> import circle_train as ct, numpy as np
         >>> session = ct.TrainSession("tests/data/mlp.circle", ct.TrainConfig(loss="mse", batch_size=4))
-        >>> x, y = np.zeros((4, 6), np.float32), np.eye(4, dtype=np.float32)
+        >>> x, y = np.zeros((4, 6), np.float32), np.eye(5, dtype=np.float32)[:4]
         >>> session.train_step(x, y).loss > 0
         True
     """
