@@ -1,0 +1,57 @@
+"""The public names, and the examples in their docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import circle_train as ct
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = {
+    "CheckpointError", "CircleTrainError", "ConfigError", "ConversionError", "DataError", "InferenceSession", "Model",
+    "ModelError", "TrainConfig", "TrainSession", "UnsupportedOpError", "callbacks", "load", "losses", "metrics",
+    "optimizers", "schedules",
+}  # fmt: skip
+
+
+def test_the_public_surface_is_pinned() -> None:
+    assert set(ct.__all__) == NAMES
+    assert all(hasattr(ct, name) for name in NAMES)
+    assert len(NAMES) <= 20
+
+
+def test_every_error_is_a_circle_train_error() -> None:
+    assert issubclass(ct.UnsupportedOpError, ct.ModelError)
+    for name in NAMES:
+        if name.endswith("Error"):
+            assert issubclass(getattr(ct, name), ct.CircleTrainError)
+
+
+def test_public_names_have_documentation() -> None:
+    for name in NAMES:
+        assert inspect.getdoc(getattr(ct, name)), name
+
+
+@pytest.mark.parametrize(
+    "module", ["circle_train", "circle_train.model", "circle_train.session", "circle_train.inference",
+               "circle_train.train.config", "circle_train.train.metrics"],
+)  # fmt: skip
+def test_examples_in_docstrings_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    failed, tried = doctest.testmod(importlib.import_module(module))
+    assert tried > 0
+    assert failed == 0
+
+
+def test_import_loads_nothing_heavy() -> None:
+    heavy = "onnx torch tensorflow matplotlib PIL flwr onnxruntime scipy pandas rich".split()
+    code = f"import sys, circle_train; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
