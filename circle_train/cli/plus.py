@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -76,9 +77,8 @@ def read_settings(path: str) -> TrainConfig:
 def _parse_toml(text: str, path: str) -> dict[str, Any]:
     if sys.version_info < (3, 11):
         raise ConfigError(f"{path}: reading TOML needs Python 3.11, this is 3.10; write the settings as JSON")
-    import tomllib  # noqa: PLC0415 (not there in Python 3.10)
-
-    return tomllib.loads(text)
+    settings: dict[str, Any] = importlib.import_module("tomllib").loads(text)
+    return settings
 
 
 def _say(options: argparse.Namespace, out: str, what: str) -> int:

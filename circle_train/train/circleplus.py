@@ -80,7 +80,7 @@ def record_of_config(config: TrainConfig, graph: Graph) -> Table:
     assert isinstance(loss, Loss) and isinstance(optimizer, Optimizer)
     number = next(number for number, cls in LOSSES.items() if isinstance(loss, cls))
     logits = {"from_logits": True} if getattr(loss, "from_logits", None) else {}
-    options: Table = {"learning_rate": optimizer.learning_rate}
+    options: Table = {"learning_rate": optimizer.base_learning_rate}
     if isinstance(optimizer, Adam):
         options |= {"beta_1": optimizer.beta_1, "beta_2": optimizer.beta_2, "epsilon": optimizer.epsilon}
     kind = ADAM_RECORD if isinstance(optimizer, Adam) else SGD_RECORD
@@ -114,16 +114,13 @@ def _optimizer(record: Table) -> Optimizer:
             f"metadata '{RECORD}': optimizer {'Adam' if kind else 'SGD'} comes with options of kind {tag}, "
             f"expected {kind + 1}; without a learning rate nothing can be trained, write the settings anew"
         )
-    values = {
-        name: _shortest(options.get(name, 0.0)) for name in ("learning_rate", "beta_1", "beta_2", "epsilon")
-    }
+    names = ("learning_rate", "beta_1", "beta_2", "epsilon")
+    rate, *betas = (_shortest(options.get(name, 0.0)) for name in names)
     if kind == SGD_RECORD:
-        return SGD(learning_rate=values["learning_rate"])
-    if not any(values[name] for name in ("beta_1", "beta_2", "epsilon")):
-        return Adam(
-            learning_rate=values["learning_rate"]
-        )  # ONERT's own export writes three zeros and means its defaults
-    return Adam(**values)
+        return SGD(rate)
+    return (
+        Adam(rate, *betas) if any(betas) else Adam(rate)
+    )  # three zeros: what ONERT exports for its defaults
 
 
 def _loss(record: Table) -> Loss:

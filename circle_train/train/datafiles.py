@@ -62,7 +62,7 @@ def read_idx(path: Path) -> Array:
 
 
 def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, list[str]]:
-    """Numbers of every column but the label's; the labels as class numbers, and their names if they had any."""
+    """Numbers of every column but the label's; the labels as class numbers, and their names, if any."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         text = file.read()
     rows = list(csv.reader(io.StringIO(text)))[:2]

@@ -73,7 +73,7 @@ def to_onert_json(config: TrainConfig, operators: int) -> dict[str, Any]:
     loss, optimizer = config.loss, config.optimizer
     assert isinstance(loss, Loss) and isinstance(optimizer, Optimizer)
     reduction = "sum" if loss.reduction is losses.Reduction.SUM else "sum over batch size"
-    arguments: dict[str, Any] = {"learningRate": optimizer.learning_rate}
+    arguments: dict[str, Any] = {"learningRate": optimizer.base_learning_rate}
     if isinstance(optimizer, Adam):
         arguments |= {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2, "epsilon": optimizer.epsilon}
     loss_arguments: dict[str, Any] = {"reduction": reduction}

@@ -30,8 +30,8 @@ class Source:
 class Preparation:
     """What to do to the samples on their way.
 
-    Inputs become float32 (x - offset) / scale. `parts` are names with a fraction (below 1), a count, or None for
-    the rest.
+    Inputs become float32 (x - offset) / scale. `parts` are names with a fraction (below 1), a count, or
+    None for the rest.
     """
 
     parts: tuple[tuple[str, float | None], ...] = (("train", None),)

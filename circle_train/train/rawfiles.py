@@ -1,4 +1,4 @@
-"""ONERT's raw data files: no header; all samples of the first tensor back to back, then all of the second, …"""
+"""ONERT's raw data files: no header; all samples of the first tensor, then all of the second, …"""
 
 from __future__ import annotations
 

@@ -14,9 +14,19 @@ from difflib import get_close_matches
 from typing import Any
 
 from circle_train.errors import ConfigError
-from circle_train.train import losses, optimizers
+from circle_train.train import losses, optimizers, schedules
 from circle_train.train.config import TrainConfig
+from circle_train.train.metrics import BY_NAME as METRICS
+from circle_train.train.optimizer import ParameterGroup
 
+SCHEDULES: dict[str, type[schedules.Schedule]] = {
+    "linear_warmup": schedules.LinearWarmup,
+    "cosine": schedules.Cosine,
+    "step": schedules.Step,
+    "exponential": schedules.Exponential,
+    "one_cycle": schedules.OneCycle,
+}
+GROUP = {"parameters": ParameterGroup}
 KEYS = ("loss", "optimizer", "batch_size", "trainable", "metrics", "loss_weights", "epochs")
 
 
@@ -28,6 +38,8 @@ def from_dict(settings: Mapping[str, Any], where: str = "settings") -> TrainConf
         values["loss"] = _losses(values["loss"], f"{where}: loss")
     if "optimizer" in values:
         values["optimizer"] = build(values["optimizer"], optimizers.BY_NAME, f"{where}: optimizer")
+    if "metrics" in values:
+        values["metrics"] = [build(metric, METRICS, f"{where}: metric") for metric in values["metrics"]]
     if "trainable" in values:
         values["trainable"] = parse_trainable(values["trainable"], where)
     return TrainConfig(**values)
@@ -84,12 +96,22 @@ def build(value: Any, table: Mapping[str, type[Any]], where: str) -> Any:
         raise ConfigError(f"{where} '{value['type']}' is unknown, expected one of {', '.join(sorted(table))}")
     settings = {key: setting for key, setting in value.items() if key != "type"}
     refuse_unknown(settings, [field.name for field in fields(cls)], f"{where} '{value['type']}'")
+    settings = {key: _value(key, setting, where) for key, setting in settings.items()}
     try:
-        return cls(**{key: tuple(item) if isinstance(item, list) else item for key, item in settings.items()})
+        return cls(**settings)
     except TypeError as error:
         raise ConfigError(
             f"{where} '{value['type']}': {error}; give numbers where numbers are meant"
         ) from None
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    """A schedule in place of a learning rate, groups of parameters, tuples where JSON has lists."""
+    if key == "learning_rate" and isinstance(value, Mapping):
+        return build(value, SCHEDULES, f"{where}: learning_rate")
+    if key == "groups" and isinstance(value, list):
+        return tuple(build(group, GROUP, f"{where}: group") for group in value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def describe(part: Any) -> dict[str, Any]:
@@ -97,23 +119,22 @@ def describe(part: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"type": _name(part)}
     for field in fields(part):
         value = getattr(part, field.name)
-        value = (
-            value.value
-            if isinstance(value, enum.Enum)
-            else list(value)
-            if isinstance(value, tuple)
-            else value
-        )
-        if is_dataclass(value):
-            value = describe(value)
-        if value is not None and not isinstance(value, (bool, int, float, str, list, dict)):
-            raise ConfigError(
-                f"{found['type']}: {field.name} is a {type(value).__name__}, which no file can hold"
-            )
-        default = field.default.value if isinstance(field.default, enum.Enum) else field.default
-        if value != default or field.name == "learning_rate":
-            found[field.name] = value
+        if field.name == "learning_rate" or value != field.default:
+            found[field.name] = _plain(value, f"{found['type']}: {field.name}")
     return found
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value as JSON has it."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if is_dataclass(value):
+        return describe(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(item, where) for item in value]
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        raise ConfigError(f"{where} is a {type(value).__name__}, which no file can hold; pass it from Python")
+    return value
 
 
 def refuse_unknown(found: Iterable[str], known: Sequence[str], where: str) -> None:
@@ -125,6 +146,11 @@ def refuse_unknown(found: Iterable[str], known: Sequence[str], where: str) -> No
             raise ConfigError(f"{where}: '{key}' is unknown, expected {', '.join(known) or 'nothing'}{hint}")
 
 
+def _short(described: dict[str, Any]) -> Any:
+    """Just the name where there is nothing else to say."""
+    return described["type"] if len(described) == 1 else described
+
+
 def _losses(value: Any, where: str) -> Any:
     if isinstance(value, list):
         return [build(one, losses.BY_NAME, where) for one in value]
@@ -132,7 +158,7 @@ def _losses(value: Any, where: str) -> Any:
 
 
 def _name(part: Any) -> str:
-    for table in (losses.BY_NAME, optimizers.BY_NAME):
+    for table in (losses.BY_NAME, optimizers.BY_NAME, METRICS, SCHEDULES, GROUP):
         for name, cls in table.items():
             if cls is type(part):
                 return name
