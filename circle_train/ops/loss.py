@@ -113,13 +113,43 @@ class SigmoidCrossEntropy(Op):
         yield Example(cls(), (random(3, 4, low=-40, high=40), target, np.array([1.0, 2.0, 0.5, 3.0])))
 
 
+@register("BINARY_CROSS_ENTROPY", internal=True)
+@dataclass(frozen=True)
+class BinaryCrossEntropy(Op):
+    """-(pos_weight·t·log p + (1-t)·log(1-p)), elementwise, p kept 1e-7 away from 0 and 1.
+
+    The gradient is that at the kept p, so that an output stuck at the wrong end still learns.
+    """
+
+    def forward(self, p: Array, target: Array, pos_weight: Array | None = None) -> Array:
+        kept = self._kept(p)
+        return -(self._positive(target, pos_weight) * np.log(kept) + (1 - target) * np.log(1 - kept))
+
+    def grad_p(self, dy: Array, p: Array, target: Array, pos_weight: Array | None) -> Array:
+        kept = self._kept(p)
+        return dy * ((1 - target) / (1 - kept) - self._positive(target, pos_weight) / kept)
+
+    def _positive(self, target: Array, pos_weight: Array | None) -> Array:
+        return target if pos_weight is None else pos_weight * target
+
+    def _kept(self, p: Array) -> Array:
+        low = p.dtype.type(1e-7)
+        return np.clip(p, low, 1 - low)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        target = (random(3, 4, seed=1) > 0).astype(np.float64)
+        yield Example(cls(), (random(3, 4, low=0.02, high=0.98), target))
+        yield Example(cls(), (random(3, 4, low=0.02, high=0.98), target, np.array([1.0, 2.0, 0.5, 3.0])))
+
+
 def log_softmax(x: Array) -> Array:
     shifted = x - x.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def one_hot(labels: Array, x: Array) -> Array:
-    """Rows of zeros with a one at the label, in x's type; a label outside the classes gives a row of zeros."""
+    """Rows of zeros with a one at the label, in x's type; a label outside the classes gives zeros."""
     return (labels[..., None] == np.arange(x.shape[-1])).astype(x.dtype)
 
 

@@ -1,89 +1,67 @@
-"""Losses: each adds the nodes that compute one number per item of the batch, and reduces them."""
+"""Losses by name: regression, classification, and a user's own."""
 
 from __future__ import annotations
 
-import enum
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ConfigError
-from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.errors import ConfigError, DataError
+from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.graph import constant
+from circle_train.ir.tensor_type import Array
 from circle_train.ops.loss import (
+    BinaryCrossEntropy,
     CrossEntropy,
     SigmoidCrossEntropy,
     SoftmaxCrossEntropy,
     SparseCrossEntropy,
     SparseSoftmaxCrossEntropy,
 )
+from circle_train.train.custom_loss import Custom, Traced, custom, trace
+from circle_train.train.loss import Loss, Reduction, Sum
 from circle_train.train.symbol import Symbol
 
+__all__ = [
+    "BinaryCrossentropy",
+    "CategoricalCrossentropy",
+    "Custom",
+    "Huber",
+    "Loss",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "Reduction",
+    "SparseCategoricalCrossentropy",
+    "Sum",
+    "Symbol",
+    "Traced",
+    "custom",
+    "trace",
+]
 
-class Reduction(enum.Enum):
-    """How the losses of the items become one number; `none` reports each and trains on their sum."""
-
-    MEAN = "mean"
-    SUM = "sum"
-    NONE = "none"
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Base: `items` adds nodes for one loss per item, and the items' weights where they are not all one."""
-
-    reduction: Reduction | str = Reduction.MEAN
-
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "reduction", Reduction(self.reduction))
-        except ValueError:
-            raise ConfigError(
-                f"{type(self).__name__}: reduction is {self.reduction!r}, expected 'mean', 'sum' or 'none'"
-            ) from None
-
-    def target_type(self, output: TensorType) -> TensorType:
-        """What the labels of this output must look like."""
-        return TensorType(DType.FLOAT32, output.shape)
-
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
-        raise NotImplementedError(f"{type(self).__name__} has no items")
-
-    def add_to(self, graph: Graph, output: Tensor, target: Tensor) -> Tensor:
-        """Append the loss's nodes; the reduced loss."""
-        items, weights = self.items(Symbol(graph, output), Symbol(graph, target))
-        if weights is not None:
-            items = items * weights
-        if self.reduction is Reduction.NONE:
-            return items.tensor
-        total = items.mean() if self.reduction is Reduction.MEAN and weights is None else items.sum()
-        if self.reduction is Reduction.MEAN and weights is not None:
-            total = total / weights.sum().maximum(float(np.finfo(np.float32).tiny))
-        return total.tensor
-
-
-def per_sample_mean(values: Symbol) -> Symbol:
-    """The mean over everything but the batch, so that a sum over the batch means what ONERT and Keras mean."""
-    return values.mean(tuple(range(1, len(values.shape))))
+ClassWeights = Sequence[float] | Mapping[int, float]
 
 
 @dataclass(frozen=True)
 class MeanSquaredError(Loss):
     """(output - target)², averaged over each sample."""
 
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
-        return per_sample_mean(output.apply("SQUARED_DIFFERENCE", target)), None
+    elementwise = True
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        return output.apply("SQUARED_DIFFERENCE", target), None
 
 
 @dataclass(frozen=True)
 class MeanAbsoluteError(Loss):
     """|output - target|, averaged over each sample."""
 
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
-        return per_sample_mean(abs(output - target)), None
+    elementwise = True
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        return abs(output - target), None
 
 
 @dataclass(frozen=True)
@@ -91,128 +69,238 @@ class Huber(Loss):
     """½e² where |e| ≤ delta, delta·(|e| - ½delta) beyond, averaged over each sample."""
 
     delta: float = 1.0
+    elementwise = True
 
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("delta", 0 < self.delta < float("inf"), "a positive number")
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
         error = abs(output - target)
         near = error.minimum(self.delta)
-        return per_sample_mean(near * (error - near * 0.5)), None
+        return near * (error - near * 0.5), None
 
 
 @dataclass(frozen=True)
 class CrossEntropyLoss(Loss):
     """Base of the losses that take probabilities or logits; `from_logits=None` lets the graph decide.
 
-    A model whose output comes from `normalizer` gives probabilities. The loss is then taken from what that operator
-    was given: the same number, without a logarithm of something rounded to zero.
+    A model whose output comes from `normalizer` gives probabilities. The loss is then taken from what that
+    operator was given: the same number, without a logarithm of something rounded to zero.
     """
 
     from_logits: bool | None = None
     normalizer = "SOFTMAX"
 
+    def takes_logits(self, output: Tensor) -> bool:
+        """Whether the output's values are taken as logits."""
+        return not self.gives_probabilities(output) if self.from_logits is None else self.from_logits
+
+    def gives_probabilities(self, output: Tensor) -> bool:
+        """What the graph says where nobody else does."""
+        return self._is_normalized(output)
+
     def logits(self, output: Symbol) -> Symbol | None:
         """The logits to take the loss of, or None: the output itself holds probabilities."""
-        producer = output.tensor.producer
-        normalized = producer is not None and producer.op.name == self.normalizer
-        if self.from_logits is None and not normalized:
-            return output
-        if self.from_logits:
+        normalized = self._is_normalized(output.tensor)
+        if self.takes_logits(output.tensor):
             if normalized:
-                self._warn(output, f"ends in {self.normalizer}, from_logits=True applies it a second time")
+                self._warn(output, f"ends in {self.normalizer}, which is applied a second time")
+            elif self.from_logits is None and _maker(output.tensor) == self.normalizer:
+                self._warn(output, f"is a reshaped {self.normalizer}, but taken as logits")
             return output
-        if normalized and producer is not None and getattr(producer.op, "beta", 1.0) == 1.0:
-            return Symbol(output.graph, producer.inputs[0])  # type: ignore[arg-type]
         if not normalized:
-            self._warn(output, f"does not end in {self.normalizer}, from_logits=False takes its values as probabilities")
-        return None
+            if _maker(output.tensor) not in ("SOFTMAX", "LOGISTIC"):
+                self._warn(output, f"does not end in {self.normalizer}, but is taken as probabilities")
+            return None
+        producer = output.tensor.producer
+        assert producer is not None and producer.inputs[0] is not None
+        before = Symbol(output.graph, producer.inputs[0])
+        beta = getattr(producer.op, "beta", 1.0)
+        return before if beta == 1.0 else before * beta
+
+    def _is_normalized(self, output: Tensor) -> bool:
+        return output.producer is not None and output.producer.op.name == self.normalizer
 
     def _warn(self, output: Symbol, what: str) -> None:
-        warnings.warn(f"{type(self).__name__}: output '{output.tensor.name}' {what}; leave from_logits unset", stacklevel=2)
+        given = "left open" if self.from_logits is None else self.from_logits
+        place = f"{type(self).__name__}: output '{output.tensor.name}'"
+        warnings.warn(f"{place} {what}; from_logits is {given}, set it as it is meant", stacklevel=2)
+
+
+def _maker(output: Tensor) -> str:
+    """The name of the operator whose result, perhaps reshaped, this is."""
+    producer = output.producer
+    while producer is not None and producer.op.view_input is not None:
+        before = producer.inputs[producer.op.view_input]
+        producer = None if before is None else before.producer
+    return "" if producer is None else str(producer.op.name)
 
 
 @dataclass(frozen=True)
-class CategoricalCrossentropy(CrossEntropyLoss):
-    """-Σ target·log p over the last axis; targets are one-hot or any distribution."""
+class ClassLoss(CrossEntropyLoss):
+    """Base of the cross-entropies over classes, which are the output's last axis.
+
+    With class weights w an item counts w[its class] times, also in the mean, as in PyTorch.
+    """
 
     label_smoothing: float = 0.0
-    class_weights: Sequence[float] | None = None
+    class_weights: ClassWeights | None = None
 
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
-        weights = None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
         if self.class_weights is not None:
-            weights = (target * class_weights(self.class_weights, output)).sum(-1 + len(output.shape))
+            is_mapping = isinstance(self.class_weights, Mapping)
+            weights = self.class_weights.values() if is_mapping else self.class_weights  # type: ignore[union-attr]
+            self._require("class_weights", all(0 <= w < float("inf") for w in weights), "numbers from 0")
+            if not is_mapping:
+                object.__setattr__(self, "class_weights", tuple(self.class_weights))
+
+    def target_type(self, output: TensorType) -> TensorType:
+        if output.rank < 2:
+            found = f"{type(self).__name__}: an output of {output} has no axis of classes"
+            raise ConfigError(f"{found}, expected samples × classes")
+        return super().target_type(output)
+
+    def dense(self, output: Symbol, target: Symbol) -> Symbol:
+        """-Σ target·log p of smoothed and weighted targets."""
         if self.label_smoothing:
             target = target * (1 - self.label_smoothing) + self.label_smoothing / output.shape[-1]
+        if self.class_weights is not None:
+            target = target * self.weights_of(output)
         logits = self.logits(output)
-        items = output.apply(CrossEntropy(), target) if logits is None else logits.apply(SoftmaxCrossEntropy(), target)
-        return items, weights
+        return (
+            output.apply(CrossEntropy(), target)
+            if logits is None
+            else logits.apply(SoftmaxCrossEntropy(), target)
+        )
+
+    def weights_of(self, output: Symbol) -> Symbol:
+        """The weight of each class as a constant."""
+        classes = output.shape[-1]
+        given = self.class_weights
+        place = f"class_weights of {type(self).__name__}"
+        if isinstance(given, Mapping):
+            if unknown := [c for c in given if not 0 <= c < classes]:
+                raise ConfigError(f"{place} names class {unknown[0]}, expected 0 … {classes - 1}")
+            given = [given.get(c, 1.0) for c in range(classes)]
+        if given is None or len(given) != classes:
+            found = f"{len(given or ())} numbers for the {classes} classes of output '{output.tensor.name}'"
+            raise ConfigError(f"{place}: {found}; give one for each class")
+        return Symbol(output.graph, constant(np.array(given, np.float32), "class_weights"))
 
 
 @dataclass(frozen=True)
-class SparseCategoricalCrossentropy(CrossEntropyLoss):
-    """-log p[label]; labels are class numbers. Items labelled `ignore_index` count nothing, not even in the mean."""
+class CategoricalCrossentropy(ClassLoss):
+    """-Σ target·log p over the last axis; targets are one-hot or any distribution."""
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        if self.class_weights is None:
+            return self.dense(output, target), None
+        return self.dense(output, target), (target * self.weights_of(output)).sum(len(output.shape) - 1)
+
+
+@dataclass(frozen=True)
+class SparseCategoricalCrossentropy(ClassLoss):
+    """-log p[label]; labels are class numbers. Items labelled `ignore_index` count nothing."""
 
     ignore_index: int | None = None
-    class_weights: Sequence[float] | None = None
 
     def target_type(self, output: TensorType) -> TensorType:
+        super().target_type(output)
         return TensorType(DType.INT32, output.shape[:-1])
 
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
-        logits = self.logits(output)
+    def check_target(self, target: Array, output: TensorType) -> None:
+        classes = output.shape[-1]
+        if not target.size or target.view(np.uint32).max() < classes:
+            return
+        bad = (target < 0) | (target >= classes)
+        if self.ignore_index is not None:
+            bad &= target != self.ignore_index
+        if bad.any():
+            position = tuple(map(int, np.argwhere(bad)[0]))
+            at = position[0] if len(position) == 1 else position
+            also = "" if self.ignore_index is None else f", or {self.ignore_index} to ignore the item"
+            raise DataError(f"label {target[position]} at position {at}: expected 0 … {classes - 1}{also}")
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
         weights = self._weights(output, target)
+        if self.label_smoothing:
+            classes = constant(np.array(output.shape[-1], np.int32), "classes")
+            hot = target.apply("ONE_HOT", classes, np.array(1, np.float32), np.array(0, np.float32), axis=-1)
+            values = self.dense(output, hot)
+            counts = self._counts(target)
+            return values if counts is None else values * counts, weights
+        logits = self.logits(output)
         if logits is None:
-            return output.apply(SparseCrossEntropy(), target), weights
-        return logits.apply(SparseSoftmaxCrossEntropy(), target), weights
+            values = output.apply(SparseCrossEntropy(), target)
+        else:
+            values = logits.apply(SparseSoftmaxCrossEntropy(), target)
+        return values if weights is None else values * weights, weights
 
     def _weights(self, output: Symbol, target: Symbol) -> Symbol | None:
-        if self.ignore_index is None and self.class_weights is None:
+        """Each item's weight: that of its class, 0 where it is ignored."""
+        counts = self._counts(target)
+        if self.class_weights is None:
+            return counts
+        inside = target.clip(0, output.shape[-1] - 1)
+        weights = self.weights_of(output).gather(inside)
+        return weights if counts is None else weights * counts
+
+    def _counts(self, target: Symbol) -> Symbol | None:
+        """1 for an item that counts, 0 for one that is ignored."""
+        if self.ignore_index is None:
             return None
-        classes = output.shape[-1]
-        of_class = class_weights(self.class_weights or [1.0] * classes, output)
-        if self.ignore_index is not None:
-            counted = target.apply("NOT_EQUAL", np.array(self.ignore_index, np.int32))
-            counts = counted.apply("CAST", in_data_type=DType.BOOL, out_data_type=DType.FLOAT32)
-            inside = target.apply("MAXIMUM", np.array(0, np.int32)).apply("MINIMUM", np.array(classes - 1, np.int32))
-            return Symbol(target.graph, of_class).apply("GATHER", inside, axis=0) * counts
-        return Symbol(target.graph, of_class).apply("GATHER", target, axis=0)
+        return target.apply("NOT_EQUAL", np.array(self.ignore_index, np.int32)).as_float()
 
 
 @dataclass(frozen=True)
 class BinaryCrossentropy(CrossEntropyLoss):
-    """-(target·log p + (1-target)·log(1-p)), averaged over each sample; stable at any logit."""
+    """-(pos_weight·t·log p + (1-t)·log(1-p))·weight of targets t, averaged over each sample."""
 
     pos_weight: Sequence[float] | float | None = None
     weight: Sequence[float] | float | None = None
+    elementwise = True
     normalizer = "LOGISTIC"
 
-    def items(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("pos_weight", "weight"):
+            value = getattr(self, name)
+            if value is not None:
+                self._require(name, bool(np.all(np.asarray(value, np.float64) >= 0)), "numbers from 0")
+            if isinstance(value, (list, np.ndarray)):
+                object.__setattr__(self, name, tuple(value))
+
+    def gives_probabilities(self, output: Tensor) -> bool:
+        return _maker(output) in ("LOGISTIC", "SOFTMAX")
+
+    def check_target(self, target: Array, output: TensorType) -> None:
+        if target.size and not (target.min() >= 0 and target.max() <= 1) and not np.isnan(target).any():
+            worst = float(target.flat[int(np.abs(target - 0.5).argmax())])
+            raise DataError(f"BinaryCrossentropy: a target is {worst:g}, expected numbers from 0 to 1")
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        extra = () if self.pos_weight is None else (self._constant("pos_weight", output),)
         logits = self.logits(output)
         if logits is None:
-            clipped = output.maximum(1e-7).minimum(1 - 1e-7)
-            positive = clipped.log() * target
-            if self.pos_weight is not None:
-                positive = positive * _constant(self.pos_weight)
-            values = -(positive + (1 - clipped).log() * (1 - target))
+            values = output.apply(BinaryCrossEntropy(), target, *extra)
         else:
-            extra = () if self.pos_weight is None else (_constant(self.pos_weight),)
             values = logits.apply(SigmoidCrossEntropy(), target, *extra)
-        if self.weight is not None:
-            values = values * _constant(self.weight)
-        return per_sample_mean(values), None
+        return values if self.weight is None else values * Symbol(
+            output.graph, self._constant("weight", output)
+        ), None
 
-
-def class_weights(values: Sequence[float], output: Symbol) -> Tensor:
-    """The weights as a constant, one for each class."""
-    if len(values) != output.shape[-1]:
-        raise ConfigError(
-            f"class_weights: {len(values)} values for the {output.shape[-1]} classes of output "
-            f"'{output.tensor.name}'; give one weight a class"
-        )
-    return constant(np.array(values, np.float32), "class_weights")
-
-
-def _constant(value: Sequence[float] | float) -> Any:
-    return constant(np.array(value, np.float32))
+    def _constant(self, name: str, output: Symbol) -> Tensor:
+        """A setting as a constant that broadcasts against the output."""
+        array = np.array(getattr(self, name), np.float32)
+        try:
+            fits = np.broadcast_shapes(array.shape, output.shape) == output.shape
+        except ValueError:
+            fits = False
+        self._require(name, fits, f"a number, or one for each of the output's {output.shape[-1:]}")
+        return constant(array, name)
 
 
 BY_NAME: dict[str, type[Loss]] = {
@@ -220,6 +308,7 @@ BY_NAME: dict[str, type[Loss]] = {
     "mse": MeanSquaredError,
     "mean_absolute_error": MeanAbsoluteError,
     "mae": MeanAbsoluteError,
+    "l1": MeanAbsoluteError,
     "huber": Huber,
     "categorical_crossentropy": CategoricalCrossentropy,
     "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,

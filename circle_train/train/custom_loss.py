@@ -1,0 +1,106 @@
+"""A user's own loss: a function over symbols, and the graph that it traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from circle_train.errors import ConfigError
+from circle_train.ir import DType, Graph, Node, Tensor, TensorType
+from circle_train.train.loss import Loss, Reduction
+from circle_train.train.symbol import Symbol
+
+Formula = Callable[[Symbol, Symbol], Symbol]
+
+
+@dataclass(frozen=True)
+class Custom(Loss):
+    """A loss from a function of output and target (see `custom`)."""
+
+    formula: Formula | None = None
+    name: str = "custom"
+    sparse: bool = False
+    elementwise: ClassVar[bool] = True
+
+    def target_type(self, output: TensorType) -> TensorType:
+        return TensorType(DType.INT32, output.shape[:-1]) if self.sparse else super().target_type(output)
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        assert self.formula is not None
+        result = self.formula(output, target)
+        if not isinstance(result, Symbol) or not result.tensor.dtype.is_float:
+            found = result.tensor.type if isinstance(result, Symbol) else f"a {type(result).__name__}"
+            raise ConfigError(
+                f"custom loss '{self.name}' returned {found}, expected floats computed from its arguments"
+            )
+        return result, None
+
+
+def custom(
+    formula: Formula,
+    *,
+    name: str = "custom",
+    reduction: Reduction | str = Reduction.MEAN,
+    sparse: bool = False,
+) -> Custom:
+    """A loss of one's own.
+
+    The function is called once, when a program is built, with symbols for output and target; arithmetic on
+    them becomes nodes of the graph, differentiated like the rest. A scalar is the loss; anything larger has
+    samples along its first axis and is reduced. With `sparse` the targets are class numbers, not floats.
+
+    Example:
+        >>> import circle_train as ct
+        >>> def mixed(output, target):
+        ...     error = output - target
+        ...     return 0.4 * error.square().mean() + 0.6 * abs(error).mean()
+        >>> config = ct.TrainConfig(loss=ct.losses.custom(mixed, name="mixed"))
+    """
+    if not callable(formula):
+        raise ConfigError(
+            f"custom loss '{name}' is made from {formula!r}, expected a function of output and target"
+        )
+    return Custom(reduction=reduction, formula=formula, name=name, sparse=sparse)
+
+
+@dataclass(frozen=True)
+class Traced(Loss):
+    """A loss given by a graph of inputs (output, target) and one output, as `trace` makes it."""
+
+    graph: Graph | None = None
+    name: str = "traced"
+
+    def target_type(self, output: TensorType) -> TensorType:
+        assert self.graph is not None
+        return self.graph.inputs[1].type
+
+    def __call__(self, output: Symbol, target: Symbol) -> Symbol:
+        assert self.graph is not None
+        wanted, found = self.graph.inputs[0].type, output.tensor.type
+        if wanted != found:
+            raise ConfigError(
+                f"loss '{self.name}' was made for an output of {wanted}, the model's is {found}"
+            )
+        twins: dict[Tensor, Tensor] = dict(
+            zip(self.graph.inputs, (output.tensor, target.tensor), strict=True)
+        )
+        for node in self.graph.nodes:
+            inputs = [None if tensor is None else twins.get(tensor, tensor) for tensor in node.inputs]
+            twins.update(_repeat(output.graph, node, inputs))
+        return Symbol(output.graph, twins[self.graph.outputs[0]])
+
+
+def trace(loss: Loss, output: TensorType, name: str = "loss") -> Graph:
+    """A loss as a graph of its own: what a file can hold of a custom one."""
+    graph = Graph(name)
+    tensors = [Tensor("output", output), Tensor("target", loss.target_type(output))]
+    graph.inputs.extend(tensors)
+    graph.outputs.append(loss.add_to(graph, *tensors))
+    return graph
+
+
+def _repeat(graph: Graph, node: Node, inputs: list[Tensor | None]) -> dict[Tensor, Tensor]:
+    """Append a node of another graph; its outputs there and here."""
+    made = graph.emit_all(node.op, *inputs, name=node.outputs[0].name)
+    return dict(zip(node.outputs, made, strict=True))

@@ -1,0 +1,130 @@
+"""What losses share: reduction, the check of targets, sums of losses."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from circle_train.errors import ConfigError
+from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.train.symbol import Symbol
+
+
+class Reduction(enum.Enum):
+    """How the losses of the items become one number. An item is a sample, or a position that has a class."""
+
+    MEAN = "mean"
+    """The mean over the items; where they are weighted, their sum by the sum of the weights."""
+    SUM = "sum"
+    """The sum over the items, as ONERT and Keras have it: a regression's sample counts by its mean."""
+    SUM_ELEMENTS = "sum_elements"
+    """The sum over every element, as PyTorch and ONNX Runtime understand a sum."""
+    NONE = "none"
+    """Each item's loss is reported; training minimises their sum."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Base: `values` adds the nodes of the formula; the rest is common to all losses.
+
+    Losses add up and scale: `0.4 * MeanSquaredError() + 0.6 * MeanAbsoluteError()` is a loss.
+    """
+
+    reduction: Reduction | str = Reduction.MEAN
+    elementwise: ClassVar[bool] = False
+    """Whether `values` gives a number for each element of the output, rather than for each item."""
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "reduction", Reduction(self.reduction))
+        except ValueError:
+            expected = ", ".join(f"'{known.value}'" for known in Reduction)
+            raise ConfigError(
+                f"{type(self).__name__}: reduction is {self.reduction!r}, expected one of {expected}"
+            ) from None
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        """The unreduced losses, weighted; and the weights where they are not all one."""
+        raise TypeError(f"{type(self).__name__} defines no values")
+
+    def target_type(self, output: TensorType) -> TensorType:
+        """What the labels of this output must look like."""
+        return TensorType(DType.FLOAT32, output.shape)
+
+    def check_target(self, target: Array, output: TensorType) -> None:
+        """Refuse labels that no output of this type can be trained on."""
+
+    def __call__(self, output: Symbol, target: Symbol) -> Symbol:
+        """The reduced loss."""
+        values, weights = self.values(output, target)
+        if self.elementwise and self.reduction is not Reduction.SUM_ELEMENTS:
+            values = values.mean(range(1, len(values.shape)))
+        if self.reduction is Reduction.NONE:
+            return values
+        if self.reduction is not Reduction.MEAN:
+            return values.sum()
+        if weights is None:
+            return values.mean()
+        return values.sum() / weights.sum().maximum(float(np.finfo(np.float32).tiny))
+
+    def add_to(self, graph: Graph, output: Tensor, target: Tensor) -> Tensor:
+        """Append the loss's nodes; the reduced loss."""
+        return self(Symbol(graph, output), Symbol(graph, target)).tensor
+
+    def __mul__(self, factor: float) -> Sum:
+        return Sum(terms=((float(factor), self),))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Loss) -> Sum:
+        if not isinstance(other, Loss):
+            return NotImplemented
+        return Sum(terms=((1.0, self), (1.0, other)))
+
+    def _require(self, name: str, holds: bool, expected: str) -> None:
+        """Refuse a setting, naming it."""
+        if not holds:
+            raise ConfigError(
+                f"{type(self).__name__}: {name} is {getattr(self, name)!r}, expected {expected}"
+            )
+
+
+@dataclass(frozen=True)
+class Sum(Loss):
+    """A weighted sum of losses of the same output and target; each term is reduced in its own way."""
+
+    terms: tuple[tuple[float, Loss], ...] = ()
+
+    def __call__(self, output: Symbol, target: Symbol) -> Symbol:
+        weighted = [loss(output, target) * factor for factor, loss in self.terms]
+        total = weighted[0]
+        for term in weighted[1:]:
+            total = total + term
+        return total
+
+    def target_type(self, output: TensorType) -> TensorType:
+        types = {str(loss.target_type(output)): loss.target_type(output) for _, loss in self.terms}
+        if len(types) != 1:
+            found = " and ".join(types)
+            raise ConfigError(
+                f"a sum of losses takes targets of {found}; expected losses of the same kind of target"
+            )
+        return next(iter(types.values()))
+
+    def check_target(self, target: Array, output: TensorType) -> None:
+        for _, loss in self.terms:
+            loss.check_target(target, output)
+
+    def __mul__(self, factor: float) -> Sum:
+        return Sum(terms=tuple((weight * float(factor), loss) for weight, loss in self.terms))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Loss) -> Sum:
+        if not isinstance(other, Loss):
+            return NotImplemented
+        return Sum(terms=self.terms + (other.terms if isinstance(other, Sum) else ((1.0, other),)))
