@@ -186,10 +186,25 @@ def register(name: str, options: str | None = None, internal: bool = False) -> C
 
 
 def _read_inputs(cls: type[Op]) -> tuple[InputSpec, ...]:
-    parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
-    return tuple(
-        InputSpec(p.name, p.default is None, p.kind is inspect.Parameter.VAR_POSITIONAL) for p in parameters
-    )
+    if hasattr(cls.forward, "__signature__"):
+        parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
+        variadic = inspect.Parameter.VAR_POSITIONAL
+        return tuple(InputSpec(p.name, p.default is None, p.kind is variadic) for p in parameters)
+    code, defaults = cls.forward.__code__, cls.forward.__defaults__ or ()
+    names = code.co_varnames[1 : code.co_argcount]
+    required = len(names) - len(defaults)
+    specs = [InputSpec(name, i >= required and defaults[i - required] is None) for i, name in enumerate(names)]
+    if code.co_flags & inspect.CO_VARARGS:
+        specs.append(InputSpec(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], variadic=True))
+    return tuple(specs)
+
+
+def _parameters(method: Any) -> tuple[str, ...]:
+    """Names behind self; read off the code object, because inspect.signature would take half of our import time."""
+    if hasattr(method, "__signature__"):
+        return tuple(inspect.signature(method).parameters)[1:]
+    code = method.__code__
+    return tuple(code.co_varnames[1 : code.co_argcount])
 
 
 def _read_gradients(cls: type[Op]) -> dict[str, GradientSpec]:
@@ -200,7 +215,7 @@ def _read_gradients(cls: type[Op]) -> dict[str, GradientSpec]:
         wrt = method.removeprefix("grad_")
         if wrt not in names:
             raise TypeError(f"{cls.__name__}.{method}: forward has no input '{wrt}', only {sorted(names)}")
-        needs = tuple(inspect.signature(getattr(cls, method)).parameters)[1:]
+        needs = _parameters(getattr(cls, method))
         if unknown := set(needs) - known:
             raise TypeError(f"{cls.__name__}.{method} asks for {sorted(unknown)}; there are {sorted(known)}")
         if "y" in needs and any(field.name == "fused_activation_function" for field in fields(cls)):
