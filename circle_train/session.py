@@ -17,6 +17,7 @@ from circle_train.export import export
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, load
+from circle_train.onert_steps import OnertSteps, Steps
 from circle_train.ops.gradient import NonFiniteLoss
 from circle_train.plan import Plan, make_plan
 from circle_train.train import checkpoints
@@ -43,7 +44,7 @@ class StepResult:
     """One loss for each output, before weighting."""
 
 
-class TrainSession:
+class TrainSession(OnertSteps):
     """Trains a model: `fit` for whole data sets, `train_step` for one batch at a time.
 
     Args:
@@ -71,13 +72,23 @@ class TrainSession:
         backend: str = "auto",
     ) -> None:
         self.model = load(model)
-        self.config = config or self.model.training or _no_config()
+        self._config = config or self.model.training
         self.seed = seed
         self.backend = backends.choose(backend, threads)
         self._executors: dict[tuple[Mode, int], Executor] = {}
         self._state: State | None = None
         self.stop_training = False
         """A callback sets it to end the fit after the present epoch."""
+        self._steps = Steps()
+
+    @property
+    def config(self) -> TrainConfig:
+        """What is trained, and how."""
+        return self._config or _no_config()
+
+    @config.setter
+    def config(self, value: TrainConfig) -> None:
+        self._config = value
 
     # Preparation
 

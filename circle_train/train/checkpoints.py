@@ -28,8 +28,10 @@ class Loaded(Protocol):
 class Session(Protocol):
     """What a checkpoint needs of a session."""
 
-    config: TrainConfig
     seed: int
+
+    @property
+    def config(self) -> TrainConfig: ...
 
     @property
     def model(self) -> Loaded: ...
