@@ -57,7 +57,7 @@ class Executor:
             step = backend.bind(node, inputs, outputs)
             self.engines[node] = reference.name if step is None else backend.name
             steps.append(step or reference.bind(node, inputs, outputs))
-        return steps
+        return backend.link(steps)
 
     def _locate(self, tensor: Tensor) -> Array:
         memory = self.program.memory

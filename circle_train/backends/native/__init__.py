@@ -1,0 +1,52 @@
+"""The native engine: C++ kernels behind a flat C ABI, compiled when the package is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from circle_train.backends.base import Step
+from circle_train.backends.native import conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update
+from circle_train.backends.native.binding import bind
+from circle_train.backends.native.codes import Tier
+from circle_train.backends.native.library import Pool, load
+from circle_train.backends.native.step import NativeRun, NativeStep, Scratch
+from circle_train.ir import Node
+from circle_train.ir.tensor_type import Array
+
+__all__ = ["Native", "is_available"]
+BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
+"""The modules that know which kernel computes what; importing them registers their binders."""
+
+
+def is_available() -> bool:
+    """Whether the kernels were compiled and load on this machine."""
+    return load() is not None
+
+
+class Native:
+    """Runs what its kernels cover; a program's consecutive native nodes are one call."""
+
+    name = "native"
+
+    def __init__(self, threads: int | None = None, tier: Tier = Tier.AUTO) -> None:
+        self.scratch = Scratch(Pool(threads, tier))
+
+    def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
+        calls: Any = bind(node, inputs, outputs)
+        return None if calls is None else NativeStep(str(node), calls, self.scratch)
+
+    def link(self, steps: Sequence[Step]) -> list[Step]:
+        """Neighbouring native steps become one call."""
+        linked: list[Step] = []
+        group: list[NativeStep] = []
+        for step in [*steps, None]:
+            if isinstance(step, NativeStep):
+                group.append(step)
+                continue
+            if group:
+                linked.append(NativeRun(group, self.scratch))
+            group = []
+            if step is not None:
+                linked.append(step)
+        return linked

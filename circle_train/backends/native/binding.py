@@ -1,0 +1,113 @@
+"""Which kernels compute which node: binders by operator class, by gradient, and by fused kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.step import Call
+from circle_train.ir import Node
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.attributes import Activation
+from circle_train.ops.base import Op
+from circle_train.ops.fused import Fused
+from circle_train.ops.gradient import Gradient
+
+Calls = Sequence[Call] | None
+"""None: this node (type, layout, option) is not covered."""
+Values = Sequence[Any]
+Binder = Callable[[Any, Values, Sequence[Array]], Calls]
+GradientBinder = Callable[[Gradient, dict[str, Any], Array], Calls]
+FusedBinder = Callable[[Fused, dict[str, Any], Sequence[Array]], Calls]
+AnyBinder = TypeVar("AnyBinder", bound=Callable[..., Calls])
+
+OPS: dict[type[Op], Binder] = {}
+GRADIENTS: dict[tuple[type[Op], str], GradientBinder] = {}
+FUSED: dict[str, FusedBinder] = {}
+
+
+def binds(*ops: type[Op]) -> Callable[[AnyBinder], AnyBinder]:
+    """binder(op, inputs, outputs) for these operators."""
+
+    def add(binder: AnyBinder) -> AnyBinder:
+        OPS.update(dict.fromkeys(ops, binder))
+        return binder
+
+    return add
+
+
+def binds_gradient(wrt: str, *ops: type[Op]) -> Callable[[AnyBinder], AnyBinder]:
+    """binder(gradient, arrays by the names of the gradient's parameters, output)."""
+
+    def add(binder: AnyBinder) -> AnyBinder:
+        GRADIENTS.update({(op, wrt): binder for op in ops})
+        return binder
+
+    return add
+
+
+def binds_fused(kernel: str) -> Callable[[AnyBinder], AnyBinder]:
+    """binder(fused, arrays by role, outputs)."""
+
+    def add(binder: AnyBinder) -> AnyBinder:
+        FUSED[kernel] = binder
+        return binder
+
+    return add
+
+
+def bind(node: Node, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    """The calls that compute the node, or None: the reference runs it."""
+    op = node.op
+    if isinstance(op, Fused):
+        binder = FUSED.get(op.kernel)
+        return binder(op, dict(zip(op.roles, inputs, strict=True)), outputs) if binder else None
+    if isinstance(op, Gradient):
+        of = GRADIENTS.get((type(op.of), op.of.input_name(op.wrt)))
+        return of(op, op.arguments(inputs), outputs[0]) if of else None
+    simple = OPS.get(type(op))
+    return simple(op, op.pad(inputs), outputs) if simple else None
+
+
+def covers(op: Op) -> bool:
+    """Whether a kernel might compute this op; its types decide when it is bound."""
+    if isinstance(op, Gradient):
+        return (type(op.of), op.of.input_name(op.wrt)) in GRADIENTS
+    return op.kernel in FUSED if isinstance(op, Fused) else type(op) in OPS
+
+
+def pointer(array: Array | None) -> int | None:
+    """The address of an array; NULL where there is none."""
+    return None if array is None else int(array.__array_interface__["data"][0])
+
+
+def floats(*arrays: Array | None) -> bool:
+    """Whether every array given is contiguous float32."""
+    return all(a is None or (a.dtype == np.float32 and a.flags.c_contiguous) for a in arrays)
+
+
+def call(kernel: Kernel, args: ctypes.Structure, *keep: Any) -> Call:
+    return Call(kernel, args, keep)
+
+
+def sizes(values: Sequence[int]) -> Any:
+    """int64_t[CT_MAX_RANK]."""
+    return abi.Sizes(*values)
+
+
+def supported(activation: Activation) -> bool:
+    """Kernels know every fused activation but SIGN_BIT."""
+    return activation is not Activation.SIGN_BIT
+
+
+def copied(source: Array, target: Array) -> list[Call]:
+    """A plain copy, nothing where both are the same memory."""
+    if pointer(source) == pointer(target):
+        return []
+    args = abi.CopyArgs(pointer(source), pointer(target), sizes([source.size]), sizes([1]), sizes([1]), 1, source.itemsize)
+    return [call(Kernel.COPY, args, source, target)]

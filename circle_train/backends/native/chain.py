@@ -1,0 +1,114 @@
+"""Elementwise formulas as programs of the chain kernel: registers, opcodes, broadcasting by strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.binding import Calls, call, pointer, sizes
+from circle_train.backends.native.codes import CHAIN_REGISTERS, MAX_RANK, ChainOp, DataType, Kernel
+from circle_train.ir.tensor_type import Array
+
+DTYPES = {np.dtype(np.float32): DataType.F32, np.dtype(np.int32): DataType.I32, np.dtype(np.bool_): DataType.U8}
+
+
+class Builder:
+    """A formula in static single assignment: values are numbered, inputs first; `assemble` gives them registers."""
+
+    def __init__(self, inputs: int) -> None:
+        self.inputs = inputs
+        self.operations: list[tuple[ChainOp, tuple[int, ...], float]] = []
+
+    def emit(self, op: ChainOp, *operands: int, imm: float = 0.0) -> int:
+        """Append an operation; the number of its value."""
+        self.operations.append((op, operands, imm))
+        return self.inputs + len(self.operations) - 1
+
+    def constant(self, value: float) -> int:
+        return self.emit(ChainOp.CONST, imm=value)
+
+    def assemble(self, results: Sequence[int]) -> tuple[list[abi.ChainOperation], list[int]] | None:
+        """Operations with registers, and the registers of the results; None if there are not enough registers."""
+        last = {value: len(self.operations) for value in results}
+        for position in reversed(range(len(self.operations))):
+            for value in self.operations[position][1]:
+                last.setdefault(value, position)
+        register = {value: value for value in range(self.inputs)}
+        free = list(range(CHAIN_REGISTERS - 1, self.inputs - 1, -1))
+        made = []
+        for position, (op, operands, imm) in enumerate(self.operations):
+            sources = [register[value] for value in operands] + [0] * (3 - len(operands))
+            value = self.inputs + position
+            for operand in set(operands):
+                if last[operand] == position:
+                    free.append(register[operand])
+            if not free:
+                return None
+            register[value] = free.pop()
+            made.append(abi.ChainOperation(int(op), register[value], *sources, imm))
+            if value not in last:
+                free.append(register[value])
+        return made, [register[value] for value in results]
+
+
+Formula = Callable[..., int]
+
+
+def chain(formula: Formula, inputs: Sequence[Array], output: Array) -> Calls:
+    """The call that computes one formula of the inputs, which broadcast to the output's shape."""
+    builder = Builder(len(inputs))
+    return assemble(builder, [formula(builder, *range(len(inputs)))], inputs, [output])
+
+
+def assemble(builder: Builder, results: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array]) -> Calls:
+    """The call for a finished formula; outputs have one shape, the inputs broadcast to it."""
+    if any(a.dtype not in DTYPES for a in (*inputs, *outputs)) or len(inputs) >= CHAIN_REGISTERS:
+        return None
+    program = builder.assemble(results)
+    if program is None:
+        return None
+    operations, registers = program
+    shape, layouts = _merged(outputs[0].shape, [_strides(a, outputs[0].shape) for a in (*inputs, *outputs)])
+    if len(shape) > MAX_RANK:
+        return None
+    given, made = layouts[: len(inputs)], layouts[len(inputs) :]
+    sources = (abi.ChainTensor * len(inputs))(*(_tensor(a, s, 0) for a, s in zip(inputs, given, strict=True)))
+    targets = (abi.ChainTensor * len(outputs))(
+        *(_tensor(a, s, r) for a, s, r in zip(outputs, made, registers, strict=True))
+    )
+    steps = (abi.ChainOperation * len(operations))(*operations)
+    args = abi.ChainArgs(
+        sources, targets, steps, sizes(shape), len(shape), len(inputs), len(outputs), len(operations)
+    )
+    return [call(Kernel.CHAIN, args, sources, targets, steps, *inputs, *outputs)]
+
+
+def _strides(array: Array, shape: tuple[int, ...]) -> list[int]:
+    """Elements between neighbours along each axis of the shape; 0 where the array is broadcast."""
+    spread = np.broadcast_to(array, shape)
+    return [0 if n == 1 else s // array.itemsize for s, n in zip(spread.strides, shape, strict=True)]
+
+
+def _merged(shape: tuple[int, ...], layouts: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+    """Neighbouring axes as one where that is the same walk for everybody; axes of one element dropped."""
+    axes = [i for i, n in enumerate(shape) if n != 1]
+    merged: list[int] = []
+    made: list[list[int]] = [[] for _ in layouts]
+    for i in axes:
+        if merged and all(m[-1] == s[i] * shape[i] for m, s in zip(made, layouts, strict=True)):
+            merged[-1] *= shape[i]
+            for m, s in zip(made, layouts, strict=True):
+                m[-1] = s[i]
+            continue
+        merged.append(shape[i])
+        for m, s in zip(made, layouts, strict=True):
+            m.append(s[i])
+    if not merged:
+        return [1], [[1] for _ in layouts]
+    return merged, made
+
+
+def _tensor(array: Array, strides: Sequence[int], register: int) -> abi.ChainTensor:
+    return abi.ChainTensor(pointer(array), sizes(strides), int(DTYPES[array.dtype]), register)

@@ -1,0 +1,109 @@
+"""CONV_2D and DEPTHWISE_CONV_2D, their gradients and what is fused with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, binds_gradient, call, copied, floats, pointer, supported
+from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.update import gradient_only, update_of
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.attributes import Activation
+from circle_train.ops.conv import Conv2D, Convolution, DepthwiseConv2D
+from circle_train.ops.fused import Fused
+from circle_train.ops.gradient import Gradient
+
+Shape = tuple[int, ...]
+
+
+def geometry(op: Convolution, x: Shape, w: Shape, y: Shape) -> abi.ConvShape:
+    """The sizes that kernels read."""
+    window = op.window(x, w)
+    groups = x[3] // w[3] if isinstance(op, Conv2D) else 1
+    return abi.ConvShape(
+        x[0], x[1], x[2], x[3], y[1], y[2], y[3], w[1], w[2], op.stride_h, op.stride_w,
+        op.dilation_h_factor, op.dilation_w_factor, window.before[0], window.before[1], groups,
+    )  # fmt: skip
+
+
+def _pick(op: Convolution, conv: Kernel, depthwise: Kernel) -> Kernel:
+    return conv if isinstance(op, Conv2D) else depthwise
+
+
+@binds(Conv2D, DepthwiseConv2D)
+def convolution(op: Convolution, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    return forward(op, *inputs, None, op.activation, outputs[0])
+
+
+def forward(op: Convolution, x: Array, w: Array, b: Array | None, add: Array | None, act: Activation, y: Array) -> Calls:
+    """y = act(conv(x, w) + b + add)"""
+    if not floats(x, w, b, add, y) or not supported(act):
+        return None
+    shape = geometry(op, x.shape, w.shape, y.shape)
+    args = abi.ConvArgs(pointer(x), pointer(w), pointer(b), pointer(add), pointer(y), shape, int(act))
+    return [call(_pick(op, Kernel.CONV, Kernel.DEPTHWISE), args, x, w, b, add, y)]
+
+
+@binds_fused("convolution")
+def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """With an operand to add and an activation that stood alone."""
+    return forward(op.options.op, given["x"], given["w"], given.get("b"), given.get("add"), op.options.act, outputs[0])
+
+
+@binds_gradient("x", Conv2D, DepthwiseConv2D)
+def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
+    assert isinstance(op.of, Convolution)
+    return input_gradient(op.of, given["dy"], given["w"], None, None, Activation.NONE, out)
+
+
+def input_gradient(
+    op: Convolution, dy: Array, w: Array, add: Array | None, mask: Array | None, act: Activation, dx: Array
+) -> Calls:
+    """dx = act'(mask) · (the transposed convolution of dy + add); what is added must lie where dx does."""
+    if not floats(dy, w, add, mask, dx) or not supported(act):
+        return None
+    before = [] if add is None else copied(add, dx)
+    args = abi.ConvGradXArgs(
+        dy=pointer(dy), w=pointer(w), out_mask_y=pointer(mask), dx=pointer(dx),
+        shape=geometry(op, dx.shape, w.shape, dy.shape), out_mask_act=int(act), accumulate=add is not None,
+    )  # fmt: skip
+    return [*before, call(_pick(op, Kernel.CONV_GRAD_X, Kernel.DEPTHWISE_GRAD_X), args, dy, w, mask, dx)]
+
+
+@binds_fused("convolution_x")
+def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """With a gradient from elsewhere to add and the producer's activation to undo."""
+    options = op.options
+    return input_gradient(options.op, given["dy"], given["w"], given.get("add"), given.get("mask"), options.act, outputs[0])
+
+
+@binds_gradient("w", Conv2D, DepthwiseConv2D)
+def convolution_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
+    dy, x = given["dy"], given["x"]
+    assert isinstance(op.of, Convolution)
+    if not floats(dy, x, out):
+        return None
+    return _weights(op.of, dy, x, out.shape, gradient_only(out), None, (out,))
+
+
+@binds_fused("convolution_w")
+def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """The gradients of weights and bias with the updates of both."""
+    dy, x, options = given["dy"], given.get("x"), op.options
+    made = dict(zip(options.made, outputs, strict=True))
+    if not floats(dy, x, *outputs):
+        return None
+    w, b = update_of(options.w, "w", given, made), update_of(options.b, "b", given, made)
+    return _weights(options.op, dy, x, options.shape, w, b, (*given.values(), *outputs))
+
+
+def _weights(
+    op: Convolution, dy: Array, x: Array, w_shape: Shape, w: abi.Update | None, b: abi.Update | None, keep: tuple[Any, ...]
+) -> Calls:
+    args = abi.ConvGradWArgs(
+        dy=pointer(dy), x=pointer(x), shape=geometry(op, x.shape, w_shape, dy.shape), w=w or abi.Update(),
+        b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
+    )  # fmt: skip
+    return [call(_pick(op, Kernel.CONV_GRAD_W, Kernel.DEPTHWISE_GRAD_W), args, dy, x, keep)]

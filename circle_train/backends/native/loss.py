@@ -1,0 +1,96 @@
+"""Softmax and the losses: alone, and with reduction and gradient at one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, binds_gradient, call, floats, pointer
+from circle_train.backends.native.codes import Kernel
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.activation import LogSoftmax, Softmax
+from circle_train.ops.fused import Fused
+from circle_train.ops.gradient import Gradient
+from circle_train.ops.loss import SoftmaxCrossEntropy
+
+
+@binds(Softmax, LogSoftmax)
+def softmax(op: Any, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    x, y = inputs[0], outputs[0]
+    if not floats(x, y) or not x.size:
+        return None
+    args = abi.SoftmaxArgs(pointer(x), pointer(y), None, None, x.size // x.shape[-1], x.shape[-1], getattr(op, "beta", 1.0), 0)
+    return [call(Kernel.SOFTMAX if isinstance(op, Softmax) else Kernel.LOG_SOFTMAX, args, x, y)]
+
+
+@binds_gradient("x", Softmax, LogSoftmax)
+def softmax_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
+    dy, y = given["dy"], given["y"]
+    if not floats(dy, y, out) or not y.size:
+        return None
+    beta = getattr(op.of, "beta", 1.0)
+    args = abi.SoftmaxArgs(None, pointer(y), pointer(dy), pointer(out), y.size // y.shape[-1], y.shape[-1], beta, 0)
+    kernel = Kernel.SOFTMAX_GRAD if isinstance(op.of, Softmax) else Kernel.LOG_SOFTMAX_GRAD
+    return [call(kernel, args, dy, y, out)]
+
+
+IGNORED = -(1 << 31)
+"""A label that no data holds."""
+
+
+@binds(SoftmaxCrossEntropy)
+def cross_entropy(op: SoftmaxCrossEntropy, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    """One loss a row."""
+    x, target = inputs
+    if not floats(x, target, outputs[0]) or not x.size:
+        return None
+    args = abi.CrossEntropyArgs(
+        logits=pointer(x), target=pointer(target), row_loss=pointer(outputs[0]), rows=x.size // x.shape[-1],
+        cols=x.shape[-1], loss_scale=1.0, grad_scale=1.0, ignore_label=IGNORED,
+    )  # fmt: skip
+    return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, outputs[0])]
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """What the loss and its gradient are multiplied by."""
+
+    scale: float
+    made: tuple[str, ...] = ()
+
+
+@binds_fused("cross_entropy")
+def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """Loss and gradient of the logits in one pass."""
+    x, target = given["x"], given["target"]
+    made = dict(zip(op.options.made, outputs, strict=True))
+    if not floats(x, *outputs) or target.dtype not in (np.float32, np.int32):
+        return None
+    sparse = target.dtype == np.int32
+    args = abi.CrossEntropyArgs(
+        logits=pointer(x), target=None if sparse else pointer(target), labels=pointer(target) if sparse else None,
+        loss=pointer(made.get("loss")), dz=pointer(made.get("dx")), rows=x.size // x.shape[-1], cols=x.shape[-1],
+        loss_scale=op.options.scale, grad_scale=op.options.scale, ignore_label=IGNORED,
+    )  # fmt: skip
+    return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, *outputs)]
+
+
+@binds_fused("mean_squared_error")
+@binds_fused("mean_absolute_error")
+def fused_regression(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """Loss and gradient of the prediction in one pass."""
+    x, target = given["x"], given["target"]
+    made = dict(zip(op.options.made, outputs, strict=True))
+    if not floats(x, target, *outputs) or x.shape != target.shape:
+        return None
+    args = abi.RegressionLossArgs(
+        pointer(x), pointer(target), pointer(made.get("loss")), pointer(made.get("dx")), x.size, op.options.scale, op.options.scale
+    )
+    squared = op.kernel == "mean_squared_error"
+    return [call(Kernel.MEAN_SQUARED_ERROR if squared else Kernel.MEAN_ABSOLUTE_ERROR, args, x, target, *outputs)]
+
+

@@ -1,0 +1,55 @@
+"""Normalisation over the last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, call, floats, pointer
+from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.update import update_of
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.fused import Fused
+from circle_train.ops.layer_norm import LayerNorm
+
+
+@binds(LayerNorm)
+def layer_norm(op: LayerNorm, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    x, gamma, beta = inputs
+    return forward(op, {"x": x, "gamma": gamma, "beta": beta}, {"y": outputs[0]})
+
+
+@binds_fused("layer_norm")
+def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """With the sum of two operands before, and what the gradient needs behind."""
+    return forward(op.options.op, given, dict(zip(op.options.made, outputs, strict=True)))
+
+
+def forward(op: LayerNorm, given: dict[str, Any], made: dict[str, Array]) -> Calls:
+    arrays = {**given, **made}
+    x = given["x"]
+    if not floats(*arrays.values()) or not x.size:
+        return None
+    names = ("x", "add", "gamma", "beta", "y", "sum", "mean", "rstd")
+    cols = x.shape[-1]
+    args = abi.NormArgs(*(pointer(arrays.get(name)) for name in names), x.size // cols, cols, op.epsilon)
+    return [call(Kernel.LAYER_NORM, args, *arrays.values())]
+
+
+@binds_fused("layer_norm_gradient")
+def fused_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """The gradients of input, gamma and beta, and the updates of the latter."""
+    options = op.options
+    made = dict(zip(options.made, outputs, strict=True))
+    dy, x = given["dy"], given["x"]
+    if not floats(dy, x, *outputs):
+        return None
+    gamma, beta = update_of(options.w, "w", given, made), update_of(options.b, "b", given, made)
+    cols = x.shape[-1]
+    args = abi.NormGradArgs(
+        dy=pointer(dy), x=pointer(x), gamma_values=pointer(given["gamma"]), mean=pointer(given["mean"]),
+        rstd=pointer(given["rstd"]), dx=pointer(made.get("dx")), rows=x.size // cols, cols=cols,
+        gamma=gamma or abi.Update(), beta=beta or abi.Update(), has_gamma=gamma is not None, has_beta=beta is not None,
+    )  # fmt: skip
+    return [call(Kernel.LAYER_NORM_GRAD, args, *given.values(), *outputs)]

@@ -1,0 +1,123 @@
+"""What becomes of a gradient: it is stored, added to, or moves its weight at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from circle_train.backends.native import abi
+from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, call, copied, floats, pointer
+from circle_train.backends.native.chain import chain
+from circle_train.backends.native.codes import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
+from circle_train.ir import DType, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Op, register
+from circle_train.ops.fused import Fused
+from circle_train.ops.gradient import Accumulate, GuardFinite
+from circle_train.ops.update import Update
+from circle_train.train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
+
+
+def kind_of(rule: Any) -> UpdateKind | None:
+    """The kernel's name for a rule; None where it has none."""
+    if type(rule) is SGD:
+        return (UpdateKind.NESTEROV if rule.nesterov else UpdateKind.MOMENTUM) if rule.momentum else UpdateKind.SGD
+    if type(rule) is AdamW:
+        return UpdateKind.ADAMW_TORCH if rule.style is AdamWStyle.TORCH else UpdateKind.ADAMW_ORT
+    return UpdateKind.ADAM if type(rule) is Adam else None
+
+
+@register("UPDATE_NUMBERS", internal=True)
+@dataclass(frozen=True)
+class UpdateNumbers(Op):
+    """A rule's scalars in the places where the kernels look for them, with the rule's constants around."""
+
+    rule: Optimizer
+
+    def infer(self, scalars: TensorType) -> TensorType:
+        return TensorType(DType.FLOAT32, (UPDATE_SCALARS,))
+
+    def forward(self, scalars: Array) -> Array:
+        numbers = self.constants()
+        numbers[Scalar.STEP] = scalars[0]
+        if isinstance(self.rule, AdamW):
+            numbers[Scalar.DECAY] = 1 - scalars[1]
+            numbers[Scalar.SQRT_BIAS2] = 1 / scalars[2]
+        return numbers
+
+    def constants(self) -> Array:
+        """What stays the same from step to step."""
+        rule, numbers = self.rule, np.zeros(UPDATE_SCALARS, np.float32)
+        numbers[Scalar.GRAD_SCALE] = numbers[Scalar.SQRT_BIAS2] = 1
+        if isinstance(rule, SGD):
+            numbers[Scalar.BETA1], numbers[Scalar.ONE_MINUS_BETA1] = rule.momentum, 1
+            numbers[Scalar.DECAY] = rule.weight_decay
+        if isinstance(rule, Adam):
+            numbers[Scalar.BETA1], numbers[Scalar.BETA2], numbers[Scalar.EPS] = rule.beta_1, rule.beta_2, rule.epsilon
+            numbers[Scalar.ONE_MINUS_BETA1] = rule.gain(rule.beta_1)
+            numbers[Scalar.ONE_MINUS_BETA2] = rule.gain(rule.beta_2)
+        return numbers
+
+
+@binds(UpdateNumbers)
+def update_numbers(op: UpdateNumbers, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    """The constants, then over them what moves: scalars[i] as it is, one minus it, or one over it."""
+    scalars, numbers = inputs[0], outputs[0]
+    calls = copied(op.constants(), numbers)
+    calls += copied(scalars[:1], numbers[:1])
+    if isinstance(op.rule, AdamW):
+        one = np.ones(1, np.float32)
+        calls += chain(lambda b, one, x: b.emit(ChainOp.SUB, one, x), [one, scalars[1:2]], numbers[Scalar.DECAY :][:1])
+        calls += chain(lambda b, x: b.emit(ChainOp.RECIPROCAL, x), [scalars[2:3]], numbers[Scalar.SQRT_BIAS2 :][:1])
+    return calls
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of one gradient: `kind` names the rule, NONE stores it or (`accumulate`) adds it to what is there."""
+
+    kind: UpdateKind = UpdateKind.NONE
+    accumulate: bool = False
+
+
+def gradient_only(out: Array) -> abi.Update:
+    """Store the gradient."""
+    return abi.Update(g=pointer(out))
+
+
+def update_of(fate: Fate | None, name: str, given: dict[str, Any], made: dict[str, Array]) -> abi.Update | None:
+    """The struct for the gradient of the weight called `name`; roles are name.w, name.m, name.v, name.g."""
+    if fate is None:
+        return None
+    if fate.kind is UpdateKind.NONE:
+        return abi.Update(g=pointer(given[f"{name}.g"] if fate.accumulate else made[name]), accumulate=fate.accumulate)
+    w, m, v = (given.get(f"{name}.{role}") for role in "wmv")
+    return abi.Update(None, pointer(w), pointer(m), pointer(v), pointer(given[f"{name}.numbers"]), int(fate.kind), 0)
+
+
+@binds_fused("update")
+def update(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """An update whose gradient lies in memory."""
+    g = given["g"]
+    if not floats(g):
+        return None
+    rule = update_of(op.options, "w", given, {})
+    return [call(Kernel.UPDATE, abi.UpdateArgs(pointer(g), g.size, rule), *given.values())]
+
+
+@binds(Accumulate)
+def accumulate(op: Accumulate, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    total, g = inputs
+    if not floats(total, g):
+        return None
+    return chain(lambda b, x, y: b.emit(ChainOp.ADD, x, y), [total, g], total)
+
+
+@binds(GuardFinite)
+def guard(op: GuardFinite, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    if not floats(inputs[0]):
+        return None
+    return [call(Kernel.GUARD_FINITE, abi.GuardArgs(pointer(inputs[0]), inputs[0].size), inputs[0])]
