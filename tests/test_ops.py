@@ -69,6 +69,7 @@ def _identical() -> Iterator[Any]:
 
 every_example = pytest.mark.parametrize("example", list(_examples()))
 every_gradient = pytest.mark.parametrize(("example", "index"), list(_differentiable()))
+GRADIENTS = [parameter.values for parameter in _differentiable()]
 every_operator = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=name) for name, cls in sorted(REGISTRY.items())]
 )
@@ -96,16 +97,38 @@ def test_has_examples(cls: type[Op]) -> None:
 
 
 @every_operator
-def test_examples_give_every_option_more_than_its_default(cls: type[Op]) -> None:
-    """An option that no example changes could be dropped unnoticed."""
-    untried = {field.name for field in fields(cls)} - NEVER_COMPUTED
+def test_no_option_can_be_lost(cls: type[Op]) -> None:
+    """For every option there is an example whose result or type changes, or is refused, without it."""
+    unseen = {field.name for field in fields(cls)} - NEVER_COMPUTED
     for example in cls.examples():
-        untried -= {field.name for field in fields(cls) if getattr(example.op, field.name) != field.default}
-    assert untried == set()
+        changed = {name for name in unseen if getattr(example.op, name) != getattr(cls(), name)}
+        unseen -= {
+            name for name in changed if not same(example, replace(example.op, **{name: getattr(cls(), name)}))
+        }
+    assert unseen == set()
 
 
-NEVER_COMPUTED = {"pot_scale_int16", "quantized_bias_type", "asymmetric_quantize_inputs", "weights_format"}
-"""Options of integer and packed kernels, which the reference carries from file to file, or refuses."""
+def same(example: Example, op: Op) -> bool:
+    """Whether another op makes the same types and results of the example's inputs."""
+    try:
+        types = types_of(example, example.inputs)
+        if op.infer_types(types) != example.op.infer_types(types):
+            return False
+        results = zip(computed(op, example.inputs), computed(example.op, example.inputs), strict=True)
+        return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in results)
+    except (CircleTrainError, ValueError):
+        return False
+
+
+NEVER_COMPUTED = {
+    "pot_scale_int16",
+    "quantized_bias_type",
+    "asymmetric_quantize_inputs",
+    "weights_format",
+    "in_data_type",
+    "depth_multiplier",
+}
+"""Options of integer and packed kernels, and those that say what the inputs' types say already."""
 
 
 @every_operator
@@ -114,6 +137,13 @@ def test_gradient_or_reason(cls: type[Op]) -> None:
     assert not (cls.stops_gradient and cls.gradients)
     floats = any(is_float(value) for example in cls.examples() for value in example.inputs)
     assert cls.stops_gradient or cls.gradients or not floats or cls.name not in DEMANDED
+
+
+@every_operator
+def test_every_gradient_has_an_example(cls: type[Op]) -> None:
+    """A gradient that no example reaches could be anything."""
+    reached = {ex.op.input_name(i) for ex, i in GRADIENTS if type(ex.op) is cls}
+    assert set(cls.gradients) == reached
 
 
 @every_operator

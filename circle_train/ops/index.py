@@ -68,6 +68,8 @@ class Gather(Movement):
         return table[self.where(indices, table.shape)]
 
     def grad_table(self, dy: Array, indices: Array, table_shape: tuple[int, ...]) -> Array:
+        if self.batch_dims == 0:
+            return added(dy, table_shape, (*[slice(None)] * (self.axis % len(table_shape)), indices))
         return added(dy, table_shape, self.where(indices, table_shape))
 
     @classmethod

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from circle_train.errors import UnsupportedOpError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.recurrence import Cell, LstmCell
 from circle_train.ops.recurrent import AUXILIARY, STATES, Recurrent, both, example, with_inputs
+from circle_train.ops.window import check_rank
 
 WEIGHTS = (
     "w_i", "w_f", "w_g", "w_o", "r_i", "r_f", "r_g", "r_o", "p_i", "p_f", "p_o", "b_i", "b_f", "b_g", "b_o",
@@ -66,11 +66,9 @@ class UnidirectionalSequenceLstm(Lstm):
     diagonal_recurrent_tensors: bool = False
 
     def check(self, x: TensorType, weights: dict[str, TensorType | None]) -> None:
-        if self.diagonal_recurrent_tensors:
-            raise UnsupportedOpError(
-                f"{self.name}: diagonal recurrent weights (diagonal_recurrent_tensors) are not computed; "
-                "export the model with full matrices"
-            )
+        rank = 1 if self.diagonal_recurrent_tensors else 2
+        for name in ("r_i", "r_f", "r_g", "r_o"):
+            check_rank(self.name, rank, **{f"the recurrent weights '{name}'": weights[name]})
         super().check(x, weights)
 
     @classmethod
@@ -83,7 +81,9 @@ class UnidirectionalSequenceLstm(Lstm):
             yield example(cls(), x, weights_of("", **{option: True}))
         yield example(cls(), x, weights_of("", cifg=True, peephole=True, projection=True, norm=True))
         yield example(cls(cell_clip=0.4, proj_clip=0.3), x, weights_of("", projection=True))
-        yield example(cls(Activation.NONE), x, weights_of(""))
+        yield example(cls(Activation.RELU), x, weights_of(""))
+        diagonals = {name: value[:, 0] if name[0] == "r" else value for name, value in weights_of("").items()}
+        yield example(cls(diagonal_recurrent_tensors=True), x, diagonals)
 
 
 @register("BIDIRECTIONAL_SEQUENCE_LSTM", "BidirectionalSequenceLSTMOptions")
@@ -104,4 +104,6 @@ class BidirectionalSequenceLstm(Lstm):
             yield example(cls(merge_outputs=merge, time_major=False), random(2, 5, 3), values)
         whole = {"cifg": True, "peephole": True, "projection": True}
         values = {**weights_of("fw_", **whole), **weights_of("bw_", **whole)}
-        yield example(cls(cell_clip=0.6, proj_clip=0.5), random(5, 2, 3), values)
+        yield example(cls(Activation.RELU, cell_clip=0.4, proj_clip=0.35), random(5, 2, 3), values)
+        values = {**weights_of("fw_", peephole=True), **weights_of("bw_", peephole=True)}
+        yield example(cls(), random(5, 2, 3), values)

@@ -33,7 +33,7 @@ def both(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_inputs(names: Sequence[str], needed: set[str]) -> Callable[[Class], Class]:
-    """Give `forward` its input names and every input a gradient; one sweep through time knows them all."""
+    """Give `forward` its input names and all but cross links a gradient; one sweep through time knows them."""
     kind = inspect.Parameter.KEYWORD_ONLY
     empty = inspect.Parameter.empty
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -48,7 +48,7 @@ def with_inputs(names: Sequence[str], needed: set[str]) -> Callable[[Class], Cla
         forward.__signature__ = inspect.Signature([own, *given])  # type: ignore[attr-defined]
         cls.forward = forward  # type: ignore[method-assign,assignment]
         cls.parameters = tuple(name for name in names if name.split("_")[-1] not in ("x", AUXILIARY, *STATES))
-        for name in names:
+        for name in (name for name in names if name != AUXILIARY and "a" not in name.split("_")):
             setattr(cls, f"grad_{name}", _gradient(name, gradient_signature))
         return cls
 
@@ -216,7 +216,6 @@ class BidirectionalSequenceRnn(Rnn):
 class Gru(Recurrent):
     """Circle's: rows z, n, r; without return_sequences time comes first, and only the last output is made."""
 
-    fused_activation_function: Activation = Activation.NONE
     return_sequences: bool = False
     time_major: bool = False
 

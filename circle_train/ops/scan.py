@@ -34,15 +34,10 @@ class Cumsum(Op):
     def run(self, x: Array, axis: int, reverse: bool) -> Array:
         if reverse:
             return np.flip(self.run(np.flip(x, axis), axis, False), axis)
-        total = np.cumsum(x, axis=axis, dtype=x.dtype)
-        return total - x if self.exclusive and x.dtype.kind != "f" else self.shifted(total, axis)
-
-    def shifted(self, total: Array, axis: int) -> Array:
-        """The sums one place on, so that what lies ahead has no part in them (inf - inf would)."""
-        if not self.exclusive or not total.shape[axis]:
-            return total
-        rows = np.moveaxis(total, axis, 0)
-        return np.moveaxis(np.concatenate([np.zeros_like(rows[:1]), rows[:-1]]), 0, axis)
+        rows = np.moveaxis(x, axis, 0)
+        if self.exclusive and len(rows):
+            rows = np.concatenate([np.zeros_like(rows[:1]), rows[:-1]])
+        return np.moveaxis(np.cumsum(rows, axis=0, dtype=x.dtype), 0, axis)
 
     def grad_x(self, dy: Array, axis: Array) -> Array:
         return self.run(dy, int(axis.reshape(())), not self.reverse)
