@@ -98,9 +98,7 @@ def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
     assert isinstance(trainable, tuple)
     if trainable and trainable[0] == "last":
         count = int(trainable[1])
-        if count > operators:
-            raise ConfigError(f"trainable is ('last', {count}), but the model has {operators} operators; give at most that")
-        return range(operators - count, operators)
+        return range(max(operators - count, 0), operators)
     for index in trainable:
         if not 0 <= int(index) < operators:
             raise ConfigError(f"trainable names operator {index}, but the model has operators 0 … {operators - 1}")
