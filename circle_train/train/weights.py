@@ -58,6 +58,12 @@ class Parameters(MutableMapping[str, Array]):
     def __len__(self) -> int:
         return len(self._state.parameters)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._state.parameters
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
     def trainable(self) -> dict[str, Array]:
         """Those that training changes."""
         return {name: self[name] for name, parameter in self._state.parameters.items() if parameter.trained}
