@@ -68,7 +68,7 @@ class VolumeConvolution(Op):
             yield cls(padding)
             yield cls(padding, stride_d=2, stride_w=3, stride_h=1)
             yield cls(padding, stride_d=1, stride_w=2, stride_h=3)
-            yield cls(padding, dilation_d_factor=2, dilation_w_factor=1, dilation_h_factor=2)
+            yield cls(padding, dilation_d_factor=2, dilation_w_factor=3, dilation_h_factor=2)
         yield cls(fused_activation_function=Activation.RELU)
         yield cls(fused_activation_function=Activation.RELU6)
 

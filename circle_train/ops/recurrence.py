@@ -47,6 +47,16 @@ def add(gradients: Gradients, name: str, value: Array) -> None:
     gradients[name] = gradients[name] + value if name in gradients else value
 
 
+def recur(h: Array, r: Array) -> Array:
+    """R h, where R may be given as its diagonal."""
+    return h * r if r.ndim == 1 else h @ r.T
+
+
+def recur_back(dz: Array, r: Array) -> Array:
+    """Rᵀ dz, where R may be given as its diagonal."""
+    return dz * r if r.ndim == 1 else dz @ r
+
+
 def over_time(dz: Array, x: Array) -> Array:
     """The gradient of w in z = x wᵀ, over all steps and samples."""
     dw: Array = dz.reshape(-1, dz.shape[-1]).T @ x.reshape(-1, x.shape[-1])
@@ -162,7 +172,7 @@ class LstmCell:
 
     def run(self, x: Array) -> tuple[Array, list[LstmStep]]:
         weights = self.weights
-        units, outputs = weights["w_f"].shape[0], weights["r_f"].shape[1]
+        units, outputs = weights["w_f"].shape[0], weights["r_f"].shape[-1]
         h = first_state(weights["h"], x.shape[1], outputs, x.dtype)
         c = first_state(weights["c"], x.shape[1], units, x.dtype)
         projected = {name: x @ weights[f"w_{name}"].T for name in self.names}
@@ -181,7 +191,7 @@ class LstmCell:
     def gate(self, step: LstmStep, name: str, projected: Array, c: Array) -> None:
         """act(norm(W x + R h + p c) + b)"""
         weights = self.weights
-        z = projected + step.h @ weights[f"r_{name}"].T
+        z = projected + recur(step.h, weights[f"r_{name}"])
         if weights.get(f"p_{name}") is not None:
             z = z + c * weights[f"p_{name}"]
         if weights.get(f"n_{name}") is not None:
@@ -235,7 +245,9 @@ class LstmCell:
             for name, gradient in gate_gradients.items():
                 dzs[name] = self.back_gate(gradients, step, name, gradient)
                 dc = dc + self.back_peephole(gradients, step, name, dzs[name], step.c_before)
-            dh = sum((dzs[name] @ self.weights[f"r_{name}"] for name in self.names), np.zeros_like(dh))
+            dh = sum(
+                (recur_back(dzs[name], self.weights[f"r_{name}"]) for name in self.names), np.zeros_like(dh)
+            )
             for name in self.names:
                 dz[name].append(dzs[name])
         states = np.stack([step.h for step in tape])
@@ -243,7 +255,8 @@ class LstmCell:
         for name in self.names:
             whole = np.stack(dz[name][::-1])
             gradients[f"w_{name}"] = over_time(whole, x)
-            gradients[f"r_{name}"] = over_time(whole, states)
+            diagonal = self.weights[f"r_{name}"].ndim == 1
+            gradients[f"r_{name}"] = (whole * states).sum((0, 1)) if diagonal else over_time(whole, states)
             dx += whole @ self.weights[f"w_{name}"]
         return {**gradients, "x": dx, "h": dh, "c": dc}
 
