@@ -1,15 +1,34 @@
-"""Models of one operator, made from the operators' examples."""
+"""Every operator's examples as test parameters, and models of one operator made from them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
 from circle_train.ir import DType, Graph, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import Example, Op
+from circle_train.ops import REGISTRY, Example, Op
+
+
+def is_float(value: Array | None) -> bool:
+    return value is not None and value.dtype == np.float64
+
+
+def examples() -> Iterator[Any]:
+    """Every example of every operator, as pytest parameters."""
+    for name, cls in sorted(REGISTRY.items()):
+        for number, example in enumerate(cls.examples()):
+            yield pytest.param(example, id=f"{name}-{number}")
+
+
+every_example = pytest.mark.parametrize("example", list(examples()))
+every_operator = pytest.mark.parametrize(
+    "cls", [pytest.param(cls, id=name) for name, cls in sorted(REGISTRY.items())]
+)
 
 
 def is_constant(example: Example, index: int) -> bool:

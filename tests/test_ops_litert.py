@@ -9,12 +9,12 @@ from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
-from single_operator import computed, module_of, single
+from single_operator import computed, every_example, module_of, single
 
 from circle_train.errors import CircleTrainError
 from circle_train.format import write
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import REGISTRY, Example
+from circle_train.ops import Example
 from circle_train.ops.attributes import Activation
 
 litert_runtime = pytest.importorskip(
@@ -60,14 +60,7 @@ def run(model: bytes, inputs: dict[str, Array], outputs: list[str]) -> list[Arra
     return [interpreter.get_tensor(places[name]) for name in outputs]
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(example, id=f"{name}-{number}")
-        for name, cls in sorted(REGISTRY.items())
-        for number, example in enumerate(cls.examples())
-    ],
-)
+@every_example
 def test_forward_is_litert(example: Example, litert: LiteRT) -> None:
     if example.op.activation is Activation.TANH:
         pytest.skip("LiteRT leaves a fused TANH out")
