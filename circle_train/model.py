@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import numpy as np
-
-from circle_train import format
-from circle_train.errors import ConversionError, ModelError
-from circle_train.ir import DType, Module, Node, Tensor
+from circle_train import convert, format
+from circle_train.errors import ModelError
+from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.train import circleplus
 from circle_train.train.config import TrainConfig
@@ -122,10 +119,6 @@ def load(source: Source | Model, **options: Any) -> Model:
         raise ModelError(f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model")
     if not _is_onnx(source):
         return Model(format.read(source))
-    try:
-        from circle_train import convert
-    except ImportError as error:
-        raise ConversionError("reading ONNX needs the onnx package: pip install 'circle-train[onnx]'") from error
     return Model(*convert.load_onnx(source, **options))
 
 
@@ -143,15 +136,3 @@ def _is_onnx(source: Source) -> bool:
 
 def _has_identifier(identifier: bytes) -> bool:
     return identifier in (b"CIR0", b"TFL3")
-
-
-def feed_shapes(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """Shapes that inputs ask for, -1 where any size will do; the first dimension is the batch."""
-    return [(-1, *TensorInfo.of(t).shape[1:]) if t.shape else () for t in tensors]
-
-
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The numpy dtype of a tensor that a user feeds or reads."""
-    if dtype.numpy is None:
-        raise ModelError(f"elements of type {dtype.name} cannot be given as a numpy array")
-    return dtype.numpy

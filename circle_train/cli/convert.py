@@ -5,19 +5,47 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from circle_train import convert
 from circle_train.errors import ConversionError
-from circle_train.model import load
-from circle_train.conversion import convert_file
+from circle_train.model import Model, load
+
+HELP = ".onnx, .tflite or .circle to .circle or .tflite"
+TOLERANCE = 1e-3
+"""Of an output's range; beyond it the conversion counts as failed."""
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("convert", help=".onnx, .tflite or .circle to .circle or .tflite")
+    parser = commands.add_parser("convert", help=HELP, description=HELP)
     parser.add_argument("input", help="a .onnx, .tflite or .circle file")
     parser.add_argument("output", help="a .circle or .tflite file")
     parser.add_argument("--engine", choices=["direct", "onnx2tf"], default="direct", help="who converts ONNX")
-    parser.add_argument("--io", choices=["onnx", "nhwc"], default="onnx", help="layout of ONNX inputs and outputs")
+    parser.add_argument("--io", choices=["nchw", "nhwc"], default="nchw", help="layout of ONNX inputs and outputs")
     parser.add_argument("--fold-batchnorm", action="store_true", help="fold batch normalization into convolutions")
     parser.add_argument(
         "--verify", action=argparse.BooleanOptionalAction, default=True, help="compare both models on random inputs"
     )
     parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    is_onnx = options.input.lower().endswith(".onnx")
+    if is_onnx and options.engine == "onnx2tf":
+        model = Model(convert.load_with_onnx2tf(options.input))
+    elif is_onnx:
+        model = load(options.input, io=options.io, fold_batchnorm=options.fold_batchnorm)
+    else:
+        model = load(options.input)
+    differences = _compare(options.input, model) if options.verify and is_onnx else {}
+    model.save(options.output)
+    print(f"{options.output}: {len(model.operators)} operators")
+    for name, difference in differences.items():
+        print(f"  {name}: largest difference on random inputs {difference:.1e} of its range")
+    return 0
+
+
+def _compare(path: str, model: Model) -> dict[str, float]:
+    differences: dict[str, float] = convert.verify(path, model.module)
+    worst = max(differences.values(), default=0.0)
+    if not worst <= TOLERANCE:
+        raise ConversionError(f"{path}: an output differs by {worst:.1e} of its range from the original's; nothing was written")
+    return differences

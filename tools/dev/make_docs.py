@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Write the pages that the code knows best: docs/ops.md and docs/cli.md.
+
+    python tools/dev/make_docs.py            write them
+    python tools/dev/make_docs.py --check    only say whether they are up to date
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from circle_train.cli.main import parser as command_line
+from circle_train.ops import REGISTRY, Op
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def operators_page() -> str:
+    rows = [
+        f"| {name} | {', '.join(_input(op, i) for i in range(len(op.inputs)))} | {_gradients(op)} | {', '.join(op.parameters) or '–'} |"
+        for name, op in sorted(REGISTRY.items())
+    ]
+    return "\n".join(
+        [
+            "# Operators",
+            "",
+            f"Written by `tools/dev/make_docs.py` from the {len(REGISTRY)} classes in `circle_train/ops/`. What is not in the table",
+            "loads and survives saving, but cannot be computed. *Parameters* are the inputs that training changes when they are",
+            "constants.",
+            "",
+            "| operator | inputs | gradients for | parameters |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _input(op: type[Op], index: int) -> str:
+    spec = op.inputs[index]
+    return f"{spec.name}…" if spec.variadic else f"[{spec.name}]" if spec.optional else spec.name
+
+
+def _gradients(op: type[Op]) -> str:
+    if op.stops_gradient:
+        return "none: piecewise constant"
+    return ", ".join(spec.name for spec in op.inputs if spec.name in op.gradients) or "none"
+
+
+def command_line_page() -> str:
+    os.environ["COLUMNS"] = "110"
+    top = command_line()
+    chooser = next(action for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    parts = ["# Command line", "", "Written by `tools/dev/make_docs.py` from the commands' own `--help`.", ""]
+    parts += ["```text", top.format_help().rstrip(), "```", ""]
+    for name, command in chooser.choices.items():
+        parts += [f"## {name}", "", "```text", command.format_help().rstrip(), "```", ""]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for name, text in (("ops.md", operators_page()), ("cli.md", command_line_page())):
+        path = DOCS / name
+        if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
+            stale.append(name)
+        elif not check:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"stale: {', '.join(stale)}; run python tools/dev/make_docs.py")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
