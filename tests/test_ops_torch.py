@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from single_operator import computed
-from test_ops import gradient, projections
+from test_ops_gradient import gradient, projections
 
 from circle_train.ops import REGISTRY, Example
 from circle_train.ops.attributes import Activation, Padding
