@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 from single_operator import computed, every_operator, examples, is_float
 
+from circle_train.ir import Graph, Tensor
+from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Example, Op
+from circle_train.ops.arithmetic import Add, Mul
+from circle_train.ops.reduce import Sum
+from circle_train.train.autodiff import add_backward
 
 STEP = 1e-5
 DIRECTIONS = 3
@@ -137,3 +142,32 @@ def test_identity_gradients_are_dy(example: Example, index: int) -> None:
     outputs = computed(example.op, example.inputs)
     dys = [example.op.activation.gradient(dy, y) for dy, y in zip(projections(outputs), outputs, strict=True)]
     np.testing.assert_array_equal(gradient(example.op, example.inputs, index), dys[0])
+
+
+@every_gradient
+def test_graph_of_gradients_computes_the_same(example: Example, index: int) -> None:
+    """Differentiated as a graph, node by node, the projection has the gradient that the op's method gives."""
+    op, inputs = example.op, example.inputs
+    leaves = [None if x is None else constant(x, f"x{i}") for i, x in enumerate(inputs)]
+    graph = Graph()
+    loss: Tensor | None = None
+    weights = projections(computed(op, inputs))
+    for y, weight in zip(graph.emit_all(op, *leaves), weights, strict=True):
+        if y.dtype.is_float:
+            term = graph.emit(Mul(), y, constant(weight))
+            whole = graph.emit(Sum(), term, constant(np.arange(weight.ndim)))
+            loss = whole if loss is None else graph.emit(Add(), loss, whole)
+    wanted = leaves[index]
+    assert loss is not None
+    assert wanted is not None
+    found = add_backward(graph, loss, [wanted])[wanted]
+    np.testing.assert_allclose(evaluated(graph, found), gradient(op, inputs, index), rtol=1e-12, atol=1e-12)
+
+
+def evaluated(graph: Graph, wanted: Tensor) -> Array:
+    """The value of one tensor, by running every node in order."""
+    values: dict[Tensor, Array] = {}
+    for node in graph.nodes:
+        given = [None if t is None else values[t] if t in values else t.data for t in node.inputs]
+        values.update(zip(node.outputs, computed(node.op, given), strict=True))
+    return values[wanted] if wanted in values else wanted.data
