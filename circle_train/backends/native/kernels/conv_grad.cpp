@@ -109,15 +109,16 @@ struct PhaseSink final : RowSink {
 };
 
 // The taps' weights as B(k = (tap, o), i), dense.
-void gather_weights(const Phase& p, float* to) {
+void gather_weights(Context& context, const Phase& p, float* to) {
   const ct_conv_shape& s = p.t->shape;
-  const int64_t cell = s.kernel_h * s.kernel_w;
-  for (int64_t a = 0; a < p.rows.count; ++a)
-    for (int64_t b = 0; b < p.cols.count; ++b)
-      for (int64_t o = 0; o < p.outputs; ++o, to += p.inputs) {
-        const int64_t at = (p.group * p.outputs + o) * cell + p.rows.at(a) * s.kernel_w + p.cols.at(b);
-        copy_floats(to, p.t->w + at * p.inputs, p.inputs);
-      }
+  const int64_t cell = s.kernel_h * s.kernel_w, depth = p.depth();
+  context.parallel(depth, double(depth) * p.inputs * 0.2, [&](int, int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t tap = k / p.outputs, o = k % p.outputs;
+      const int64_t from = p.rows.at(tap / p.cols.count) * s.kernel_w + p.cols.at(tap % p.cols.count);
+      copy_floats(to + k * p.inputs, p.t->w + ((p.group * p.outputs + o) * cell + from) * p.inputs, p.inputs);
+    }
+  });
 }
 
 template <class F>
@@ -144,7 +145,7 @@ void run_phase(Context& context, const Phase& p) {
       if (product.m > 0) sink.rows(0, product.m, nullptr, 0);
       return;
     }
-    gather_weights(p, weights);
+    gather_weights(context, p, weights);
     product.b = weights;
     run_rows(context, product, context.scratch() + carver.used());
   });
@@ -164,33 +165,6 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   m.accumulate = t.accumulate;
   return m;
 }
-
-// Panels of the windows matrix: rows are output pixels, columns (kh, kw, c).
-struct WindowPanels final : PanelSource {
-  const float* x;
-  const ct_conv_shape* s;
-  int64_t channels;
-  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
-    const int64_t end = c0 + cols;
-    Pixel first = pixel_at(k0, s->out_h, s->out_w);
-    if (cols < width) zero_floats(dst, kc * width);
-    for (int64_t col = c0; col < end;) {
-      const int64_t cell = col / channels, within = col % channels, count = std::min(channels - within, end - col);
-      const int64_t dh = cell / s->kernel_w * s->dilation_h - s->pad_top, dw = cell % s->kernel_w * s->dilation_w - s->pad_left;
-      Pixel p = first;
-      float* to = dst + (col - c0);
-      for (int64_t k = 0; k < kc; ++k, to += width, advance(p, s->out_h, s->out_w)) {
-        const int64_t h = p.h * s->stride_h + dh, w = p.w * s->stride_w + dw;
-        if (h < 0 || h >= s->in_h || w < 0 || w >= s->in_w) {
-          zero_floats(to, count);
-        } else {
-          copy_floats(to, x + ((p.n * s->in_h + h) * s->in_w + w) * s->in_c + within, count);
-        }
-      }
-      col += count;
-    }
-  }
-};
 
 // Panels of dy', one group's outputs.
 struct GradPanels final : PanelSource {
@@ -229,7 +203,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   dy.y = t.act == CT_ACT_NONE || !t.y ? nullptr : t.y + group * outputs;
   dy.row = s.out_c;
   dy.mask = clamp_of(t.act);
-  WindowPanels windows;
+  Windows windows;
   windows.x = t.x + group * inputs, windows.s = &s, windows.channels = inputs;
   SumProduct p;
   p.m = outputs, p.n = s.kernel_h * s.kernel_w * inputs, p.k = out_pixels(s);

@@ -1,7 +1,10 @@
 // Reading images through a convolution window.
 #pragma once
 
+#include <algorithm>
+
 #include "activation.h"
+#include "gemm.h"
 #include "kernel.h"
 
 namespace ct {
@@ -38,6 +41,54 @@ inline void copy_floats(float* to, const float* from, int64_t n) {
 inline void zero_floats(float* to, int64_t n) {
   each_vector(n, [&](int64_t i, int lanes) { store_some(to + i, vf{}, lanes); });
 }
+
+// The matrix of windows: row m is output pixel m, column (kh, kw, c) what the window's cell holds (0 outside the image).
+struct Windows final : RowSource, PanelSource {
+  const float* x;
+  const ct_conv_shape* s;
+  int64_t channels;  // of one group
+
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const override { fill(m0, mc, k0, kc, kc, dst); }
+
+  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
+    if (cols < width) zero_floats(dst, kc * width);
+    fill(k0, kc, c0, cols, width, dst);
+  }
+
+ private:
+  struct Cell {
+    int64_t kh, kw, c;
+  };
+
+  void fill(int64_t m0, int64_t mc, int64_t k0, int64_t kc, int64_t dst_row, float* dst) const {
+    const int64_t cell = k0 / channels;
+    const Cell first{cell / s->kernel_w, cell % s->kernel_w, k0 % channels};
+    Pixel p = pixel_at(m0, s->out_h, s->out_w);
+    for (int64_t i = 0; i < mc; ++i, advance(p, s->out_h, s->out_w)) row(p, first, kc, dst + i * dst_row);
+  }
+
+  void row(const Pixel& p, Cell at, int64_t left, float* to) const {
+    const int64_t h0 = p.h * s->stride_h - s->pad_top, w0 = p.w * s->stride_w - s->pad_left;
+    const float* const image = x + p.n * s->in_h * s->in_w * s->in_c;
+    // One kernel row's cells lie side by side in the image when nothing separates them and none is padding.
+    const bool joined = s->dilation_w == 1 && channels == s->in_c && w0 >= 0 && w0 + s->kernel_w <= s->in_w;
+    while (left > 0) {
+      const int64_t cells = joined ? s->kernel_w - at.kw : 1;
+      const int64_t count = std::min(cells * channels - at.c, left);
+      const int64_t h = h0 + at.kh * s->dilation_h, w = w0 + at.kw * s->dilation_w;
+      if (h < 0 || h >= s->in_h || w < 0 || w >= s->in_w) {
+        zero_floats(to, count);
+      } else {
+        copy_floats(to, image + (h * s->in_w + w) * s->in_c + at.c, count);
+      }
+      to += count;
+      left -= count;
+      at.c = 0;
+      at.kw += cells;
+      if (at.kw == s->kernel_w) at.kw = 0, ++at.kh;
+    }
+  }
+};
 
 }  // namespace CT_TIER
 }  // namespace ct

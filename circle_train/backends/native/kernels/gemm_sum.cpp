@@ -8,7 +8,7 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-constexpr int64_t kDepth = 256;
+constexpr int64_t kDepth = 192;
 
 struct Blocks {
   int64_t rows, row_units;
@@ -22,7 +22,8 @@ Blocks plan(const SumProduct& p) {
   const int64_t row_parts = p.m <= 144 ? 1 : ceil_div(p.m, 144);
   s.rows = round_up(ceil_div(p.m, row_parts), kTileRows);
   s.row_units = ceil_div(p.m, s.rows);
-  const int64_t col_parts = p.n <= 320 ? 1 : ceil_div(p.n, 256);
+  // With a short sum the update is most of the work: smaller pieces balance better.
+  const int64_t col_parts = p.k < 64 ? ceil_div(p.n, 3 * kTileCols) : p.n <= 320 ? 1 : ceil_div(p.n, 256);
   s.cols = round_up(ceil_div(p.n, col_parts), kTileCols);
   s.col_units = ceil_div(p.n, s.cols);
   const int64_t units = s.row_units * s.col_units;
@@ -53,13 +54,21 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   return f;
 }
 
-// sums[i] += the panels' column sums
+// sums[i] += the panels' column sums. Three vectors hold a whole number of panel rows.
 void add_column_sums(const float* a, int64_t kc, int64_t rows, float* sums) {
+  constexpr int64_t kAtOnce = 3 * W / kTileRows;
+  static_assert(kAtOnce * kTileRows == 3 * W, "a panel row must divide three vectors");
   for (int64_t i = 0; i < rows; i += kTileRows) {
-    float part[kTileRows] = {};
-    for (int64_t k = 0; k < kc; ++k)
-      for (int r = 0; r < kTileRows; ++r) part[r] += a[i * kc + k * kTileRows + r];
-    for (int64_t r = 0; r < std::min<int64_t>(kTileRows, rows - i); ++r) sums[i + r] += part[r];
+    const float* const panel = a + i * kc;
+    vf part[3] = {};
+    int64_t k = 0;
+    for (; k + kAtOnce <= kc; k += kAtOnce)
+      for (int j = 0; j < 3; ++j) part[j] += load(panel + k * kTileRows + j * W);
+    float total[kTileRows] = {};
+    for (int j = 0; j < 3 * W; ++j) total[j % kTileRows] += part[j / W][j % W];
+    for (; k < kc; ++k)
+      for (int r = 0; r < kTileRows; ++r) total[r] += panel[k * kTileRows + r];
+    for (int64_t r = 0; r < std::min<int64_t>(kTileRows, rows - i); ++r) sums[i + r] += total[r];
   }
 }
 

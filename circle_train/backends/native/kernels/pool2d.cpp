@@ -138,6 +138,25 @@ void gather_rows(const ct_pool_args& t, int64_t begin, int64_t end, Share share)
   }
 }
 
+// Windows that neither overlap nor leave anything out: each output pixel writes its own cells.
+bool windows_tile(const ct_conv_shape& s) {
+  return s.kernel_h == s.stride_h && s.kernel_w == s.stride_w && s.out_h * s.stride_h - s.pad_top >= s.in_h &&
+         s.out_w * s.stride_w - s.pad_left >= s.in_w;
+}
+
+void send_back(const ct_pool_args& t, const Window& w, const Clamp& act, const Clamp& out_mask) {
+  const ct_conv_shape& s = t.shape;
+  each_vector(s.in_c, [&](int64_t c, int lanes) {
+    const vf dy = dy_at(t, act, w.output + c, lanes);
+    const vi where = load_index(t.index + w.output + c, lanes);
+    for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh)
+      for (int64_t kw = w.cols.begin; kw < w.cols.end; ++kw) {
+        const vf v = where == vi{} + int32_t(kh * s.kernel_w + kw) ? dy : vf{};
+        put(t, out_mask, w.input + (kh * s.in_w + kw) * s.in_c + c, v, lanes);
+      }
+  });
+}
+
 // Without indices the maxima are found again, one image at a time.
 void max_pool_grad_again(const ct_pool_args& t, int64_t image) {
   const ct_conv_shape& s = t.shape;
@@ -174,6 +193,13 @@ int32_t max_pool_grad(Context& context, const void* opaque) {
   if (!t.index) {
     context.parallel(t.shape.batch, work * 10, [&](int, int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) max_pool_grad_again(t, n);
+    });
+    return CT_OK;
+  }
+  if (windows_tile(t.shape)) {
+    const Clamp act = clamp_of(t.act), out_mask = clamp_of(t.out_mask_act);
+    context.parallel(t.shape.batch * t.shape.out_h, work, [&](int, int64_t begin, int64_t end) {
+      each_window(t.shape, begin, end, [&](const Window& w) { send_back(t, w, act, out_mask); });
     });
     return CT_OK;
   }
