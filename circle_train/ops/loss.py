@@ -95,16 +95,16 @@ class SparseCrossEntropy(SparseLoss):
 @register("SIGMOID_CROSS_ENTROPY", internal=True)
 @dataclass(frozen=True)
 class SigmoidCrossEntropy(Op):
-    """(1-t)·x + (1 + (pos_weight-1)·t)·log(1 + e^-x), elementwise and stable at any logit."""
+    """pos_weight·t·log(1 + e^-x) + (1-t)·log(1 + e^x), elementwise and stable at any logit."""
 
     def forward(self, x: Array, target: Array, pos_weight: Array | None = None) -> Array:
-        return (1 - target) * x + self._positive(target, pos_weight) * np.logaddexp(x.dtype.type(0), -x)
+        near = np.log1p(np.exp(-np.abs(x)))
+        positive = target if pos_weight is None else pos_weight * target
+        return positive * (near + np.maximum(-x, 0)) + (1 - target) * (near + np.maximum(x, 0))
 
     def grad_x(self, dy: Array, x: Array, target: Array, pos_weight: Array | None) -> Array:
-        return dy * ((1 - target) - self._positive(target, pos_weight) * _logistic(-x))
-
-    def _positive(self, target: Array, pos_weight: Array | None) -> Array:
-        return np.ones_like(target) if pos_weight is None else 1 + (pos_weight - 1) * target
+        positive = target if pos_weight is None else pos_weight * target
+        return dy * ((1 - target) * _logistic(x) - positive * _logistic(-x))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -123,14 +123,13 @@ class BinaryCrossEntropy(Op):
 
     def forward(self, p: Array, target: Array, pos_weight: Array | None = None) -> Array:
         kept = self._kept(p)
-        return -(self._positive(target, pos_weight) * np.log(kept) + (1 - target) * np.log(1 - kept))
+        positive = target if pos_weight is None else pos_weight * target
+        return -(positive * np.log(kept) + (1 - target) * np.log(1 - kept))
 
     def grad_p(self, dy: Array, p: Array, target: Array, pos_weight: Array | None) -> Array:
         kept = self._kept(p)
-        return dy * ((1 - target) / (1 - kept) - self._positive(target, pos_weight) / kept)
-
-    def _positive(self, target: Array, pos_weight: Array | None) -> Array:
-        return target if pos_weight is None else pos_weight * target
+        positive = target if pos_weight is None else pos_weight * target
+        return dy * ((1 - target) / (1 - kept) - positive / kept)
 
     def _kept(self, p: Array) -> Array:
         low = p.dtype.type(1e-7)

@@ -42,8 +42,8 @@ class Symbol:
         if isinstance(value, Tensor):
             return value
         array = np.asarray(value)
-        is_number = isinstance(value, (int, float)) or array.dtype.kind == "f"
-        return constant(array.astype(self.tensor.dtype.numpy) if is_number else array)
+        is_alike = isinstance(value, (int, float)) or (array.dtype.kind == "f" and self.tensor.dtype.is_float)
+        return constant(array.astype(self.tensor.dtype.numpy) if is_alike else array)
 
     def __add__(self, other: Symbol | float | Array) -> Symbol:
         return self._with("ADD", other)
