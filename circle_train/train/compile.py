@@ -48,9 +48,9 @@ def compile(model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_si
         update_early(graph)
     elif mode is Mode.UPDATE:
         inputs, outputs, forward_nodes = _only_updates(graph, config, trained)
+    keep = graph.outputs = [*outputs, *losses, *([loss] if loss is not None else [])]
     drop_dead_nodes(graph)
     verify(graph)
-    keep = [*outputs, *losses, *([loss] if loss is not None else [])]
     batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
     memory = plan_memory(graph, keep)
     return Program(mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, forward_nodes)
