@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from single_operator import computed, single
 from test_ops_litert import LiteRT
 
+import circle_train as ct
 from circle_train.format import write
 from circle_train.ir import DType, Graph, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
@@ -81,3 +83,24 @@ def test_forward_is_litert(example: Example, litert: LiteRT) -> None:
     for result, own in zip(results, expected, strict=True):
         compared = np.s_[:1] if merges_by_sample(example.op) else np.s_[:]
         np.testing.assert_allclose(result[compared], own[compared], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "SVDF"])
+def test_trains_and_exports(name: str, litert: LiteRT, tmp_path: Path) -> None:
+    """A model with state tensors learns, and LiteRT computes what was learned."""
+    example = next(iter(REGISTRY[name].examples()))
+    inputs, given = tensors(example)
+    x = inputs[0]
+    assert x is not None
+    (y,) = computed(example.op, given)
+    output = Tensor("y0", TensorType(DType.FLOAT32, y.shape))
+    model = write(Module([Graph("main", [x], [output], [Node(example.op, inputs, [output], 0)])]), "TFL3")
+    config = ct.TrainConfig(
+        loss="mean_squared_error", optimizer=ct.optimizers.Adam(learning_rate=1e-2), batch_size=2
+    )
+    session = ct.TrainSession(model, config)
+    losses = [session.train_step(given[0], y / 2).loss for _ in range(10)]
+    assert losses[-1] < 0.7 * losses[0]
+    session.export(tmp_path / "learned.tflite")
+    (result,) = litert.run((tmp_path / "learned.tflite").read_bytes(), {"x0": given[0]}, ["y0"])
+    np.testing.assert_allclose(result, session.predict(given[0]), rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@ from circle_train.passes.masters import make_float_masters
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import merge_shared_buffers
+from circle_train.passes.states import reset_states
 
 Pass = Callable[[Graph], None]
 
@@ -30,7 +31,7 @@ def before_training(batch_size: int | None) -> list[Pass]:
 
 def before_inference() -> list[Pass]:
     """The same without a batch size: it comes with the data."""
-    return [sort_topologically, drop_dead_nodes, make_float_masters, run_quantized]
+    return [sort_topologically, drop_dead_nodes, reset_states, make_float_masters, run_quantized]
 
 
 def run(passes: list[Pass], graph: Graph) -> Graph:
