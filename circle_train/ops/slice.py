@@ -148,7 +148,10 @@ class StridedSlice(Movement):
         start = None if self.begin_mask >> i & 1 else begin
         if self.end_mask >> i & 1:
             return slice(start, None, stride)
-        return slice(start, end + (start or 0) if self.offset else end, stride)
+        if not self.offset:
+            return slice(start, end, stride)
+        stop = end + (start or 0)
+        return slice(start, None if (start or 0) < 0 <= stop else stop, stride)
 
     def forward(self, x: Array, begin: Array, end: Array, strides: Array) -> Array:
         return np.asarray(x[tuple(self.layout(x.ndim, begin, end, strides))])
@@ -185,6 +188,7 @@ _STRIDED: tuple[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], tuple[in
     ({"ellipsis_mask": 2, "new_axis_mask": 4}, (1, 0, 0), (4, 0, 0), (2, 1, 1)),
     ({"begin_mask": 2, "shrink_axis_mask": 2}, (0, 2, 0), (5, 3, 6), (1, 1, 1)),
     ({"offset": True}, (1, 0, 2), (3, 2, 4), (1, 1, 2)),
+    ({"offset": True}, (-4, -3, -2), (2, 3, 1), (1, 2, 1)),
 )
 
 
