@@ -1,0 +1,93 @@
+"""The module that goes into a file: types for batch 1, signatures, unique names, metadata."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from circle_train.convert.builder import Builder
+from circle_train.convert.importer import Source
+from circle_train.convert.symbols import Assignment
+from circle_train.errors import ConversionError, ModelError
+from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor, TensorType
+from circle_train.ir.graph import known_type
+
+METADATA = "circle_train.conversion"
+
+
+def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
+    """Number, name and type everything; every world's shapes are inferred once more, as a check of the passes."""
+    graph = builder.graph
+    graph.name = model.model.graph.name or "main"
+    for index, node in enumerate(graph.nodes):
+        node.index = index
+        node.carried = dict(node.carried)
+    _set_types(graph, model, assignment)
+    _name(graph)
+    facts = json.dumps({"engine": "direct", "opset": model.opsets.get("", 0), "producer": model.model.producer_name})
+    note = Metadata(METADATA, Buffer(np.frombuffer(facts.encode(), np.uint8)))
+    constants = {id(t.buffer): t.buffer for t in graph.all_tensors() if t.buffer is not None}
+    buffers = [Buffer(), *constants.values(), note.buffer]
+    return Module([graph], buffers, [note], description="converted from ONNX by circle-train")
+
+
+def _set_types(graph: Graph, model: Source, assignment: Assignment) -> None:
+    """Shapes in each world, then those of the file; what differs is open in the signature."""
+    dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
+    nhwc = [bool(tensor.carried.pop("nhwc", False)) for tensor in graph.inputs]
+    shapes = [assignment.shapes(d) for d in dims]
+    worlds = [
+        _infer(graph, [_placed(s[world], last) for s, last in zip(shapes, nhwc, strict=True)])
+        for world in range(assignment.count)
+    ]
+    if not assignment.sizes:
+        return
+    first = [_placed(assignment.file_shape(d), last) for d, last in zip(dims, nhwc, strict=True)]
+    try:
+        _infer(graph, first)
+    except ModelError:
+        _infer(graph, [_placed(s[0], last) for s, last in zip(shapes, nhwc, strict=True)])
+    for tensor in graph.all_tensors():
+        columns = list(zip(*(world[id(tensor)] for world in worlds if id(tensor) in world), strict=True))
+        if any(len(set(column)) > 1 for column in columns):
+            tensor.shape_signature = tuple(c[0] if len(set(c)) == 1 else -1 for c in columns)
+
+
+def _placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    return (shape[0], *shape[2:], shape[1]) if channels_last else shape
+
+
+def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Give the inputs these shapes and infer all others; shapes by tensor."""
+    for tensor, shape in zip(graph.inputs, shapes, strict=True):
+        tensor.type = TensorType(tensor.dtype, shape)
+    for node in graph.nodes:
+        for tensor, type_ in zip(node.outputs, node.op.infer_types([known_type(t) for t in node.inputs]), strict=True):
+            believed = not type_.is_static and tensor.type.is_static and tensor.type.rank == type_.rank
+            if not believed:
+                tensor.type = type_
+            elif any(a not in (-1, z) for a, z in zip(type_.shape, tensor.shape, strict=True)):
+                raise ConversionError(f"{node}: made {type_}, but the ONNX model states {tensor.type}")
+    return {id(tensor): tensor.shape for tensor in graph.all_tensors()}
+
+
+def _name(graph: Graph) -> None:
+    """Unique names; inputs, outputs and initializers keep the ONNX model's."""
+    taken: set[str] = set()
+
+    def claim(tensor: Tensor, wanted: str) -> None:
+        name, count = wanted, 1
+        while name in taken:
+            name, count = f"{wanted}:{count}", count + 1
+        tensor.name = name
+        taken.add(name)
+
+    tensors = list(graph.all_tensors())
+    first = [*graph.inputs, *graph.outputs]
+    chosen = {id(t) for t in first}
+    constants = [t for t in tensors if t.is_constant and t.name != "constant" and id(t) not in chosen]
+    chosen.update(id(t) for t in constants)
+    for tensor in [*first, *constants, *(t for t in tensors if id(t) not in chosen)]:
+        claim(tensor, tensor.name)
+        tensor.carried.pop("onnx", None)

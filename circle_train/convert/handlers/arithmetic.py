@@ -1,0 +1,199 @@
+"""Functions of single elements: sums, powers, comparisons, logic, trigonometry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from circle_train.convert.builder import Builder
+from circle_train.convert.erf import Erf
+from circle_train.convert.importer import element_type
+from circle_train.convert.refusal import Refusal
+from circle_train.convert.registry import Call, handles
+from circle_train.ir import DType, Tensor
+
+UNARY = {
+    "Exp": "EXP", "Log": "LOG", "Sqrt": "SQRT", "Abs": "ABS", "Neg": "NEG", "Floor": "FLOOR", "Ceil": "CEIL",
+    "Sin": "SIN", "Cos": "COS", "Round": "ROUND", "Sign": "SIGN", "Not": "LOGICAL_NOT",
+}  # fmt: skip
+BINARY = {
+    "Add": "ADD", "Sub": "SUB", "Mul": "MUL", "Div": "DIV", "And": "LOGICAL_AND", "Or": "LOGICAL_OR",
+    "Xor": "NOT_EQUAL", "Equal": "EQUAL", "Less": "LESS", "LessOrEqual": "LESS_EQUAL", "Greater": "GREATER",
+    "GreaterOrEqual": "GREATER_EQUAL", "BitwiseXor": "BITWISE_XOR",
+}  # fmt: skip
+
+
+@handles(*UNARY)
+def unary(c: Call) -> Tensor:
+    if c.op in ("Abs", "Sign") and c.dtype.numpy is not None and c.dtype.numpy.kind == "u" and c.op == "Abs":
+        return c[0]
+    return c.b(UNARY[c.op], c[0])
+
+
+@handles(*BINARY)
+def binary(c: Call) -> Tensor:
+    x, y = aligned(c)
+    return c.b(BINARY[c.op], x, y)
+
+
+def aligned(c: Call) -> tuple[Tensor, Tensor]:
+    """Both operands; before opset 7 the second could be placed at an axis, which nobody writes any more."""
+    if c.attr("broadcast") or c.attr("axis") is not None:
+        raise Refusal("its attributes 'broadcast' and 'axis' ended with opset 6")
+    return c[0], c[1]
+
+
+@handles("Identity", "Dropout")
+def identity(c: Call) -> Tensor | list[Tensor]:
+    if c.op == "Dropout":
+        return dropout(c)
+    return c[0]
+
+
+def dropout(c: Call) -> list[Tensor]:
+    """Passes everything; the pass that trains with dropout finds the node by what it carries."""
+    mode = c.b.value(c.optional(2)) if c.opset >= 12 else None
+    if c.opset >= 12 and c.optional(2) is not None and (mode is None or bool(mode.reshape(()))):
+        ratio = c.b.value(c.optional(1)) if c.optional(1) is not None else np.float32(0.5)
+        if ratio is None or float(np.reshape(ratio, ())) != 0:
+            raise Refusal("its training_mode is on, so its result is random")
+    results = [c[0]]
+    if c.uses(1):
+        results.append(c.b("BROADCAST_TO", c.b.constant(True), c.b.integers(c.shape())))
+    return results
+
+
+@handles("Max", "Min", "Sum", "Mean")
+def variadic(c: Call) -> Tensor:
+    name = {"Max": "MAXIMUM", "Min": "MINIMUM"}.get(c.op, "ADD")
+    result = c[0]
+    for index in range(1, len(c.inputs)):
+        result = c.b(name, result, c[index])
+    if c.op == "Mean" and len(c.inputs) > 1:
+        result = c.b("DIV", result, c.b.like(result, len(c.inputs)))
+    return result
+
+
+@handles("Pow")
+def power(c: Call) -> Tensor:
+    b, x, y = c.b, c[0], c[1]
+    exponent = b.value(y)
+    if exponent is not None and exponent.size == 1 and x.dtype.is_float and exponent.ndim <= x.type.rank:
+        if exponent.item() == 2:
+            return b("SQUARE", x)
+        if exponent.item() == 0.5:
+            return b("SQRT", x)
+    if x.dtype == y.dtype:
+        return b("POW", x, y)
+    if x.dtype.is_float:
+        return b("POW", x, b.cast(y, x.dtype))
+    wide = DType.FLOAT64 if DType.FLOAT64 in (x.dtype, y.dtype) else DType.FLOAT32
+    return b.cast(b("POW", b.cast(x, wide), b.cast(y, wide)), x.dtype)
+
+
+@handles("Mod")
+def modulo(c: Call) -> Tensor:
+    b, x, y = c.b, c[0], c[1]
+    if not c.attr("fmod", 0):
+        return b("FLOOR_MOD", x, y)
+    size = b("FLOOR_MOD", b("ABS", x), b("ABS", y)) if _signed(x) else b("FLOOR_MOD", x, y)
+    return b("MUL", b("SIGN", x), size) if _signed(x) else size
+
+
+def _signed(x: Tensor) -> bool:
+    return x.dtype.numpy is not None and x.dtype.numpy.kind != "u"
+
+
+@handles("BitShift")
+def bit_shift(c: Call) -> Tensor:
+    if c.required("direction") == "RIGHT":
+        return c.b("RIGHT_SHIFT", c[0], c[1])
+    raise Refusal("Circle shifts right only")
+
+
+@handles("BitwiseNot")
+def bitwise_not(c: Call) -> Tensor:
+    return c.b("BITWISE_XOR", c[0], c.b.constant(np.array(-1).astype(c.dtype.numpy)))
+
+
+@handles("Where")
+def where(c: Call) -> Tensor:
+    return c.b("SELECT_V2", c[0], c[1], c[2])
+
+
+@handles("Reciprocal")
+def reciprocal(c: Call) -> Tensor:
+    return c.b("DIV", c.b.like(c[0], 1), c[0])
+
+
+@handles("Erf")
+def erf(c: Call) -> Tensor:
+    return c.b.emit(Erf(), [c[0]])[0]
+
+
+@handles("Cast")
+def cast(c: Call) -> Tensor:
+    target = element_type(int(c.required("to")))
+    if target is None:
+        raise Refusal("its target element type is one that Circle does not compute")
+    return converted(c.b, c[0], target)
+
+
+@handles("CastLike")
+def cast_like(c: Call) -> Tensor:
+    return converted(c.b, c[0], c[1].dtype)
+
+
+def converted(b: Builder, x: Tensor, target: DType) -> Tensor:
+    """CAST; to BOOL by comparison with zero."""
+    if target is DType.BOOL and x.dtype is not DType.BOOL:
+        return b("NOT_EQUAL", x, b.like(x, 0))
+    return b.cast(x, target)
+
+
+@handles("IsNaN")
+def is_nan(c: Call) -> Tensor:
+    return c.b("NOT_EQUAL", c[0], c[0])
+
+
+@handles("IsInf")
+def is_inf(c: Call) -> Tensor:
+    b, x = c.b, c[0]
+    above = b("EQUAL", x, b.like(x, np.inf))
+    below = b("EQUAL", x, b.like(x, -np.inf))
+    wanted = [t for t, on in ((above, c.attr("detect_positive", 1)), (below, c.attr("detect_negative", 1))) if on]
+    if not wanted:
+        return b("LESS", b("ABS", x), b.like(x, 0))
+    return wanted[0] if len(wanted) == 1 else b("LOGICAL_OR", above, below)
+
+
+@handles("Tan")
+def tangent(c: Call) -> Tensor:
+    return c.b("DIV", c.b("SIN", c[0]), c.b("COS", c[0]))
+
+
+@handles("Sinh", "Cosh")
+def hyperbolic(c: Call) -> Tensor:
+    b, x = c.b, c[0]
+    up, down = b("EXP", x), b("EXP", b("NEG", x))
+    return b("MUL", b("SUB" if c.op == "Sinh" else "ADD", up, down), b.like(x, 0.5))
+
+
+@handles("Asin", "Acos", "Atan")
+def arc(c: Call) -> Tensor:
+    b, x = c.b, c[0]
+    if c.op == "Atan":
+        return b("ATAN2", x, b.like(x, 1))
+    other = b("SQRT", b("MUL", b("SUB", b.like(x, 1), x), b("ADD", b.like(x, 1), x)))
+    return b("ATAN2", x, other) if c.op == "Asin" else b("ATAN2", other, x)
+
+
+@handles("Asinh", "Acosh", "Atanh")
+def area(c: Call) -> Tensor:
+    b, x = c.b, c[0]
+    one = b.like(x, 1)
+    if c.op == "Atanh":
+        return b("MUL", b("LOG", b("DIV", b("ADD", one, x), b("SUB", one, x))), b.like(x, 0.5))
+    if c.op == "Acosh":
+        return b("LOG", b("ADD", x, b("SQRT", b("MUL", b("SUB", x, one), b("ADD", x, one)))))
+    size = b("ABS", x)
+    return b("MUL", b("SIGN", x), b("LOG", b("ADD", size, b("SQRT", b("ADD", b("SQUARE", x), one)))))

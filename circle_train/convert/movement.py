@@ -1,0 +1,322 @@
+"""How each operator that does not care about the order of axes is told of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from circle_train.convert.sizes import Size, worlds
+from circle_train.ir import Node, Tensor
+
+if TYPE_CHECKING:
+    from circle_train.convert.layout import Layout
+
+Order = tuple[int, ...]
+Move = Callable[["Layout", Node], bool]
+MOVES: dict[str, Move] = {}
+
+ELEMENTWISE = (
+    "ABS NEG SIGN FLOOR CEIL ROUND EXP LOG SQRT RSQRT SQUARE SIN COS RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU ELU "
+    "GELU HARD_SWISH LOGISTIC TANH CAST LOGICAL_NOT ZEROS_LIKE ADD SUB MUL DIV MAXIMUM MINIMUM POW SQUARED_DIFFERENCE "
+    "FLOOR_DIV FLOOR_MOD EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR SELECT_V2 ATAN2 "
+    "BITWISE_XOR RIGHT_SHIFT ADD_N PRELU QUANTIZE DEQUANTIZE"
+).split()
+REDUCTIONS = ("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of the new graph; the old one is its transposition by `order`."""
+
+    tensor: Tensor
+    order: Order
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A flattened tensor whose last axis lists its elements in another order: sizes of the axes, and how they lie."""
+
+    sizes: Order
+    order: Order
+
+
+def moves(*names: str) -> Callable[[Move], Move]:
+    """Register how operators are given another order; the function says whether it could."""
+
+    def add(move: Move) -> Move:
+        MOVES.update(dict.fromkeys(names, move))
+        return move
+
+    return add
+
+
+def inverse(order: Sequence[int]) -> Order:
+    return tuple(int(axis) for axis in np.argsort(order))
+
+
+def permuted(values: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(values[axis] for axis in order)
+
+
+def constant_integers(tensor: Tensor | None) -> list[int] | None:
+    """The elements of a constant operand."""
+    if tensor is None or not tensor.is_constant:
+        return None
+    return [int(value) for value in tensor.data.reshape(-1)]
+
+
+def without(order: Order, dropped: Sequence[int]) -> Order:
+    """The order of what remains when old axes are dropped."""
+    left = [order[axis] for axis in range(len(order)) if axis not in dropped]
+    return tuple(sorted(left).index(axis) for axis in left)
+
+
+@moves("TRANSPOSE")
+def transpose(layout: Layout, node: Node) -> bool:
+    source = node.inputs[0]
+    order = constant_integers(node.inputs[1])
+    if source is None or order is None or source.is_constant:
+        return False
+    stored = layout.where(source)
+    layout.alias(node.outputs[0], stored.tensor, permuted(stored.order, order))
+    return True
+
+
+@moves(*ELEMENTWISE)
+def elementwise(layout: Layout, node: Node) -> bool:
+    rank = node.outputs[0].type.rank
+    operands = [tensor for tensor in node.inputs if tensor is not None]
+    order = layout.choose(operands, rank)
+    if order == tuple(range(rank)):
+        return False
+    layout.emit(node, node.op, [_spread(layout, tensor, order) for tensor in operands], [order])
+    return True
+
+
+def _spread(layout: Layout, tensor: Tensor, order: Order) -> Tensor:
+    """An operand in the given order; one of lower rank gets the axes that it is broadcast over."""
+    rank = len(order)
+    if tensor.type.rank == rank:
+        return layout.ordered(tensor, order)
+    plain = layout.plain(tensor)
+    assert plain is not None
+    if plain.type.is_static and plain.type.size == 1:
+        return plain
+    shape = layout.b.shape(plain)
+    wide = layout.b.reshape(plain, (*(1,) * (rank - len(shape)), *shape))
+    return layout.ordered(wide, order)
+
+
+@moves(*REDUCTIONS)
+def reduction(layout: Layout, node: Node) -> bool:
+    source, axes = node.inputs[0], constant_integers(node.inputs[1])
+    if source is None or axes is None:
+        return False
+    stored = layout.where(source)
+    if stored.tensor.is_constant:
+        return False
+    old = sorted({axis % source.type.rank for axis in axes})
+    order = stored.order if node.op.keep_dims else without(stored.order, old)
+    moved = layout.b.integers(sorted(stored.order[axis] for axis in old))
+    layout.emit(node, node.op, [stored.tensor, moved], [order])
+    return True
+
+
+@moves("ARG_MAX", "ARG_MIN", "CUMSUM", "REVERSE_V2")
+def along_axis(layout: Layout, node: Node) -> bool:
+    source, axes = node.inputs[0], constant_integers(node.inputs[1])
+    if source is None or axes is None:
+        return False
+    stored = layout.where(source)
+    old = [axis % source.type.rank for axis in axes]
+    operand = node.inputs[1]
+    assert operand is not None
+    moved = layout.b.constant(np.array([stored.order[a] for a in old], operand.dtype.numpy).reshape(operand.shape))
+    order = without(stored.order, old) if node.op.name.startswith("ARG") else stored.order
+    layout.emit(node, node.op, [stored.tensor, moved], [order])
+    return True
+
+
+@moves("SOFTMAX", "LOG_SOFTMAX", "FULLY_CONNECTED")
+def last_axis(layout: Layout, node: Node) -> bool:
+    """Works along the last axis alone, so the others may lie as they like."""
+    source = node.inputs[0]
+    if source is None:
+        return False
+    if node.op.name == "FULLY_CONNECTED" and id(source) in layout.shuffled:
+        return _shuffled_layer(layout, node, source)
+    stored = layout.where(source)
+    last = source.type.rank - 1
+    if stored.order[last] != last or node.outputs[0].type.rank != source.type.rank:
+        return False
+    rest = [layout.plain(tensor) for tensor in node.inputs[1:]]
+    layout.emit(node, node.op, [stored.tensor, *rest], [stored.order])
+    return True
+
+
+def _shuffled_layer(layout: Layout, node: Node, source: Tensor) -> bool:
+    """A dense layer after a flattening: its weights are put into the order in which the elements lie."""
+    shuffled = layout.shuffled[id(source)]
+    b, weights = layout.b, node.inputs[1]
+    assert weights is not None
+    outputs, inputs = b.shape(weights)
+    wide = b.transpose(b.reshape(weights, (outputs, *shuffled.sizes)), (0, *(1 + axis for axis in shuffled.order)))
+    rest = [layout.plain(tensor) for tensor in node.inputs[2:]]
+    layout.emit(node, node.op, [layout.where(source).tensor, b.reshape(wide, (outputs, inputs)), *rest])
+    return True
+
+
+@moves("CONCATENATION")
+def concatenation(layout: Layout, node: Node) -> bool:
+    rank = node.outputs[0].type.rank
+    operands = [tensor for tensor in node.inputs if tensor is not None]
+    order = layout.choose(operands, rank)
+    op = replace(node.op, axis=order[node.op.axis % rank])
+    layout.emit(node, op, [layout.ordered(tensor, order) for tensor in operands], [order])
+    return True
+
+
+@moves("SPLIT", "SPLIT_V")
+def split(layout: Layout, node: Node) -> bool:
+    at = 1 if node.op.name == "SPLIT" else 0
+    source, axis = node.inputs[at], constant_integers(node.inputs[1 - at if at else 2])
+    if source is None or axis is None:
+        return False
+    stored = layout.where(source)
+    moved = layout.b.constant(np.int32(stored.order[axis[0] % source.type.rank]))
+    inputs = [moved, stored.tensor] if at else [stored.tensor, node.inputs[1], moved]
+    layout.emit(node, node.op, inputs, [stored.order] * len(node.outputs))
+    return True
+
+
+@moves("PAD", "PADV2", "MIRROR_PAD", "SLICE", "TILE", "BROADCAST_TO")
+def per_axis(layout: Layout, node: Node) -> bool:
+    """Operands with one entry (or row) per axis."""
+    source = node.inputs[0]
+    tables = node.inputs[1:3] if node.op.name == "SLICE" else node.inputs[1:2]
+    if source is None or source.is_constant or source.type.rank != node.outputs[0].type.rank:
+        return False
+    stored = layout.where(source)
+    back = inverse(stored.order)
+    if back == tuple(range(len(back))):
+        return False
+    if any(table is None or not table.is_constant for table in tables):
+        return False
+    moved = [layout.b.constant(table.data[list(back)]) for table in tables if table is not None]
+    layout.emit(node, node.op, [stored.tensor, *moved, *node.inputs[1 + len(tables) :]], [stored.order])
+    return True
+
+
+@moves("STRIDED_SLICE")
+def strided_slice(layout: Layout, node: Node) -> bool:
+    source, op = node.inputs[0], node.op
+    if source is None or op.ellipsis_mask or op.new_axis_mask or op.shrink_axis_mask:
+        return False
+    tables = [constant_integers(tensor) for tensor in node.inputs[1:4]]
+    rank = source.type.rank
+    if any(table is None or len(table) != rank for table in tables):
+        return False
+    stored = layout.where(source)
+    back = inverse(stored.order)
+    moved = [layout.b.constant(np.array(permuted(table, back), np.int32)) for table in tables if table is not None]
+    masks = {name: _mask(getattr(op, name), back) for name in ("begin_mask", "end_mask")}
+    layout.emit(node, replace(op, **masks), [stored.tensor, *moved], [stored.order])
+    return True
+
+
+def _mask(mask: int, back: Order) -> int:
+    return sum(1 << new for new, old in enumerate(back) if mask >> old & 1)
+
+
+@moves("GATHER")
+def gather(layout: Layout, node: Node) -> bool:
+    source, indices = node.inputs[0], node.inputs[1]
+    if source is None or indices is None or source.is_constant or node.op.batch_dims or indices.type.rank > 1:
+        return False
+    stored = layout.where(source)
+    axis = node.op.axis % source.type.rank
+    order = stored.order if indices.type.rank else without(stored.order, [axis])
+    layout.emit(node, replace(node.op, axis=stored.order[axis]), [stored.tensor, layout.plain(indices)], [order])
+    return True
+
+
+@moves("RESHAPE")
+def reshape(layout: Layout, node: Node) -> bool:
+    """Splits, merges, drops and adds axes where the merged ones lie next to each other."""
+    source, target = node.inputs[0], node.outputs[0]
+    if source is None or source.is_constant or not (source.type.is_static and target.type.is_static):
+        return False
+    stored = layout.where(source)
+    if stored.order == tuple(range(len(stored.order))):
+        return False
+    old, new = layout.old.shape(source), layout.old.shape(target)
+    groups = aligned(old, new, layout.b.count)
+    if groups is None:
+        return False
+    lying = sorted((g for g in groups if g[0]), key=lambda g: min(stored.order[axis] for axis in g[0]))
+    heavy = [stored.order[axis] for g in lying for axis in g[0]]
+    if heavy != sorted(heavy):
+        return _shuffling(layout, node, groups, old)
+    axes = _with_ones([axis for g in lying for axis in g[1]], len(new))
+    layout.alias(target, layout.b.reshape(stored.tensor, [new[axis] for axis in axes]), inverse(axes))
+    return True
+
+
+def aligned(old: Sequence[int], new: Sequence[int], count: int) -> list[tuple[list[int], list[int]]] | None:
+    """Which axes (of size other than 1) become which, as groups of equal products in every world."""
+    first = [axis for axis, n in enumerate(old) if n != 1 or isinstance(n, Size)]
+    second = [axis for axis, n in enumerate(new) if n != 1 or isinstance(n, Size)]
+    groups = []
+    while first or second:
+        if not first or not second:
+            return None
+        a, z = [first.pop(0)], [second.pop(0)]
+        one, two = worlds(old[a[0]], count), worlds(new[z[0]], count)
+        while one != two:
+            rest, axes, sizes = (first, a, old) if one[0] < two[0] else (second, z, new)
+            if not rest:
+                return None
+            axes.append(rest.pop(0))
+            factor = worlds(sizes[axes[-1]], count)
+            if axes is a:
+                one = tuple(p * f for p, f in zip(one, factor, strict=True))
+            else:
+                two = tuple(p * f for p, f in zip(two, factor, strict=True))
+        groups.append((a, z))
+    return groups
+
+
+def _with_ones(axes: list[int], rank: int) -> list[int]:
+    """The axes with those of size 1 put before the one that they precede."""
+    result = list(axes)
+    for axis in reversed(range(rank)):
+        if axis not in result:
+            after = next((other for other in range(axis + 1, rank) if other in result), None)
+            result.insert(len(result) if after is None else result.index(after), axis)
+    return result
+
+
+def _shuffling(layout: Layout, node: Node, groups: list[tuple[list[int], list[int]]], old: Sequence[int]) -> bool:
+    """batch × channels × height × width flattened for dense layers: flatten as it lies, shuffle the weights instead."""
+    source, target = node.inputs[0], node.outputs[0]
+    assert source is not None
+    users = layout.consumers.get(id(target), [])
+    dense = all(n.op.name == "FULLY_CONNECTED" and n.inputs[0] is target and n.inputs[1].is_constant for n in users if n.inputs[1])
+    is_output = any(target is out for out in layout.old.graph.outputs)
+    if target.type.rank != 2 or not users or not dense or is_output or not groups:
+        return False
+    stored, (axes, made) = layout.where(source), groups[-1]
+    others = [stored.order[axis] for group in groups[:-1] for axis in group[0]]
+    lying = sorted(axes, key=lambda axis: stored.order[axis])
+    if made != [1] or any(isinstance(old[axis], Size) for axis in axes):
+        return False
+    if others != sorted(others) or (others and max(others) > stored.order[lying[0]]):
+        return False
+    new = layout.old.shape(target)
+    layout.alias(target, layout.b.reshape(stored.tensor, new), (0, 1))
+    layout.shuffled[id(target)] = Shuffled(tuple(int(old[a]) for a in axes), tuple(axes.index(a) for a in lying))
+    return True
+

@@ -1,0 +1,202 @@
+"""Functions that exporters write in many nodes and Circle in one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import pi, sqrt
+
+import numpy as np
+
+from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops import REGISTRY, Op
+
+LONGEST = 12
+"""Nodes that a function of one tensor may consist of."""
+FORMULAS = frozenset(
+    "ADD SUB MUL DIV POW SQUARE TANH ERF LOGISTIC RELU RELU6 RELU_0_TO_1 MAXIMUM MINIMUM NEG CAST SQRT ABS".split()
+)
+PROBE = np.concatenate([np.linspace(-6, 6, 97), [-30.0, 30.0]])
+
+
+@dataclass(frozen=True)
+class Match:
+    """What a node can be replaced by."""
+
+    op: Op
+    inputs: tuple[Tensor, ...]
+
+
+@cache
+def targets() -> tuple[tuple[Op, Array], ...]:
+    """Circle's functions of one number that have no ONNX node in old opsets, with their values at the probe."""
+    from math import erf
+
+    exact = PROBE * 0.5 * (1 + np.vectorize(erf)(PROBE / sqrt(2)))
+    by_tanh = PROBE * 0.5 * (1 + np.tanh(sqrt(2 / pi) * (PROBE + 0.044715 * PROBE**3)))
+    hard = PROBE * np.clip(PROBE + 3, 0, 6) / 6
+    return (
+        (REGISTRY["GELU"](), exact),
+        (REGISTRY["GELU"](approximate=True), by_tanh),
+        (REGISTRY["HARD_SWISH"](), hard),
+    )
+
+
+def is_number(tensor: Tensor) -> bool:
+    """A one-element constant of a formula."""
+    return tensor.is_constant and tensor.type.size == 1
+
+
+def function_of_one(node: Node, positions: dict[int, int]) -> Match | None:
+    """The node as the end of a formula of a single tensor: found by evaluating the formula, however it is written."""
+    if node.op.name not in ("MUL", "DIV") or not node.outputs[0].dtype.is_float:
+        return None
+    region: list[Node] = [node]
+    frontier = _operands(node)
+    while len(region) <= LONGEST:
+        if len(frontier) == 1:
+            (match,) = (_recognised(region, next(iter(frontier.values())), node),)
+            if match is not None:
+                return match
+        last = max(
+            (t for t in frontier.values() if t.producer is not None and t.producer.op.name in FORMULAS),
+            key=lambda t: positions[id(t.producer)],
+            default=None,
+        )
+        if last is None or last.producer is None:
+            return None
+        del frontier[id(last)]
+        region.append(last.producer)
+        frontier.update(_operands(last.producer))
+    return None
+
+
+def _operands(node: Node) -> dict[int, Tensor]:
+    return {id(t): t for t in node.inputs if t is not None and not is_number(t)}
+
+
+def _recognised(region: list[Node], x: Tensor, end: Node) -> Match | None:
+    if x.shape != end.outputs[0].shape or x.is_constant or len(region) < 3:
+        return None
+    values = {id(x): PROBE}
+    with np.errstate(all="ignore"):
+        for node in reversed(region):
+            arrays = [_probe(t, values) for t in node.inputs]
+            if any(a is None for a in arrays):
+                return None
+            (values[id(node.outputs[0])],) = node.op.compute(arrays)
+    found = values[id(end.outputs[0])]
+    for op, expected in targets():
+        if found.shape == expected.shape and np.allclose(found, expected, rtol=1e-6, atol=2e-6):
+            return Match(op, (x,))
+    return None
+
+
+def _probe(tensor: Tensor | None, values: dict[int, Array]) -> Array | None:
+    if tensor is None:
+        return None
+    return tensor.data.reshape(()).astype(np.float64) if is_number(tensor) else values.get(id(tensor))
+
+
+def made_by(tensor: Tensor | None, *names: str) -> Node | None:
+    """The tensor's producer if it is one of these operators."""
+    node = None if tensor is None else tensor.producer
+    return node if node is not None and node.op.name in names else None
+
+
+def _split(node: Node | None) -> tuple[Tensor, Tensor] | None:
+    """Operands of a commutative node: (computed, constant)."""
+    if node is None or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    first, second = node.inputs[0], node.inputs[1]
+    if second.is_constant and not first.is_constant:
+        return first, second
+    return (second, first) if first.is_constant and not second.is_constant else None
+
+
+def _squared(tensor: Tensor | None) -> Tensor | None:
+    """x where the tensor is x²."""
+    node = made_by(tensor, "SQUARE", "MUL", "POW")
+    if node is None or (node.op.name == "MUL" and node.inputs[0] is not node.inputs[1]):
+        return None
+    if node.op.name == "POW" and not (node.inputs[1] is not None and is_number(node.inputs[1]) and node.inputs[1].data.item() == 2):
+        return None
+    return node.inputs[0]
+
+
+def _over_last(node: Node | None) -> Tensor | None:
+    """What is reduced over the last axis alone, keeping it."""
+    if node is None or node.inputs[0] is None or node.inputs[1] is None or not node.inputs[1].is_constant:
+        return None
+    axes = [int(a) % node.inputs[0].type.rank for a in node.inputs[1].data.reshape(-1)]
+    return node.inputs[0] if node.op.keep_dims and axes == [node.inputs[0].type.rank - 1] else None
+
+
+def root_mean_square(node: Node, _positions: dict[int, int]) -> Match | None:
+    """γ · x / √(mean(x²) + ε) over the last axis; not within a LayerNormalization, which TFLite must understand."""
+    outer = _split(node) if node.op.name == "MUL" else None
+    if outer is None or outer[1].type.rank != 1 or outer[1].shape != outer[0].shape[-1:] or outer[1].shape == (1,):
+        return None
+    found = _divided(outer[0])
+    if found is None:
+        return None
+    x, root = found
+    centred = made_by(x, "SUB")
+    if centred is not None and made_by(centred.inputs[1], "MEAN") is not None:
+        return None
+    sum_ = _split(made_by(root, "ADD"))
+    if sum_ is None or not is_number(sum_[1]) or _squared(_over_last(made_by(sum_[0], "MEAN"))) is not x:
+        return None
+    return Match(REGISTRY["RMS_NORM"](epsilon=float(sum_[1].data.item())), (x, outer[1]))
+
+
+def _divided(tensor: Tensor) -> tuple[Tensor, Tensor] | None:
+    """(x, s) where the tensor is x / √s, in one of the ways to write that."""
+    node = made_by(tensor, "MUL", "DIV")
+    if node is None or node.inputs[0] is None:
+        return None
+    if node.op.name == "DIV":
+        root = made_by(node.inputs[1], "SQRT")
+        return None if root is None or root.inputs[0] is None else (node.inputs[0], root.inputs[0])
+    for x, factor in (node.inputs, node.inputs[::-1]):
+        if (inverse := made_by(factor, "RSQRT")) is not None and x is not None and inverse.inputs[0] is not None:
+            return x, inverse.inputs[0]
+        one = made_by(factor, "DIV")
+        root = made_by(one.inputs[1], "SQRT") if one is not None and one.inputs[0] is not None and is_number(one.inputs[0]) else None
+        if one is not None and root is not None and one.inputs[0].data.item() == 1 and x is not None and root.inputs[0]:
+            return x, root.inputs[0]
+    return None
+
+
+def unit_length(node: Node, _positions: dict[int, int]) -> Match | None:
+    """x / max(√(Σ x²), ε) over the last axis, ε as small as L2_NORMALIZATION's own."""
+    if node.op.name != "DIV" or node.inputs[0] is None:
+        return None
+    norm = node.inputs[1]
+    if (limited := _split(made_by(norm, "MAXIMUM"))) is not None:
+        if not is_number(limited[1]) or not 0 < limited[1].data.item() <= 1e-6:
+            return None
+        norm = limited[0]
+    elif (spread := made_by(norm, "BROADCAST_TO")) is not None:
+        return unit_length_of(node.inputs[0], spread.inputs[0])
+    return unit_length_of(node.inputs[0], norm)
+
+
+def unit_length_of(x: Tensor, norm: Tensor | None) -> Match | None:
+    if (limited := _split(made_by(norm, "MAXIMUM"))) is not None:
+        if not is_number(limited[1]) or not 0 < limited[1].data.item() <= 1e-6:
+            return None
+        norm = limited[0]
+    root = made_by(norm, "SQRT")
+    total = made_by(root.inputs[0], "SUM") if root is not None else None
+    if total is None or _squared(_over_last(total)) is not x:
+        return None
+    return Match(REGISTRY["L2_NORMALIZATION"](), (x,))
+
+
+PATTERNS = (function_of_one, root_mean_square, unit_length)
+
+
+def positions_of(graph: Graph) -> dict[int, int]:
+    return {id(node): index for index, node in enumerate(graph.nodes)}

@@ -1,0 +1,124 @@
+"""Where each Circle constant came from in the ONNX file, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from circle_train.errors import ConversionError
+from circle_train.ir.tensor_type import Array
+
+Shape = tuple[int, ...]
+
+
+class Step(Protocol):
+    """One invertible change of an initializer's elements."""
+
+    def forward(self, value: Array) -> Array: ...
+
+    def inverse(self, value: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Transposed:
+    permutation: Shape
+
+    def forward(self, value: Array) -> Array:
+        return value.transpose(self.permutation)
+
+    def inverse(self, value: Array) -> Array:
+        return value.transpose(np.argsort(self.permutation))
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    before: Shape
+    after: Shape
+
+    def forward(self, value: Array) -> Array:
+        return value.reshape(self.after)
+
+    def inverse(self, value: Array) -> Array:
+        return value.reshape(self.before)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Another element type, e.g. a float16 initializer computed in float32."""
+
+    before: str
+    after: str
+
+    def forward(self, value: Array) -> Array:
+        return value.astype(self.after)
+
+    def inverse(self, value: Array) -> Array:
+        return value.astype(self.before)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """value · factor + offset: what folding a normalisation did to a weight or bias."""
+
+    factor: Array
+    offset: Array
+
+    def forward(self, value: Array) -> Array:
+        return np.asarray(value * self.factor + self.offset, value.dtype)
+
+    def inverse(self, value: Array) -> Array:
+        return np.asarray((value - self.offset) / self.factor, value.dtype)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The initializer that a constant is, and what was done to it."""
+
+    name: str
+    steps: tuple[Step, ...] = ()
+
+    def then(self, step: Step) -> Lineage:
+        return Lineage(self.name, (*self.steps, step))
+
+    def to_circle(self, value: Array) -> Array:
+        for step in self.steps:
+            value = step.forward(value)
+        return np.ascontiguousarray(value)
+
+    def to_onnx(self, value: Array) -> Array:
+        for step in reversed(self.steps):
+            value = step.inverse(value)
+        return np.ascontiguousarray(value)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What is needed to put trained values back into the ONNX file that a module was made from."""
+
+    source: Path | bytes
+    digest: str
+    """Of the file, so that values are never put into another one."""
+    lineages: Mapping[str, Lineage] = field(default_factory=dict)
+    """By the name of the Circle constant, which is the initializer's."""
+    engine: str = "direct"
+
+    def to_circle(self, name: str, value: Array) -> Array:
+        """An initializer's value as the Circle constant of that name holds it."""
+        return self._lineage(name).to_circle(np.asarray(value))
+
+    def to_onnx(self, name: str, value: Array) -> Array:
+        """A Circle constant's value in the shape and order of the initializer."""
+        return self._lineage(name).to_onnx(np.asarray(value))
+
+    def _lineage(self, name: str) -> Lineage:
+        if name not in self.lineages:
+            known = ", ".join(sorted(self.lineages)[:5]) or "none"
+            raise ConversionError(
+                f"'{name}' is no initializer of the ONNX model; {len(self.lineages)} came through the conversion ({known}, …); "
+                "use one of those names"
+            )
+        return self.lineages[name]
