@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,9 @@ class Average:
     """Loss and metrics over batches, each weighted by its number of samples."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
-        self.total, self.samples, self.metrics = 0.0, 0, metrics
-        for metric in metrics:
+        self.total, self.samples = 0.0, 0
+        self.metrics = [copy.deepcopy(metric) for metric in metrics]
+        for metric in self.metrics:
             metric.reset()
 
     def add(self, loss: Any, outputs: Sequence[Array], targets: Sequence[Any]) -> None:

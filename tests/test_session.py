@@ -125,6 +125,15 @@ def test_the_last_partial_batch_has_its_true_weight() -> None:
     assert history.history["loss"] == pytest.approx([0.8 * losses[0] + 0.2 * losses[1]])
 
 
+def test_metrics_of_an_epoch_count_every_sample() -> None:
+    x, y = batch(21)
+    trained = session(mlp(), metrics=["categorical_accuracy"], optimizer=ct.optimizers.SGD(learning_rate=1e-9))
+    history = trained.fit(x, y, epochs=1, validation_data=(x[:13], y[:13]), verbose=0)
+    hits = trained.predict(x).argmax(1) == y.argmax(1)
+    assert history.history["categorical_accuracy"] == pytest.approx([hits.mean()])
+    assert history.history["val_categorical_accuracy"] == pytest.approx([hits[:13].mean()])
+
+
 def test_validation_split_counts_exactly() -> None:
     x, y = batch(20)
     seen: list[int] = []
