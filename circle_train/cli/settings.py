@@ -44,7 +44,9 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 def add_engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument("--threads", type=int, metavar="N", help="threads to use (default: one for each core)")
-    group.add_argument("--backend", choices=["auto", "native", "reference"], default="auto")
+    group.add_argument(
+        "--backend", choices=["auto", "native", "reference"], default="auto", help="engine (default: the fastest there is)"
+    )
 
 
 def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:

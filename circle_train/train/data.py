@@ -222,7 +222,7 @@ def _is_path(value: Any) -> bool:
 
 def _is_stream(value: Any) -> bool:
     """Iterators, data loaders, lists of (x, y) pairs: not an array, nor what becomes one."""
-    if isinstance(value, (np.ndarray, Mapping)) or hasattr(value, "__array__"):
+    if isinstance(value, (np.ndarray, Mapping)) or hasattr(value, "__array__") or _is_path(value):
         return False
     if isinstance(value, (list, tuple)):
         return bool(value) and all(isinstance(item, tuple) and len(item) == 2 for item in value)

@@ -1,0 +1,137 @@
+"""The command line: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from networks import mlp
+
+import circle_train as ct
+from circle_train.cli.main import COMMANDS, main, parser
+
+CONTRACT = {"demo", "info", "check", "convert", "plus", "data", "train", "eval", "predict", "export"}
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A model and data for it."""
+    mlp().save(tmp_path / "net.circle")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 6)).astype(np.float32)
+    labels = x[:, :4].argmax(1)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", np.eye(4, dtype=np.float32)[labels])
+    np.save(tmp_path / "labels.npy", labels)
+    return tmp_path
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def test_every_command_of_the_contract_is_there_and_explains_itself() -> None:
+    commands = next(a for a in parser()._actions if a.dest == "==SUPPRESS==" or hasattr(a, "choices") and a.choices)
+    assert set(commands.choices) >= CONTRACT
+    assert len(COMMANDS) == len(set(COMMANDS))
+    for command in commands.choices.values():
+        for action in command._actions:
+            assert action.help, f"{command.prog} {action.dest} has no help"
+
+
+def test_train_writes_what_was_asked_for(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "trained.tflite"
+    status = run(
+        "train", folder / "net.circle", "--input", folder / "x.npy", "--expected", folder / "y.npy",
+        "--loss", "categorical_crossentropy", "--optimizer", "adam", "--learning-rate", "0.05", "--batch-size", "8",
+        "--epochs", "6", "--metric", "categorical_accuracy", "--validation-split", "0.25", "--trainable", "last:2",
+        "--export", out, "--export-circleplus", folder / "plus.circle", "--export-checkpoint", folder / "c.safetensors",
+        "--run-dir", folder / "run", "--backend", "reference", "--json",
+    )  # fmt: skip
+    assert status == 0
+    history = json.loads(capsys.readouterr().out)["history"]
+    assert history["val_loss"][-1] < history["val_loss"][0]
+    names = {p.name for p in (folder / "run").iterdir()}
+    assert names >= {"plan.txt", "log.csv", "metrics.json", "report.html", "last.safetensors", "best.safetensors", "model.circle"}
+    assert ct.load(folder / "plus.circle").training.batch_size == 8
+    x = np.load(folder / "x.npy")
+    assert not np.allclose(ct.InferenceSession(out)(x), ct.InferenceSession(folder / "net.circle")(x))
+    assert run("export", folder / "plus.circle", "--checkpoint", folder / "c.safetensors", folder / "again.tflite") == 0
+    np.testing.assert_array_equal(ct.InferenceSession(folder / "again.tflite")(x), ct.InferenceSession(out)(x))
+
+
+def test_a_circleplus_file_needs_no_settings(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ct.TrainConfig(loss="categorical_crossentropy", optimizer="adam", batch_size=4, epochs=2)
+    ct.load(folder / "net.circle").with_training(config).save(folder / "plus.circle")
+    status = run("train", folder / "plus.circle", "--input", folder / "x.npy", "--expected", folder / "y.npy", "--json")
+    assert status == 0
+    assert len(json.loads(capsys.readouterr().out)["history"]["loss"]) == 2
+
+
+def test_eval_and_predict_agree_with_the_session(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--input", folder / "x.npy", "--expected", folder / "labels.npy", "--json")
+    loss = "sparse_categorical_crossentropy"
+    assert run("eval", folder / "net.circle", *words, "--loss", loss, "--metric", "sparse_categorical_accuracy") == 0
+    found = json.loads(capsys.readouterr().out)
+    session = ct.TrainSession(folder / "net.circle", ct.TrainConfig(loss=loss))
+    expected = session.evaluate(np.load(folder / "x.npy"), np.load(folder / "labels.npy"))
+    assert found["loss"] == pytest.approx(expected["loss"])
+    assert run("predict", folder / "net.circle", "--input", folder / "x.npy", "--output", folder / "out.npy") == 0
+    np.testing.assert_allclose(np.load(folder / "out.npy"), session.predict(np.load(folder / "x.npy")), atol=1e-6)
+
+
+def test_info_and_check_speak_to_machines_and_people(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("info", folder / "net.circle", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [op["name"] for op in facts["operators"]] == ["FULLY_CONNECTED", "FULLY_CONNECTED", "SOFTMAX"]
+    assert facts["inputs"] == [{"name": "x", "shape": [-1, 6], "dtype": "float32"}]
+    assert run("info", folder / "net.circle") == 0
+    assert "FULLY_CONNECTED 2" in capsys.readouterr().out
+    assert run("check", folder / "net.circle", "--json", "--batch-size", 4) == 0
+    choices = json.loads(capsys.readouterr().out)["choices"]
+    assert [(c["trainable"], c["parameters"]) for c in choices] == [("last:2", 36), ("last:3", 92)]
+    assert choices[0]["arena_bytes"] <= choices[1]["arena_bytes"]
+    assert run("check", folder / "net.circle") == 0
+    assert "last:3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "missing.circle"),
+        ("train", "net.circle", "--input", "x.npy", "--expected", "y.npy"),
+        ("train", "net.circle", "--input", "x.npy", "--expected", "x.npy", "--loss", "mse"),
+        ("train", "net.circle", "--input", "x.npy", "--expected", "y.npy", "--loss", "mse", "--trainable", "last:x"),
+        ("train", "net.circle", "--input", "no.npy", "--expected", "y.npy", "--loss", "mse"),
+        ("train", "net.circle", "--input", "x.npy", "--expected", "y.npy", "--loss", "mse", "--export", "no/where.circle"),
+        ("export", "net.circle", "--checkpoint", "no.ckpt", "out.circle"),
+        ("predict", "net.circle", "--input", "x.npy", "--output", "out.txt"),
+    ],
+)
+def test_a_users_error_is_one_line_and_status_1(
+    folder: pathlib.Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert run(*words) == 1
+    shown = capsys.readouterr().err.strip()
+    assert shown.startswith("error: ")
+    assert "\n" not in shown
+
+
+def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((), ("nonsense",), ("train", "--epochs", "three")):
+        with pytest.raises(SystemExit) as stop:
+            main(list(words))
+        assert stop.value.code == 2
+    capsys.readouterr()
+
+
+def test_the_demo_learns_the_other_digits(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("demo", "--out", tmp_path / "demo") == 0
+    shown = capsys.readouterr().out
+    before, after = (float(word.rstrip("%,")) for word in shown.split() if word.rstrip(",").endswith("%"))
+    assert before < 60
+    assert after > 90
+    assert (tmp_path / "demo" / "report.html").exists()
