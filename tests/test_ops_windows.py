@@ -39,6 +39,12 @@ REFUSED: list[tuple[Op, list[TensorType | None], str]] = [
         "input has 3 channels, weights take 4 .*1×8×8×3.*16×3×3×4",
     ),
     (op("CONV_2D"), [f(1, 8, 8, 4), f(15, 3, 3, 2)], "2 groups do not divide 15 output channels"),
+    (
+        op("CONV_2D"),
+        [f(1, 8, 8, 3), known(1).with_shape((16, 3, 3, 3))],
+        "types FLOAT32, INT32, expected one float",
+    ),
+    (op("AVERAGE_POOL_2D"), [known(1).with_shape((1, 8, 8, 3))], "element types INT32, expected one float"),
     (op("CONV_2D"), [f(8, 8, 4), f(16, 3, 3, 4)], "input is float32 8×8×4 of rank 3, expected rank 4"),
     (op("CONV_2D"), [f(1, 8, 8, 3), f(16, 3, 3, 3), f(3)], "bias is float32 3, expected 16 elements"),
     (op("CONV_2D", stride_w=0), [f(1, 8, 8, 3), f(16, 3, 3, 3)], r"strides \(1, 0\)"),

@@ -16,6 +16,7 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import (
     Window,
     check_bias,
+    check_floats,
     check_rank,
     correlate,
     correlate_kernel,
@@ -71,6 +72,7 @@ class Conv2D(Convolution):
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         check_rank(self.name, 4, input=x, weights=w)
+        check_floats(self.name, x, w, b)
         channels, taken, outputs = x.shape[3], w.shape[3], w.shape[0]
         if taken < 1 or (channels >= 0 and (channels % taken or channels == 0)):
             raise ModelError(
@@ -124,6 +126,7 @@ class DepthwiseConv2D(Convolution):
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         check_rank(self.name, 4, input=x, weights=w)
+        check_floats(self.name, x, w, b)
         channels, outputs = x.shape[3], w.shape[3]
         if w.shape[0] != 1 or (channels >= 0 and (channels == 0 or outputs % channels)):
             raise ModelError(

@@ -17,6 +17,7 @@ from circle_train.ops.conv_transpose import output_spatial
 from circle_train.ops.window import (
     Window,
     check_bias,
+    check_floats,
     check_rank,
     correlate,
     correlate_kernel,
@@ -54,6 +55,7 @@ class VolumeConvolution(Op):
     def check(self, x: TensorType, w: TensorType, b: TensorType | None, taken: int, outputs: int) -> None:
         """Refuse what does not fit; `taken` and `outputs` are the weights' axes of the channels."""
         check_rank(self.name, 5, input=x, weights=w)
+        check_floats(self.name, x, w, b)
         if x.shape[4] not in (-1, w.shape[taken]):
             raise ModelError(
                 f"{self.name}: input has {x.shape[4]} channels, weights take {w.shape[taken]} "

@@ -17,6 +17,7 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import (
     Window,
     check_bias,
+    check_floats,
     check_rank,
     correlate,
     correlate_kernel,
@@ -52,6 +53,7 @@ class TransposedConvolution(Op):
 
     def check(self, x: TensorType, w: TensorType, b: TensorType | None) -> None:
         check_rank(self.name, 4, input=x, weights=w)
+        check_floats(self.name, x, w, b)
         if x.shape[3] not in (-1, w.shape[3]):
             raise ModelError(
                 f"{self.name}: input has {x.shape[3]} channels, weights take {w.shape[3]} "

@@ -13,7 +13,7 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, WeightsFormat
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.window import check_bias, check_rank
+from circle_train.ops.window import check_bias, check_floats, check_rank
 
 
 @register("FULLY_CONNECTED", "FullyConnectedOptions")
@@ -36,6 +36,7 @@ class FullyConnected(Op):
                 "computed; export the model with plain float weights"
             )
         check_rank(self.name, 2, weights=w)
+        check_floats(self.name, x, w, b)
         outputs, taken = w.shape
         known = prod(size for size in x.shape if size >= 0)
         last = x.shape[-1] if x.shape else 1
@@ -98,6 +99,7 @@ class BatchMatMul(Op):
     parameters = ("w",)
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        check_floats(self.name, x, w)
         if min(x.rank, w.rank) < 2:
             raise ModelError(
                 f"{self.name}: operands are {x} and {w}, expected at least rank 2 each; insert a RESHAPE"

@@ -12,6 +12,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.window import check_floats
 
 SMALLEST_NORM = 1e-6
 """TFLite divides by no less."""
@@ -23,6 +24,10 @@ class L2Normalization(Op):
     """y = x / max(‖x‖, 1e-6) along the last axis."""
 
     fused_activation_function: Activation = Activation.NONE
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_floats(self.name, x)
+        return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array) -> Array:
         y: Array = x / self.norm(x)
@@ -60,6 +65,7 @@ class LocalResponseNormalization(Op):
     beta: float = 0.5
 
     def infer(self, x: TensorType) -> TensorType:
+        check_floats(self.name, x)
         if self.radius < 0 or not x.shape:
             raise ModelError(
                 f"{self.name}: radius {self.radius} on input {x}, expected at least 0, and channels"
@@ -110,6 +116,7 @@ class InstanceNorm(Op):
     parameters = ("gamma", "beta")
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> TensorType:
+        check_floats(self.name, x, gamma, beta)
         if x.rank < 3:
             raise ModelError(
                 f"{self.name}: input is {x}, expected batch × spatial sizes × channels; insert a RESHAPE"
@@ -167,6 +174,7 @@ class RmsNorm(Op):
     parameters = ("gamma",)
 
     def infer(self, x: TensorType, gamma: TensorType) -> TensorType:
+        check_floats(self.name, x, gamma)
         if (
             not x.shape
             or gamma.rank > 1

@@ -12,7 +12,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.window import Window, check_rank, placements
+from circle_train.ops.window import Window, check_floats, check_rank, placements
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,10 @@ class MaxPool2D(Pool):
 @register("AVERAGE_POOL_2D", "Pool2DOptions")
 @dataclass(frozen=True)
 class AveragePool2D(Pool):
+    def infer(self, x: TensorType) -> TensorType:
+        check_floats(self.name, x)
+        return super().infer(x)
+
     def forward(self, x: Array) -> Array:
         window = self.window(x.shape)
         total = collapse(window.pad(x), window, np.add)
@@ -135,6 +139,10 @@ class AveragePool2D(Pool):
 @dataclass(frozen=True)
 class L2Pool2D(Pool):
     """y = √(mean of x²)"""
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_floats(self.name, x)
+        return super().infer(x)
 
     def forward(self, x: Array) -> Array:
         window = self.window(x.shape)

@@ -18,7 +18,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.recurrence import Cell, GruCell, RnnCell
-from circle_train.ops.window import check_rank
+from circle_train.ops.window import check_floats, check_rank
 
 Class = TypeVar("Class", bound="type[Recurrent]")
 
@@ -33,7 +33,7 @@ def both(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_inputs(names: Sequence[str], needed: set[str]) -> Callable[[Class], Class]:
-    """Give `forward` its input names and all but cross links a gradient; one sweep through time knows them."""
+    """Give `forward` its input names and all but cross links a gradient; one sweep in time knows them."""
     kind = inspect.Parameter.KEYWORD_ONLY
     empty = inspect.Parameter.empty
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -96,6 +96,7 @@ class Recurrent(Op):
         x = types[0]
         assert x is not None
         check_rank(self.name, 3, input=x)
+        check_floats(self.name, *types)
         if values.get(AUXILIARY) is not None:
             raise UnsupportedOpError(
                 f"{self.name}: the auxiliary input {values[AUXILIARY]} (cross links of layers) is not "

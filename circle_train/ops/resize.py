@@ -12,7 +12,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.window import check_rank
+from circle_train.ops.window import check_floats, check_rank
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ class Resize(Op):
 @register("RESIZE_BILINEAR", "ResizeBilinearOptions")
 @dataclass(frozen=True)
 class ResizeBilinear(Resize):
+    def infer(self, x: TensorType, size: TensorType) -> TensorType:
+        check_floats(self.name, x)
+        return super().infer(x, size)
+
     def sources(self, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
         half = np.float32(0.5 if self.half_pixel_centers else 0)
         place = (np.arange(outputs, dtype=np.float32) + half) * self.scale(inputs, outputs) - half

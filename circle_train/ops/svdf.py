@@ -12,7 +12,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.window import check_bias, check_rank
+from circle_train.ops.window import check_bias, check_floats, check_rank
 
 
 @register("SVDF", "SVDFOptions")
@@ -38,6 +38,7 @@ class Svdf(Op):
         state: TensorType | None = None,
     ) -> TensorType:
         check_rank(self.name, 2, input=x, weights=w, time_weights=t)
+        check_floats(self.name, x, w, t, b, state)
         filters = w.shape[0]
         if (
             self.rank < 1

@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from circle_train.errors import ModelError
+from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Padding
 
@@ -198,4 +199,15 @@ def check_bias(op: str, b: object, outputs: int) -> None:
     if shape is not None and prod(shape) != outputs:
         raise ModelError(
             f"{op}: bias is {b}, expected {outputs} elements, one per output channel of the weights"
+        )
+
+
+def check_floats(op: str, *types: TensorType | None) -> None:
+    """Refuse operands that are not all of one floating point type."""
+    found = {type_.dtype for type_ in types if type_ is not None}
+    if len(found) > 1 or not all(dtype.is_float for dtype in found):
+        names = ", ".join(sorted(dtype.name for dtype in found))
+        raise ModelError(
+            f"{op}: operands have element types {names}, expected one floating point type; "
+            "integers need a scale to stand for real numbers"
         )
