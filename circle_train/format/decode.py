@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.format.schema import TABLES, UNIONS, FieldFact
-from circle_train.format.unknown import Unknown, capture, capture_table
+from circle_train.format.unknown import LIMIT, Unknowns
 
 Table = dict[str | int, Any]
 Tables = dict[str, tuple["FieldFact | None", ...]]
@@ -30,6 +30,8 @@ CODES = {
     "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
     "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
+SHARED = 32
+"""Bytes that one more reference to a table counts as: readers make an object of each."""
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in CODES}
 _INT32, _UINT32, _UINT16 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct("<H")
 
@@ -81,7 +83,9 @@ def decode(
         found = bytes(decoder.buffer[4:8])
         if found != identifier:
             raise Damage(f"identifier is {found!r}, expected {identifier!r}")
-        return decoder.table(root, decoder.follow(0))
+        table = decoder.table(root, decoder.follow(0))
+        decoder.settle_unknown()
+        return table
     except Damage as damage:
         raise damage.as_error(source, root) from None
 
@@ -97,6 +101,10 @@ class Decoder:
         self.layouts: dict[tuple[str, int], _Layout] = {}
         self.decoded: dict[tuple[str, int], Table] = {}
         self.strings: dict[int, str] = {}
+        self.occupied: list[tuple[int, int]] = [(0, 8)]
+        """Where what we know lies, from and to."""
+        self.unknown: list[tuple[Table, str | int, int, int]] = []
+        """Table, key, position and width of what we do not know; no width: a union's table."""
 
     def follow(self, position: int) -> int:
         """The target of the offset at a position."""
@@ -109,12 +117,13 @@ class Decoder:
         """The table at a position, as a dict of the fields that are present."""
         key = (kind, position)
         if key in self.decoded:
+            self.spend(position, SHARED)
             return self.decoded[key]
         vtable = position - _INT32.unpack_from(self.buffer, position)[0]
         layout = self.layouts.get((kind, vtable)) or self.layout(kind, vtable)
         if position + layout.size > self.size:
             raise Damage(f"{kind} at byte {position} takes {layout.size} bytes, the file ends at {self.size}")
-        self.spend(layout.size)
+        self.spend(position, layout.size)
         result: Table = dict(zip(layout.names, layout.values.unpack_from(self.buffer, position), strict=True))
         for reference in layout.references:
             try:
@@ -123,7 +132,7 @@ class Decoder:
                 damage.place.append(f".{reference.name}")
                 raise
         for slot, offset, width in layout.unknown:
-            result[slot] = capture(self.buffer, position + offset, width)
+            self.postpone(result, slot, position + offset, width)
         self.decoded[key] = result
         return result
 
@@ -136,7 +145,7 @@ class Decoder:
             raise Damage(
                 f"vtable of a {kind} at byte {vtable} claims {vtable_size} bytes for a table of {size}"
             )
-        self.spend(vtable_size)
+        self.spend(vtable, vtable_size)
         offsets = struct.unpack_from(f"<{vtable_size // 2 - 2}H", self.buffer, vtable + 4)
         present = sorted((offset, slot) for slot, offset in enumerate(offsets) if offset)
         layout = self.layouts[kind, vtable] = self.arrange(kind, present, size)
@@ -174,7 +183,7 @@ class Decoder:
         name, type_, _, kind = fact
         inner = type_.strip("[]")
         if type_ == "union":
-            return lambda position, owner: self.union(kind, owner.get(f"{name}_type", 0), position)
+            return lambda position, owner: self.union(name, kind, owner, position)
         if type_ == "string":
             return lambda position, _: self.string(position)
         if not type_.startswith("["):
@@ -186,23 +195,41 @@ class Decoder:
             return lambda position, _: self.each(position, self.string)
         return lambda position, _: self.each(position, lambda target: self.table(inner, target))
 
-    def union(self, kind: str, tag: int, position: int) -> Any:
+    def union(self, name: str, kind: str, owner: Table, position: int) -> Any:
         """The member that the tag names; a newer schema's member is kept as it lies."""
+        tag = owner.get(f"{name}_type", 0)
         member = UNIONS[kind].get(tag)
         if member is not None:
             return self.table(member, position)
         if tag == 0:
             raise Damage(f"{kind} has a value but no type")
-        table = capture_table(self.buffer, position)
-        if table is None:
-            raise Damage(f"{kind} of unknown type {tag} is no table")
-        return table
+        self.postpone(owner, name, position, 0)
+        return None
+
+    def postpone(self, owner: Table, key: str | int, position: int, width: int) -> None:
+        """Something unknown, to be told from numbers when everything known has been seen."""
+        if len(self.unknown) == LIMIT:
+            raise Damage(f"more than {LIMIT} fields are unknown")
+        self.unknown.append((owner, key, position, width))
+
+    def settle_unknown(self) -> None:
+        """Put in what was postponed."""
+        unknowns = Unknowns(self.buffer, self.occupied) if self.unknown else None
+        for owner, key, position, width in self.unknown:
+            assert unknowns is not None
+            owner[key] = unknowns.field(position, width) if width else unknowns.table(position)
+            if owner[key] is None:
+                raise Damage(f"{key} of unknown type {owner.get(f'{key}_type')} is no table")
+        if unknowns is not None and not unknowns.is_consistent():
+            for owner, key, _, width in self.unknown:
+                if width and owner[key].target is not None:
+                    owner[key] = replace(owner[key], ambiguous=True)
 
     def string(self, position: int) -> str:
         """UTF-8 text; other bytes become surrogates and are written back as they were."""
         if position not in self.strings:
             length = self.length(position, 1)
-            self.spend(length)
+            self.spend(position, length + 5)
             text = bytes(self.buffer[position + 4 : position + 4 + length])
             self.strings[position] = text.decode("utf-8", "surrogateescape")
         return self.strings[position]
@@ -210,14 +237,13 @@ class Decoder:
     def array(self, dtype: np.dtype[Any], position: int) -> Any:
         """A view of a vector of scalars."""
         length = self.length(position, dtype.itemsize)
-        if dtype.itemsize > 1:
-            self.spend(length * dtype.itemsize)
+        self.spend(position, length * dtype.itemsize + 4, is_walked=dtype.itemsize > 1)
         return np.frombuffer(self.buffer, dtype, length, position + 4)
 
     def each(self, position: int, read: Callable[[int], Any]) -> list[Any]:
         """A vector of offsets, each followed."""
         length = self.length(position, 4)
-        self.spend(4 * length)
+        self.spend(position, 4 * length + 4)
         items = []
         for index in range(length):
             try:
@@ -236,11 +262,13 @@ class Decoder:
             )
         return length
 
-    def spend(self, count: int) -> None:
+    def spend(self, position: int, count: int, is_walked: bool = True) -> None:
         """Count bytes walked: an honest file is walked about once."""
-        self.budget -= count
-        if self.budget < 0:
-            raise Damage("its parts overlap: more bytes are referred to than the file has")
+        self.occupied.append((position, position + count))
+        if is_walked:
+            self.budget -= count
+            if self.budget < 0:
+                raise Damage("its parts overlap: more bytes are referred to than the file has")
 
 
-__all__ = ["CODES", "DTYPES", "Damage", "Decoder", "Table", "Tables", "Unknown", "decode"]
+__all__ = ["CODES", "DTYPES", "Damage", "Decoder", "Table", "Tables", "decode"]

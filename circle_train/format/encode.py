@@ -118,6 +118,7 @@ class Encoder:
         fields: list[tuple[int, str | int, int, str, Callable[[Any, Table], int] | None]] = []
         for key in keys:
             if isinstance(key, int):
+                self.known_slot_free(kind, key)
                 fields.append(self.unknown_field(kind, key, table[key]))
             else:
                 slot, fact = facts[key]
@@ -126,16 +127,19 @@ class Encoder:
                 fields.append((slot, key, struct.calcsize(code or "I"), code or "I", write))
         return self.lay_out(fields)
 
-    def unknown_field(self, kind: str, slot: int, field: Unknown) -> tuple[int, int, int, str, Any]:
-        """A slot that the schema does not name (see unknown.py)."""
+    def known_slot_free(self, kind: str, slot: int) -> None:
+        """A slot that one format does not use may be in use in the other."""
         if slot < len(self.tables[kind]) and self.tables[kind][slot] is not None:
             raise ModelError(
                 f"{kind} slot {slot} is unused in the format it came from, but not here; keep that format"
             )
+
+    def unknown_field(self, kind: str, slot: int, field: Unknown) -> tuple[int, int, int, str, Any]:
+        """A slot that the schema does not name (see unknown.py)."""
         if field.ambiguous:
             raise ModelError(
-                f"{kind} has a field {slot} of a newer schema that may point at anything "
-                f"({field.raw.hex()}): only changes of weights can be saved, not of the structure"
+                f"{kind} has a field {slot} of a newer schema that may be an offset ({field.raw.hex()}): "
+                "only changes of weights can be saved, not of the structure"
             )
         return (
             slot,
@@ -189,14 +193,18 @@ class Encoder:
         return self.table(member, value)
 
     def unknown(self, field: Unknown, _: Table) -> int:
-        """The deep copy of what an unknown field points at."""
-        return (
-            self.string(field.target) if isinstance(field.target, str) else self.unknown_table(field.target)
-        )
+        """The deep copy of what an unknown field leads to."""
+        if isinstance(field.target, UnknownTable):
+            return self.unknown_table(field.target)
+        assert field.target is not None
+        self.out += bytes(-(len(self.out) + 4) % 8)
+        position = len(self.out)
+        self.out += field.target + bytes(8)
+        return position
 
-    def unknown_table(self, table: Any) -> int:
-        slots = dict(table.slots)
-        fields = [self.unknown_field("table", slot, field) for slot, field in slots.items()]
+    def unknown_table(self, table: UnknownTable) -> int:
+        slots: Table = dict(table.slots)
+        fields = [self.unknown_field("a table", slot, field) for slot, field in table.slots]
         return self.place(self.lay_out(fields), slots)
 
     def string(self, text: str) -> int:

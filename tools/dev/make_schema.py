@@ -50,34 +50,36 @@ class Facts(NamedTuple):
 
 
 SCALARS = {
-    "Bool": "bool", "Int8": "int8", "Uint8": "uint8", "Int16": "int16", "Uint16": "uint16", "Int32":
-    "int32", "Uint32": "uint32", "Int64": "int64", "Uint64": "uint64", "Float32": "float32", "Float64":
-    "float64",
+    "Bool": "bool", "Int8": "int8", "Uint8": "uint8", "Int16": "int16", "Uint16": "uint16",
+    "Int32": "int32", "Uint32": "uint32", "Int64": "int64", "Uint64": "uint64", "Float32": "float32",
+    "Float64": "float64",
 }  # fmt: skip
 FBS_SCALARS = {
-    "int8": "byte", "uint8": "ubyte", "int16": "short", "uint16": "ushort", "int32": "int", "uint32":
-    "uint", "int64": "long", "uint64": "ulong", "float32": "float", "float64": "double",
+    "int8": "byte", "uint8": "ubyte", "int16": "short", "uint16": "ushort", "int32": "int",
+    "uint32": "uint", "int64": "long", "uint64": "ulong", "float32": "float", "float64": "double",
 }  # fmt: skip
 UNIONS = {
-    "builtin_options": "BuiltinOptions", "builtin_options_2": "BuiltinOptions2", "details":
-    "QuantizationDetails", "array_segments": "SparseIndexVector", "array_indices": "SparseIndexVector",
+    "builtin_options": "BuiltinOptions", "builtin_options_2": "BuiltinOptions2",
+    "details": "QuantizationDetails", "array_segments": "SparseIndexVector",
+    "array_indices": "SparseIndexVector",
 }  # fmt: skip
 ENUMS = {
-    "fused_activation_function": "ActivationFunctionType", "padding": "Padding", "builtin_code":
-    "BuiltinOperator", "custom_options_format": "CustomOptionsFormat", "in_data_type": "TensorType",
-    "out_data_type": "TensorType", "output_type": "TensorType", "index_out_type": "TensorType",
-    "idx_out_type": "TensorType", "weights_format": "FullyConnectedOptionsWeightsFormat", "combiner":
-    "CombinerType", "value_dtype": "TensorType", "key_dtype": "TensorType", "data_format": "DataFormat",
-    "kernel_type": "LSTMKernelType", "compression_type": "CompressionType", "output_element_type":
-    "TensorType", "comparison_direction": "StablehloComparisonDirection", "compare_type":
-    "StablehloComparisonType", "algorithm": "RngAlgorithm", "reduce_function": "ReduceWindowFunction",
-    "quantized_bias_type": "TensorType", "out_type": "TensorType", "composite_attributes_format":
-    "CustomOptionsFormat",
+    "fused_activation_function": "ActivationFunctionType", "padding": "Padding",
+    "builtin_code": "BuiltinOperator", "custom_options_format": "CustomOptionsFormat",
+    "in_data_type": "TensorType", "out_data_type": "TensorType", "output_type": "TensorType",
+    "index_out_type": "TensorType", "idx_out_type": "TensorType",
+    "weights_format": "FullyConnectedOptionsWeightsFormat", "combiner": "CombinerType",
+    "value_dtype": "TensorType", "key_dtype": "TensorType", "data_format": "DataFormat",
+    "kernel_type": "LSTMKernelType", "compression_type": "CompressionType",
+    "output_element_type": "TensorType", "comparison_direction": "StablehloComparisonDirection",
+    "compare_type": "StablehloComparisonType", "algorithm": "RngAlgorithm",
+    "reduce_function": "ReduceWindowFunction", "quantized_bias_type": "TensorType",
+    "out_type": "TensorType", "composite_attributes_format": "CustomOptionsFormat",
 }  # fmt: skip
 ENUMS_OF_TABLE = {
-    ("Tensor", "type"): "TensorType", ("VariantSubType", "type"): "TensorType", ("DimensionMetadata",
-    "format"): "DimensionType", ("MirrorPadOptions", "mode"): "MirrorPadMode", ("RoPEOptions", "mode"):
-    "RoPEMode", ("LSHProjectionOptions", "type"): "LSHProjectionType",
+    ("Tensor", "type"): "TensorType", ("VariantSubType", "type"): "TensorType",
+    ("DimensionMetadata", "format"): "DimensionType", ("MirrorPadOptions", "mode"): "MirrorPadMode",
+    ("RoPEOptions", "mode"): "RoPEMode", ("LSHProjectionOptions", "type"): "LSHProjectionType",
 }  # fmt: skip
 
 TRAINING_ENUMS = {

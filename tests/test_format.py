@@ -1,0 +1,556 @@
+"""Files to modules and back: nothing lost, nothing invented."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import format_models as models
+import independent
+import numpy as np
+import pytest
+
+from circle_train import format
+from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
+from circle_train.format import writer
+from circle_train.format.atomic import atomic_write
+from circle_train.format.decode import decode
+from circle_train.format.encode import encode
+from circle_train.format.indices import Indices
+from circle_train.format.patch import same
+from circle_train.format.reader import SCHEMAS
+from circle_train.format.schema import TABLES, UNIONS
+from circle_train.format.versions import version_of
+from circle_train.ir import Buffer, DType, Graph, Module, Node, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ops import REGISTRY, Op
+from circle_train.ops.attributes import Activation
+from circle_train.ops.opaque import Opaque
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+FILES = [*SHARED.glob("data/models/*.tflite"), *SHARED.glob("golden/**/*.circle")]
+
+
+def anew(module: Module, identifier: str = "") -> bytes:
+    """The file written from tables, though it could be patched."""
+    indices = Indices(module)
+    root = writer.write_module(module, indices)
+    return b"".join(writer.write_anew(root, indices.buffers, identifier or module.identifier))
+
+
+def assert_same_tables(one: bytes, other: bytes) -> None:
+    roots = [decode(raw, "Model", raw[4:8], SCHEMAS[raw[4:8].decode()]) for raw in (one, other)]
+    assert same("Model", *roots)
+
+
+# The schema
+
+
+def make_schema() -> ModuleType:
+    pytest.importorskip("circle_schema")
+    pytest.importorskip("tflite")
+    spec = importlib.util.spec_from_file_location("make_schema", ROOT / "tools/dev/make_schema.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_schema"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_schema_says_what_the_packages_say() -> None:
+    script = make_schema()
+    for path, text in script.generated(script.gather()).items():
+        assert (ROOT / path).read_text() == text, f"{path} is not what tools/dev/make_schema.py writes"
+
+
+@pytest.mark.parametrize("cls", REGISTRY.values(), ids=REGISTRY.keys())
+def test_options_are_fields_of_the_schema(cls: type[Op]) -> None:
+    known = {fact[0] for fact in TABLES[cls.options] if fact} if cls.options else {"custom_options"}
+    assert {field.name for field in fields(cls) if field.compare} <= known
+
+
+# What is read
+
+
+def test_nodes_reference_tensors_and_share_buffers() -> None:
+    graph = format.read(models.rich_file()).main
+    first, second = graph.tensors[1], graph.tensors[2]
+    assert first.buffer is second.buffer
+    assert first.data.tolist() == [[1, 2], [3, 4]] and not first.data.flags.writeable
+    dense, add = graph.nodes[0], graph.nodes[1]
+    assert [node.index for node in graph.nodes] == [1, 0, 2, 3, 4], "operator 0 waits for operator 1"
+    assert dense.inputs[2] is None and dense.op.keep_num_dims and add.inputs[0] is dense.outputs[0]
+    assert add.op.fused_activation_function is Activation.RELU and add.op.pot_scale_int16 is False
+
+
+def test_tensors_are_interpreted() -> None:
+    by_name = {tensor.name: tensor for tensor in format.read(models.rich_file()).main.tensors}
+    assert by_name["x"].shape == (1, 2) and by_name["x"].shape_signature == (-1, 2)
+    assert by_name["q"].dtype is DType.INT8 and by_name["q"].quantization is not None
+    assert by_name["q"].quantization.scale == (0.5, 0.25) and by_name["q"].quantization.axis == 1
+    assert by_name["state"].is_variable and not by_name["y"].is_constant
+    assert by_name["text"].is_constant and by_name["sparse"].is_constant
+
+
+def test_unknown_operators_are_opaque() -> None:
+    nodes = {node.index: node for node in format.read(models.rich_file()).main.nodes}
+    custom, branch = nodes[2].op, nodes[3].op
+    assert isinstance(custom, Opaque) and custom.name == "CUSTOM:mine" and custom.custom_code == "mine"
+    assert isinstance(branch, Opaque) and branch.name == "IF"
+    assert custom.infer_types([]) == (TensorType(DType.FLOAT32, (1, 2)),)
+    with pytest.raises(UnsupportedOpError, match="CUSTOM:mine"):
+        custom.compute([])
+
+
+def test_missing_fields_have_the_schemas_defaults() -> None:
+    root = models.rich()
+    add, dense = root["subgraphs"][0]["operators"][:2]
+    add["builtin_options"] = {}
+    del dense["builtin_options"], dense["builtin_options_type"]
+    raw = encode("Model", root, b"CIR0")
+    module = format.read(raw)
+    ops = {node.index: node.op for node in module.main.nodes}
+    assert ops[0].pot_scale_int16 is True and ops[0].fused_activation_function is Activation.NONE
+    assert ops[1].keep_num_dims is False
+    assert_same_tables(anew(module), raw)
+
+
+@pytest.mark.parametrize(("old", "new", "name"), [
+    (9, 0, "FULLY_CONNECTED"), (0, 9, "FULLY_CONNECTED"), (127, 150, "GELU"), (127, 206, "STABLEHLO_COMPOSITE"),
+    (-2, 0, "INSTANCE_NORM"), (-2, -2, "INSTANCE_NORM"), (127, 999, "BUILTIN_999"),
+])  # fmt: skip
+def test_both_fields_of_an_operators_number(old: int, new: int, name: str) -> None:
+    root = models.rich()
+    root["operator_codes"][3] = {"deprecated_builtin_code": old, "builtin_code": new, "version": 1}
+    operator = root["subgraphs"][0]["operators"][3]
+    operator["inputs"] = models.ints(0, 0, 0)[: 1 if name == "GELU" else 3]
+    for key in ("builtin_options", "builtin_options_type"):
+        del operator[key]
+    module = format.read(encode("Model", root, b"CIR0"))
+    assert module.main.nodes[3].op.name == name
+
+
+def test_sources(tmp_path: Path) -> None:
+    raw = models.rich_file()
+    (tmp_path / "m.circle").write_bytes(raw)
+    with open(tmp_path / "m.circle", "rb") as file:
+        loaded = [format.read(raw), format.read(file), format.read(tmp_path / "m.circle")]
+    assert {len(module.main.nodes) for module in loaded} == {5}
+    assert not loaded[2].buffers[1].bytes.flags.owndata, "a view of the map"
+
+
+# What is written
+
+
+@pytest.mark.parametrize("identifier", [b"CIR0", b"TFL3"])
+def test_unchanged_files_are_identical(identifier: bytes) -> None:
+    raw = models.rich_file(identifier)
+    assert format.write(format.read(raw)) == raw
+
+
+@pytest.mark.parametrize("identifier", [b"CIR0", b"TFL3"])
+def test_everything_survives_writing_anew(identifier: bytes) -> None:
+    raw = models.rich_file(identifier)
+    again = anew(format.read(raw))
+    assert_same_tables(again, raw)
+    pytest.importorskip("tflite")
+    pytest.importorskip("circle_schema")
+    assert independent.differences(independent.dump(raw), independent.dump(again)) == []
+    assert independent.dump(again)["Subgraphs"][0]["Operators"][0]["BuiltinOptions"][0] == "AddOptions"
+
+
+def test_circle_and_tflite_become_each_other() -> None:
+    pytest.importorskip("tflite")
+    raw = models.rich_file(b"TFL3")
+    circle = format.write(format.read(raw), "CIR0")
+    back = format.write(format.read(circle), "TFL3")
+    assert circle[4:8] == b"CIR0" and independent.differences(independent.dump(raw), independent.dump(back)) == []
+
+
+def test_new_weights_are_patched_in_place() -> None:
+    raw = models.rich_file()
+    module = format.read(raw)
+    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    patched = format.write(module)
+    changed = [i for i, (a, b) in enumerate(zip(raw, patched, strict=True)) if a != b]
+    assert 0 < len(changed) <= 16 and changed[-1] - changed[0] < 16
+    reread = format.read(patched).main.tensors
+    assert reread[1].data.tolist() == reread[2].data.tolist() == [[9, 9], [9, 9]]
+
+
+def test_replaced_buffers_reach_all_their_tensors() -> None:
+    module = format.read(models.rich_file())
+    old = module.buffers[1]
+    once = format.with_buffers(module, {old: Buffer(models.raw(8, 8, 8, 8))})
+    twice = format.with_buffers(once, {once.buffers[1]: Buffer(models.raw(7, 7, 7, 7))})
+    for changed, value in ((module, [[1, 2], [3, 4]]), (once, [[8, 8], [8, 8]]), (twice, [[7, 7], [7, 7]])):
+        for raw in (format.write(changed), anew(changed)):
+            reread = format.read(raw)
+            assert reread.main.tensors[1].data.tolist() == reread.main.tensors[2].data.tolist() == value
+            assert len(reread.buffers) == len(module.buffers)
+
+
+def test_buffers_that_lie_upon_each_other_are_told_apart_when_they_change() -> None:
+    raw = models.rich_file()
+    module = format.read(raw)
+    entries = module.carried["source"].root["buffers"]
+    entries[7]["data"] = entries[1]["data"]  # as if the file had stored equal bytes once
+    module.buffers[7].bytes = module.buffers[1].bytes
+    assert format.write(module) == raw
+    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    buffers = format.read(format.write(module)).buffers
+    assert buffers[1].bytes.tolist() == models.raw(9, 9, 9, 9).tolist()
+    assert buffers[7].bytes.tolist() == models.raw(1, 2, 3, 4).tolist()
+
+
+def test_structural_changes_keep_the_rest() -> None:
+    raw = models.rich_file()
+    module = format.read(raw)
+    module.main.tensors[0].name = "renamed"
+    result = module.main.emit(REGISTRY["TANH"](), module.main.outputs[0], name="more")
+    module.main.outputs[0] = result
+    again = format.read(format.write(module))
+    assert again.main.inputs[0].name == "renamed" and again.main.outputs[0].name == "more"
+    assert [node.op.name for node in again.main.nodes] == [*(n.op.name for n in module.main.nodes)]
+    before, after = (m.carried["source"].root for m in (format.read(raw), again))
+    assert after["operator_codes"][:5] == before["operator_codes"]
+    assert same("Buffer", after["buffers"][3], before["buffers"][3])
+    assert same("SignatureDef", after["signature_defs"][0], before["signature_defs"][0])
+
+
+def test_a_copied_graph_is_written_as_the_loaded_one() -> None:
+    raw = models.rich_file()
+    module = format.read(raw)
+    copy = Module([module.main.copy(), module.graphs[1]], module.buffers, module.metadata)
+    nodes = format.read(format.write(copy, "CIR0")).main.nodes
+    assert [str(node.op) for node in nodes] == [str(node.op) for node in module.main.nodes]
+
+
+@pytest.mark.parametrize("identifier", ["CIR0", "TFL3"])
+def test_models_made_by_hand(identifier: str) -> None:
+    module = models.small()
+    raw = format.write(module, identifier)
+    again = format.read(raw)
+    assert [node.op for node in again.main.nodes] == [node.op for node in module.main.nodes]
+    assert again.buffers[0].bytes.size == 0 and again.version == 3 and again.description == "made by hand"
+    for loaded, made in zip(again.main.all_tensors(), module.main.all_tensors(), strict=True):
+        assert (loaded.name, loaded.type, loaded.is_constant) == (made.name, made.type, made.is_constant)
+        if made.is_constant:
+            assert np.array_equal(loaded.data, made.data)
+            position = loaded.data.__array_interface__["data"][0] - again.carried["source"].data.ctypes.data
+            assert position % 16 == 0
+    assert format.write(again) == raw
+
+
+def test_lite_rt_runs_what_we_write() -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
+    module = models.small()
+    x = np.random.default_rng(0).standard_normal((1, 4, 4, 2)).astype(np.float32)
+    results = []
+    for raw in (format.write(module, "TFL3"), anew(format.read(format.write(module, "CIR0")), "TFL3")):
+        run = interpreter(model_content=raw)
+        run.allocate_tensors()
+        run.set_tensor(run.get_input_details()[0]["index"], x)
+        run.invoke()
+        results.append(run.get_tensor(run.get_output_details()[0]["index"]))
+    values: dict[int, Any] = {id(module.main.inputs[0]): x}
+    for node in module.main.nodes:
+        inputs = [None if t is None else values.get(id(t), t.data if t.is_constant else None) for t in node.inputs]
+        values.update(zip(map(id, node.outputs), node.op.compute(inputs), strict=True))
+    assert np.array_equal(results[0], results[1])
+    np.testing.assert_allclose(results[0], values[id(module.main.outputs[0])], rtol=1e-5)
+
+
+def test_open_shapes_are_written_as_converters_do() -> None:
+    graph = Graph("g", [Tensor("x", TensorType(DType.FLOAT32, (-1, 3)))])
+    graph.outputs.append(graph.emit(REGISTRY["TANH"](), graph.inputs[0]))
+    tensor = format.read(format.write(Module([graph]))).main.inputs[0]
+    assert tensor.shape == (1, 3) and tensor.shape_signature == (-1, 3)
+
+
+# Fields of a newer schema
+
+
+NEWER: dict[str, tuple[str, Any]] = {
+    "wide": ("int64", 1 << 40),
+    "small": ("int32", 6),
+    "minus": ("int32", -1),
+    "flag": ("uint8", 3),
+    "text": ("string", "new"),
+    "table": ("QuantizationParameters", {"quantized_dimension": 2, "scale": np.array([0.5, 2], np.float32)}),
+    "longs": ("[int64]", np.arange(3, dtype=np.int64)),
+    "one": ("[int32]", models.ints(65)),
+}
+
+
+def test_fields_of_a_newer_schema_survive() -> None:
+    types = {name: type_ for name, (type_, _) in NEWER.items()}
+    raw = models.newer({name: value for name, (_, value) in NEWER.items()}, types)
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    wider = {**TABLES, "Tensor": (*TABLES["Tensor"], *((name, type_, None, "") for name, type_ in types.items()))}
+    tensor = decode(format.write(module), "Model", b"CIR0", wider)["subgraphs"][0]["tensors"][0]
+    for name, (_, value) in NEWER.items():
+        if name == "table":
+            assert tensor[name].keys() == value.keys() and tensor[name]["scale"].tolist() == [0.5, 2]
+        else:
+            assert np.array_equal(tensor[name], value), name
+
+
+@pytest.mark.parametrize(("type_", "value"), [
+    ("[string]", ["a", "b"]), ("[QuantizationParameters]", [{"quantized_dimension": 2}]), ("[int64]", np.zeros(0, np.int64)),
+])  # fmt: skip
+def test_what_may_be_offsets_survives_patches_but_refuses_rewriting(type_: str, value: Any) -> None:
+    module = format.read(models.newer({"new": value}, {"new": type_}))
+    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    assert format.read(format.write(module)).buffers[1].bytes.tolist() == models.raw(9, 9, 9, 9).tolist()
+    module.description = "changed"
+    with pytest.raises(ModelError, match="Tensor has a field 11 of a newer schema"):
+        format.write(module)
+
+
+def test_union_members_of_a_newer_schema_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = models.rich()
+    known = UNIONS["BuiltinOptions"]
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known | {200: "SubGraph"})
+    operator = root["subgraphs"][0]["operators"][3]
+    operator |= {"builtin_options_type": 200, "builtin_options": {"name": "new", "debug_metadata_index": 5}}
+    raw = encode("Model", root, b"CIR0")
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known)
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    again = format.write(module)
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known | {200: "SubGraph"})
+    reread = decode(again, "Model", b"CIR0")["subgraphs"][0]["operators"][3]
+    assert reread["builtin_options"] == operator["builtin_options"] and reread["builtin_options_type"] == 200
+
+
+# Data outside the flatbuffer
+
+
+def test_buffers_behind_the_flatbuffer() -> None:
+    module = models.small()
+    reference = format.write(module, "TFL3")
+    weights = module.main.nodes[2].inputs[1]
+    assert weights is not None and weights.buffer is not None
+    weights.buffer.carried["offset"] = 2
+    raw = format.write(module, "TFL3")
+    again = format.read(raw)
+    assert sum(buffer.carried.get("offset", 0) > 1 for buffer in again.buffers) == 1
+    assert np.array_equal(again.main.nodes[2].inputs[1].data, weights.data)  # type: ignore[union-attr]
+    again.main.nodes[2].inputs[1].buffer.bytes = (weights.data * 2).reshape(-1).view(np.uint8)  # type: ignore[union-attr]
+    patched = format.read(format.write(again))
+    assert np.array_equal(patched.main.nodes[2].inputs[1].data, weights.data * 2)  # type: ignore[union-attr]
+    assert len(reference) < len(raw) < len(reference) + 64
+
+
+def test_large_models_put_their_data_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "LARGEST", (64 << 20) + 100)
+    module = models.small()
+    again = format.read(format.write(module))
+    constants = [buffer for buffer in again.buffers if buffer.bytes.size]
+    assert all(buffer.carried["offset"] % 16 == 0 and buffer.carried["offset"] > 1 for buffer in constants)
+    for loaded, made in zip(again.main.all_tensors(), module.main.all_tensors(), strict=True):
+        assert not made.is_constant or np.array_equal(loaded.data, made.data)
+
+
+def test_large_custom_options() -> None:
+    root = models.rich()
+    custom = root["subgraphs"][0]["operators"][2]
+    del custom["custom_options"]
+    custom |= {"large_custom_options_offset": 2, "large_custom_options_size": 5}
+    size = len(encode("Model", root, b"CIR0"))
+    custom["large_custom_options_offset"] = size
+    raw = encode("Model", root, b"CIR0") + b"large"
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    operator = decode(format.write(module), "Model", b"CIR0")["subgraphs"][0]["operators"][2]
+    assert operator["custom_options"].tobytes() == b"large" and "large_custom_options_offset" not in operator
+
+
+def test_size_means_nothing_without_an_offset() -> None:
+    root = models.rich()
+    root["buffers"][1]["size"] = 999_999
+    raw = encode("Model", root, b"CIR0")
+    module = format.read(raw)
+    assert module.main.tensors[1].data.tolist() == [[1, 2], [3, 4]] and format.write(module) == raw
+
+
+# What is refused
+
+
+def test_circle_only_things_are_refused_in_tflite() -> None:
+    graph = Graph("g", [Tensor("x", TensorType(DType.FLOAT32, (1, 4)))])
+    scale = constant(np.ones(4, np.float32), "scale")
+    graph.outputs.append(graph.emit(REGISTRY["RMS_NORM"](), graph.inputs[0], scale))
+    with pytest.raises(UnsupportedOpError, match="operators RMS_NORM exist in Circle only"):
+        format.write(Module([graph]), "TFL3")
+    graph = Graph("g", [Tensor("x", TensorType(DType.UINT4, (4,)))])
+    graph.outputs.append(graph.inputs[0])
+    with pytest.raises(ModelError, match="tensor 'x' of type UINT4"):
+        format.write(Module([graph]), "TFL3")
+
+
+def test_internal_operators_are_not_saved() -> None:
+    class Strange(Op):
+        name = "Strange"
+
+    tensor = Tensor("x", TensorType(DType.FLOAT32, (1,)))
+    graph = Graph("g", [tensor], [tensor], [Node(Strange(), [tensor], [Tensor("y", tensor.type)])])
+    with pytest.raises(ModelError, match="Strange 'y' is no operator of Circle"):
+        format.write(Module([graph]))
+
+
+def damaged(change: Any) -> bytes:
+    root = models.rich()
+    change(root, root["subgraphs"][0]["tensors"], root["subgraphs"][0]["operators"])
+    return encode("Model", root, b"CIR0")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda r, t, o: t[1].update(buffer=77), r"subgraphs\[0\]\.tensors\[1\]: buffer 77 does not exist, there are 8"),
+    (lambda r, t, o: t[1].update(shape=models.ints(2, 3)), r"tensors\[1\]: constant 'w' \(float32 2×3\) has 16 bytes"),
+    (lambda r, t, o: t[1].update(shape=models.ints(-1, 2)), r"tensors\[1\]: constant 'w' .* has 16 bytes"),
+    (lambda r, t, o: t[0].update(shape=models.ints(-2, 2)), r"tensors\[0\]: shape is \(-2, 2\)"),
+    (lambda r, t, o: t[0].update(shape=models.ints(*[2**31 - 1] * 3)), r"tensors\[0\]: shape is \(2147483647"),
+    (lambda r, t, o: t[0].update(shape=models.ints(*[1] * 33)), r"tensors\[0\]: shape has 33 dimensions"),
+    (lambda r, t, o: t[0].update(type=77), r"tensors\[0\]: element type 77"),
+    (lambda r, t, o: t[3]["quantization"].update(zero_point=np.zeros(3, np.int64)), r"2 scales but 3 zero points"),
+    (lambda r, t, o: t[3]["quantization"].update(quantized_dimension=5), r"tensors\[3\]: quantization has 2 scales"),
+    (lambda r, t, o: t[7].update(shape=models.ints(9)), r"tensors\[7\]: constant 'four bits'"),
+    (lambda r, t, o: o[0].update(inputs=models.ints(0, 99)), r"operators\[0\]: tensor 99 does not exist"),
+    (lambda r, t, o: o[0].update(outputs=models.ints(-1)), r"operators\[0\]: tensor -1 does not exist"),
+    (lambda r, t, o: o[0].update(outputs=models.ints()), r"operators\[0\]: ADD has no outputs"),
+    (lambda r, t, o: o[0].update(inputs=models.ints(0)), r"operators\[0\]: ADD has 1 inputs, expected 2"),
+    (lambda r, t, o: o[0].update(inputs=models.ints(0, -1)), r"operators\[0\]: ADD lacks its input 'x2'"),
+    (lambda r, t, o: o[0].update(opcode_index=9), r"operators\[0\]: operator code 9 does not exist"),
+    (lambda r, t, o: o[0].update(builtin_options_type=8, builtin_options={}), r"operators\[0\]: ADD has FullyConnectedOptions"),
+    (lambda r, t, o: o[0].update(builtin_options={"fused_activation_function": 99}), r"fused_activation_function is 99"),
+    (lambda r, t, o: o[0].update(outputs=models.ints(9)), r"operators\[1\]: FULLY_CONNECTED writes 'middle', as operator 0"),
+    (lambda r, t, o: o[1].update(inputs=models.ints(8, 1, -1)), r"operator 0 \(ADD\) waits for its own output"),
+    (lambda r, t, o: o[1].update(outputs=models.ints(1)), r"tensors\[1\]: 'w' holds a constant, yet"),
+    (lambda r, t, o: r["subgraphs"][1].update(inputs=models.ints(1)), r"subgraphs\[1\]\.inputs: tensor 1"),
+    (lambda r, t, o: r["metadata"][0].update(buffer=55), r"metadata\[0\]: buffer 55"),
+    (lambda r, t, o: r.update(metadata_buffer=models.ints(-5)), r"metadata_buffer: buffer -5"),
+    (lambda r, t, o: r["signature_defs"][0].update(subgraph_index=3), r"signature_defs\[0\]: subgraph 3"),
+    (lambda r, t, o: r["signature_defs"][0]["inputs"][0].update(tensor_index=70), r"signature_defs\[0\]: tensor 70"),
+    (lambda r, t, o: r["buffers"][1].update(offset=10**9, size=16), r"buffers: bytes 1000000000 to"),
+    (lambda r, t, o: r.update(subgraphs=[]), r"there is no subgraph"),
+])  # fmt: skip
+def test_damage_is_named_with_its_place(change: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        format.read(damaged(change))
+
+
+@pytest.mark.parametrize(("raw", "message"), [
+    (b"", r"bytes 4 to 8 are ''"),
+    (b"ab", r"bytes 4 to 8 are ''"),
+    (b"\x08\0\0\0ONNX", r"expected 'CIR0' \(.circle\) or 'TFL3' \(.tflite\)"),
+    (b"\x08\0\0\0CIR0", r"Model: offset at byte 0 points to byte 8 of 8"),
+    (b"\xff\xff\xff\xffCIR0" + bytes(8), r"Model: offset at byte 0"),
+    (b"\x08\0\0\0CIR0\x01\0\0\0", r"Model: vtable of a Model"),
+])  # fmt: skip
+def test_no_flatbuffer_at_all(raw: bytes, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        format.read(raw)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="none.circle: cannot be read"):
+        format.read(tmp_path / "none.circle")
+    (tmp_path / "empty.circle").touch()
+    with pytest.raises(ModelError, match="the file is empty"):
+        format.read(tmp_path / "empty.circle")
+
+
+# Files
+
+
+def test_save_decides_by_suffix(tmp_path: Path) -> None:
+    for suffix, identifier in ((".circle", "CIR0"), (".TFLITE", "TFL3")):
+        format.save(models.small(), tmp_path / f"m{suffix}")
+        assert format.read(tmp_path / f"m{suffix}").identifier == identifier
+    with pytest.raises(ConfigError, match="suffix is '.onnx', expected one of .circle, .tflite"):
+        format.save(models.small(), tmp_path / "m.onnx")
+
+
+def test_saving_over_the_loaded_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.circle"
+    format.save(models.small(), path)
+    os.chmod(path, 0o640)
+    module = format.read(path)
+    module.buffers[1].bytes = np.zeros_like(module.buffers[1].bytes)
+    format.save(module, path)
+    assert not format.read(path).buffers[1].bytes.any() and os.stat(path).st_mode & 0o777 == 0o640
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "m.circle"
+    path.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), atomic_write(path) as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    with pytest.raises(ConfigError, match="cannot be written"):
+        format.save(models.small(), tmp_path / "none" / "m.circle")
+    with pytest.raises(ConfigError, match="No space left"), atomic_write(path):
+        raise OSError(28, "No space left on device")
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["m.circle"]
+
+
+# Versions
+
+
+def node_of(name: str, *inputs: Tensor | None, **options: Any) -> Node:
+    return Node(REGISTRY[name](**options), list(inputs), [Tensor("y", TensorType(DType.FLOAT32, ()))])
+
+
+def floats(*shape: int, dtype: DType = DType.FLOAT32) -> Tensor:
+    return Tensor("t", TensorType(dtype, shape))
+
+
+@pytest.mark.parametrize(("node", "version"), [
+    (node_of("ADD", floats(2), floats(2)), 1),
+    (node_of("ADD", floats(2, dtype=DType.INT64), floats(2)), 4),
+    (node_of("BROADCAST_TO", floats(2), floats(1, dtype=DType.INT32)), 2),
+    (node_of("CONV_2D", floats(1, 4, 4, 4), floats(4, 1, 1, 2), floats(4)), 6),
+    (node_of("FULLY_CONNECTED", floats(1, 2), floats(2, 2), None), 1),
+    (node_of("FULLY_CONNECTED", floats(1, 2), floats(2, 2)), 6),
+    (node_of("DIV", floats(1, 1, 1, 1, 2), floats(2)), 2),
+    (node_of("TRANSPOSE", floats(1, 1, 1, 1, 1, 2), floats(6, dtype=DType.INT32)), 6),
+    (node_of("DEQUANTIZE", floats(2, dtype=DType.FLOAT16)), 3),
+    (node_of("SPLIT", floats(dtype=DType.INT32), floats(2), num_splits=2), 1),
+    (node_of("RESIZE_BILINEAR", floats(1, 2, 2, 1), floats(2, dtype=DType.INT32), half_pixel_centers=True), 3),
+])  # fmt: skip
+def test_versions_are_the_lowest_that_do(node: Node, version: int) -> None:
+    assert version_of(node) == version
+
+
+# Real files
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FILES, reason="needs ../shared, which a clone does not carry")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_real_files_survive(path: Path) -> None:
+    pytest.importorskip("tflite")
+    pytest.importorskip("circle_schema")
+    raw = path.read_bytes()
+    try:
+        module = format.read(path)
+    except ModelError:
+        assert path.name.startswith("BAD_")
+        return
+    assert format.write(module) == raw
+    again = anew(module)
+    assert_same_tables(again, raw)
+    if len(raw) < 1_000_000:
+        assert independent.differences(independent.dump(raw), independent.dump(again)) == []
