@@ -55,7 +55,8 @@ class Executor:
             if node.op.view_input is not None:
                 continue
             step = backend.bind(node, inputs, outputs)
-            self.engines[node] = reference.name if step is None else backend.name
+            for member in node.carried.get("members", (node,)):
+                self.engines[member] = reference.name if step is None else backend.name
             steps.append(step or reference.bind(node, inputs, outputs))
         return backend.link(steps)
 

@@ -72,7 +72,7 @@ def make_plan(executor: Executor) -> Plan:
     program = executor.program
     backward = _backward_work(program)
     operators = []
-    for node in program.graph.nodes[: program.forward_nodes]:
+    for node in program.operators[: program.forward_nodes]:
         if node.index < 0 and not node.outputs:
             continue
         operators.append(_operator(node, program, backward.get(node.index, 0), executor))
@@ -110,7 +110,7 @@ def _operator(node: Node, program: Program, backward: int, executor: Executor) -
 def _backward_work(program: Program) -> dict[int, int]:
     """Operations of the gradients of each operator."""
     work: dict[int, int] = {}
-    for node in program.graph.nodes:
+    for node in program.operators:
         if isinstance(node.op, Gradient) and node.op.source >= 0:
             work[node.op.source] = work.get(node.op.source, 0) + node.op.work
     return work

@@ -215,7 +215,7 @@ class TrainSession(OnertSteps):
         executor = self._executors.get((mode, batch_size))
         if executor is not None and executor.generation == executor.state.generation:
             return executor
-        program = executor.program if executor else compile(self.model.module.main, self.config, mode, batch_size)
+        program = executor.program if executor else compile(self.model.module.main, self.config, mode, batch_size, self.backend.fuse)
         if self._state is None:
             if mode is not Mode.TRAIN:
                 self.prepare()

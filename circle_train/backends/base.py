@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from circle_train.ir import Node
+from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 
 Step = Callable[[], None]
@@ -21,6 +21,9 @@ class Backend(Protocol):
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         """A step that reads and writes exactly these arrays, or None: the reference runs this node."""
+
+    def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Rewrite a program's graph so that this engine runs it well; the kept tensors stay."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """The steps of a whole program, joined where that saves time."""
@@ -41,6 +44,9 @@ class Reference:
                     np.copyto(output, result)
 
         return step
+
+    def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Node by node: the specification stays as it is."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         return list(steps)

@@ -23,15 +23,15 @@ class Part:
 @register("FUSED", internal=True)
 @dataclass(frozen=True, kw_only=True)
 class Fused(Op):
-    """Nodes that `kernel` computes together; `roles` name for it what each input is, `options` hold the rest."""
+    """Nodes that `kernel` computes together; `roles` name for it what each input is (it may be several things), `settings` hold the rest."""
 
     kernel: str
-    roles: tuple[str, ...]
+    roles: tuple[tuple[str, ...], ...]
     parts: tuple[Part, ...] = field(repr=False)
     results: tuple[int, ...]
     """The values that the others read."""
     types: tuple[TensorType, ...]
-    options: Any = None
+    settings: Any = None
     writes: bool = False
     """Whether it writes into its inputs (updates) instead of returning something new."""
     overwrites: tuple[int, ...] = ()
@@ -55,9 +55,9 @@ class Fused(Op):
     def inplace_inputs(self) -> tuple[int, ...]:
         return self.overwrites
 
-    def role(self, name: str, values: Sequence[Any]) -> Any:
-        """The value of that role, or None."""
-        return next((value for role, value in zip(self.roles, values, strict=True) if role == name), None)
+    def by_role(self, values: Sequence[Any]) -> dict[str, Any]:
+        """The inputs' values by role."""
+        return {role: value for roles, value in zip(self.roles, values, strict=True) for role in roles}
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         known: dict[int, TensorType | None] = dict(enumerate(inputs))

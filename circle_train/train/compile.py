@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from circle_train import passes
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
@@ -20,8 +20,13 @@ from circle_train.train.parameters import Parameter, choose_trainable, find_para
 from circle_train.train.program import Mode, Program
 from circle_train.train.symbol import Symbol
 
+Fuse = Callable[[Graph, Sequence[Tensor]], None]
+"""What an engine does to a graph so that it runs well, the given tensors staying as they are."""
 
-def compile(model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_size: int | None = None) -> Program:
+
+def compile(
+    model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_size: int | None = None, fuse: Fuse | None = None
+) -> Program:
     """Turn a loaded graph into a program; `model` itself is not changed."""
     graph = passes.run(passes.before_training(batch_size), model.copy())
     parameters = find_parameters(graph)
@@ -52,11 +57,17 @@ def compile(model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_si
     drop_dead_nodes(graph)
     verify(graph)
     batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
+    operators = list(graph.nodes)
+    if fuse is not None:
+        fuse(graph, keep)
+        verify(graph)
     memory = plan_memory(graph, keep)
-    return Program(mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, forward_nodes)
+    return Program(
+        mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, operators, forward_nodes
+    )
 
 
-def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> Program | None:
+def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], fuse: Fuse | None = None) -> Program | None:
     """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
     graph = graph.copy()
     set_shapes(graph, shapes)
@@ -64,10 +75,13 @@ def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> Progra
     drop_dead_nodes(graph)
     if open_shapes(graph):
         return None
+    operators = list(graph.nodes)
+    if fuse is not None:
+        fuse(graph, graph.outputs)
     memory = plan_memory(graph, graph.outputs)
     batch = shapes[0][0] if shapes and shapes[0] else 1
     return Program(
-        Mode.PREDICT, batch, graph, memory, [], graph.inputs, [], graph.outputs, None, [], len(graph.nodes)
+        Mode.PREDICT, batch, graph, memory, [], graph.inputs, [], graph.outputs, None, [], operators, len(operators)
     )
 
 

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from circle_train.ir import Graph, Tensor
+from circle_train.ir import Graph, Node, Tensor
 from circle_train.train.memory import MemoryPlan
 from circle_train.train.parameters import Parameter
 
@@ -50,8 +50,10 @@ class Program:
     """The number (or, unreduced, the numbers) that is minimised."""
     losses: Sequence[Tensor]
     """One loss for each output."""
+    operators: list[Node]
+    """The nodes before the engine joined some of them: forward, loss, backward, updates."""
     forward_nodes: int
-    """How many of the graph's nodes compute the outputs; the loss, backward and update nodes follow."""
+    """How many of these compute the outputs."""
 
     @property
     def trained(self) -> list[Parameter]:

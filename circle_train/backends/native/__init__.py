@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from circle_train.backends.base import Step
-from circle_train.backends.native import conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update
+from circle_train.backends.native import conv, elementwise, fusion, index, linear, loss, movement, norm, pool, reduce, update
 from circle_train.backends.native.binding import bind
 from circle_train.backends.native.codes import Tier
 from circle_train.backends.native.library import Pool, load
 from circle_train.backends.native.step import NativeRun, NativeStep, Scratch
-from circle_train.ir import Node
+from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 
 __all__ = ["Native", "is_available"]
@@ -35,6 +35,10 @@ class Native:
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         calls: Any = bind(node, inputs, outputs)
         return None if calls is None else NativeStep(str(node), calls, self.scratch)
+
+    def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Join what kernels compute together."""
+        fusion.fuse(graph, keep)
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """Neighbouring native steps become one call."""

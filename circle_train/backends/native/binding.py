@@ -66,7 +66,7 @@ def bind(node: Node, inputs: Values, outputs: Sequence[Array]) -> Calls:
     op = node.op
     if isinstance(op, Fused):
         binder = FUSED.get(op.kernel)
-        return binder(op, dict(zip(op.roles, inputs, strict=True)), outputs) if binder else None
+        return binder(op, op.by_role(inputs), outputs) if binder else None
     if isinstance(op, Gradient):
         of = GRADIENTS.get((type(op.of), op.of.input_name(op.wrt)))
         return of(op, op.arguments(inputs), outputs[0]) if of else None

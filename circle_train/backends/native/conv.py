@@ -49,7 +49,7 @@ def forward(op: Convolution, x: Array, w: Array, b: Array | None, add: Array | N
 @binds_fused("convolution")
 def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With an operand to add and an activation that stood alone."""
-    return forward(op.options.op, given["x"], given["w"], given.get("b"), given.get("add"), op.options.act, outputs[0])
+    return forward(op.settings.op, given["x"], given["w"], given.get("b"), given.get("add"), op.settings.act, outputs[0])
 
 
 @binds_gradient("x", Conv2D, DepthwiseConv2D)
@@ -75,7 +75,7 @@ def input_gradient(
 @binds_fused("convolution_x")
 def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With a gradient from elsewhere to add and the producer's activation to undo."""
-    options = op.options
+    options = op.settings
     return input_gradient(options.op, given["dy"], given["w"], given.get("add"), given.get("mask"), options.act, outputs[0])
 
 
@@ -91,7 +91,7 @@ def convolution_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 @binds_fused("convolution_w")
 def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
-    dy, x, options = given["dy"], given.get("x"), op.options
+    dy, x, options = given["dy"], given.get("x"), op.settings
     made = dict(zip(options.made, outputs, strict=True))
     if not floats(dy, x, *outputs):
         return None

@@ -57,8 +57,8 @@ def embedding_table(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 @binds_fused("table_w")
 def fused_table(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradient of a table's rows, and the table's update."""
-    rule = update_of(op.options.w, "w", given, dict(zip(op.options.made, outputs, strict=True)))
-    return scattered(given["dy"], given["indices"], op.options.shape, 0, rule, (*given.values(), *outputs))
+    rule = update_of(op.settings.w, "w", given, dict(zip(op.settings.made, outputs, strict=True)))
+    return scattered(given["dy"], given["indices"], op.settings.shape, 0, rule, (*given.values(), *outputs))
 
 
 def scattered(

@@ -49,7 +49,7 @@ def forward(op: FullyConnected, x: Array, w: Array, b: Array | None, add: Array 
 @binds_fused("fully_connected")
 def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With an operand to add and an activation that stood alone."""
-    return forward(op.options.op, given["x"], given["w"], given.get("b"), given.get("add"), op.options.act, outputs[0])
+    return forward(op.settings.op, given["x"], given["w"], given.get("b"), given.get("add"), op.settings.act, outputs[0])
 
 
 @binds_gradient("x", FullyConnected)
@@ -72,7 +72,7 @@ def input_gradient(dy: Array, w: Array, add: Array | None, mask: Array | None, a
 @binds_fused("fully_connected_x")
 def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With a gradient from elsewhere to add and the producer's activation to undo."""
-    return input_gradient(given["dy"], given["w"], given.get("add"), given.get("mask"), op.options.act, outputs[0])
+    return input_gradient(given["dy"], given["w"], given.get("add"), given.get("mask"), op.settings.act, outputs[0])
 
 
 @binds_gradient("w", FullyConnected)
@@ -94,13 +94,13 @@ def fully_connected_b(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
     dy, x = given["dy"], given.get("x")
-    made = dict(zip(op.options.made, outputs, strict=True))
+    made = dict(zip(op.settings.made, outputs, strict=True))
     if not floats(dy, x, *outputs):
         return None
-    w, b = update_of(op.options.w, "w", given, made), update_of(op.options.b, "b", given, made)
-    if (w is None and op.options.w) or (b is None and op.options.b):
+    w, b = update_of(op.settings.w, "w", given, made), update_of(op.settings.b, "b", given, made)
+    if (w is None and op.settings.w) or (b is None and op.settings.b):
         return None
-    outs, ins = op.options.shape
+    outs, ins = op.settings.shape
     return _weights(dy, x, outs, ins, w, b, (*given.values(), *outputs))
 
 

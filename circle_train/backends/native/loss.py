@@ -67,14 +67,14 @@ class LossOptions:
 def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """Loss and gradient of the logits in one pass."""
     x, target = given["x"], given["target"]
-    made = dict(zip(op.options.made, outputs, strict=True))
+    made = dict(zip(op.settings.made, outputs, strict=True))
     if not floats(x, *outputs) or target.dtype not in (np.float32, np.int32):
         return None
     sparse = target.dtype == np.int32
     args = abi.CrossEntropyArgs(
         logits=pointer(x), target=None if sparse else pointer(target), labels=pointer(target) if sparse else None,
         loss=pointer(made.get("loss")), dz=pointer(made.get("dx")), rows=x.size // x.shape[-1], cols=x.shape[-1],
-        loss_scale=op.options.scale, grad_scale=op.options.scale, ignore_label=IGNORED,
+        loss_scale=op.settings.scale, grad_scale=op.settings.scale, ignore_label=IGNORED,
     )  # fmt: skip
     return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, *outputs)]
 
@@ -84,11 +84,11 @@ def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Arra
 def fused_regression(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """Loss and gradient of the prediction in one pass."""
     x, target = given["x"], given["target"]
-    made = dict(zip(op.options.made, outputs, strict=True))
+    made = dict(zip(op.settings.made, outputs, strict=True))
     if not floats(x, target, *outputs) or x.shape != target.shape:
         return None
     args = abi.RegressionLossArgs(
-        pointer(x), pointer(target), pointer(made.get("loss")), pointer(made.get("dx")), x.size, op.options.scale, op.options.scale
+        pointer(x), pointer(target), pointer(made.get("loss")), pointer(made.get("dx")), x.size, op.settings.scale, op.settings.scale
     )
     squared = op.kernel == "mean_squared_error"
     return [call(Kernel.MEAN_SQUARED_ERROR if squared else Kernel.MEAN_ABSOLUTE_ERROR, args, x, target, *outputs)]

@@ -23,7 +23,7 @@ def layer_norm(op: LayerNorm, inputs: Values, outputs: Sequence[Array]) -> Calls
 @binds_fused("layer_norm")
 def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With the sum of two operands before, and what the gradient needs behind."""
-    return forward(op.options.op, given, dict(zip(op.options.made, outputs, strict=True)))
+    return forward(op.settings.op, given, dict(zip(op.settings.made, outputs, strict=True)))
 
 
 def forward(op: LayerNorm, given: dict[str, Any], made: dict[str, Array]) -> Calls:
@@ -40,7 +40,7 @@ def forward(op: LayerNorm, given: dict[str, Any], made: dict[str, Array]) -> Cal
 @binds_fused("layer_norm_gradient")
 def fused_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of input, gamma and beta, and the updates of the latter."""
-    options = op.options
+    options = op.settings
     made = dict(zip(options.made, outputs, strict=True))
     dy, x = given["dy"], given["x"]
     if not floats(dy, x, *outputs):

@@ -57,8 +57,8 @@ class UpdateNumbers(Op):
             numbers[Scalar.DECAY] = rule.weight_decay
         if isinstance(rule, Adam):
             numbers[Scalar.BETA1], numbers[Scalar.BETA2], numbers[Scalar.EPS] = rule.beta_1, rule.beta_2, rule.epsilon
-            numbers[Scalar.ONE_MINUS_BETA1] = rule.gain(rule.beta_1)
-            numbers[Scalar.ONE_MINUS_BETA2] = rule.gain(rule.beta_2)
+            numbers[Scalar.ONE_MINUS_BETA1] = 1 - rule.rounded(rule.beta_1)
+            numbers[Scalar.ONE_MINUS_BETA2] = 1 - rule.rounded(rule.beta_2)
         return numbers
 
 
@@ -104,7 +104,7 @@ def update(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     g = given["g"]
     if not floats(g):
         return None
-    rule = update_of(op.options, "w", given, {})
+    rule = update_of(op.settings, "w", given, {})
     return [call(Kernel.UPDATE, abi.UpdateArgs(pointer(g), g.size, rule), *given.values())]
 
 

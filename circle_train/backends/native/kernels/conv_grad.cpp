@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "conv_shape.h"
+#include "dense.h"
 #include "gemm.h"
 #include "table.h"
 
@@ -55,9 +56,9 @@ struct Reached final : RowSource {
   const float* y;
   Clamp mask;
 
-  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const override {
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
     Pixel pixel = pixel_at(m0, p->height, p->width);
-    for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) row(pixel, k0, kc, dst + i * kc);
+    for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) row(pixel, k0, kc, dst + i * dst_row);
   }
 
  private:
@@ -166,25 +167,6 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   return m;
 }
 
-// Panels of dy', one group's outputs.
-struct GradPanels final : PanelSource {
-  const float* dy;
-  const float* y;
-  int64_t row;
-  Clamp mask;
-  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
-    if (cols < width) zero_floats(dst, kc * width);
-    for (int64_t k = 0; k < kc; ++k) {
-      const int64_t at = (k0 + k) * row + c0;
-      each_vector(cols, [&](int64_t j, int lanes) {
-        vf v = load_some(dy + at + j, lanes);
-        if (y) v = masked(v, load_some(y + at + j, lanes), mask);
-        store_some(dst + k * width + j, v, lanes);
-      });
-    }
-  }
-};
-
 ct_update shifted(const ct_update& u, int64_t offset) {
   ct_update v = u;
   if (v.g) v.g += offset;
@@ -198,17 +180,22 @@ template <class F>
 void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   const ct_conv_shape& s = t.shape;
   const int64_t outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
-  GradPanels dy;
-  dy.dy = t.dy + group * outputs;
-  dy.y = t.act == CT_ACT_NONE || !t.y ? nullptr : t.y + group * outputs;
-  dy.row = s.out_c;
-  dy.mask = clamp_of(t.act);
+  const DenseMatrix dy(t.dy + group * outputs, t.y ? t.y + group * outputs : nullptr, s.out_c, t.act);
   Windows windows;
   windows.x = t.x + group * inputs, windows.s = &s, windows.channels = inputs;
+  const int64_t size = s.kernel_h * s.kernel_w * inputs;
   SumProduct p;
-  p.m = outputs, p.n = s.kernel_h * s.kernel_w * inputs, p.k = out_pixels(s);
-  p.a = &dy, p.b = &windows;
-  const ct_update w = shifted(t.w, group * outputs * p.n), b = shifted(t.b, group * outputs);
+  p.k = out_pixels(s);
+  p.transposed = suits_transposed(outputs, size);
+  if (p.transposed) {
+    p.m = size, p.n = outputs;
+    p.a = &windows, p.b = &dy;
+    p.b_dense = dy.y ? nullptr : dy.x, p.b_row = s.out_c;
+  } else {
+    p.m = outputs, p.n = size;
+    p.a = &dy, p.b = &windows;
+  }
+  const ct_update w = shifted(t.w, group * outputs * size), b = shifted(t.b, group * outputs);
   p.w = t.has_w ? &w : nullptr;
   p.bias = t.has_b ? &b : nullptr;
   f(p);

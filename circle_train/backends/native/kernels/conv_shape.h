@@ -48,24 +48,25 @@ struct Windows final : RowSource, PanelSource {
   const ct_conv_shape* s;
   int64_t channels;  // of one group
 
-  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const override { fill(m0, mc, k0, kc, kc, dst); }
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
+    const int64_t cell = k0 / channels;
+    const Cell first{cell / s->kernel_w, cell % s->kernel_w, k0 % channels};
+    Pixel p = pixel_at(m0, s->out_h, s->out_w);
+    for (int64_t i = 0; i < mc; ++i, advance(p, s->out_h, s->out_w)) row(p, first, kc, dst + i * dst_row);
+  }
 
-  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
-    if (cols < width) zero_floats(dst, kc * width);
-    fill(k0, kc, c0, cols, width, dst);
+  void panels(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
+    for (int64_t j = 0; j < cols; j += width, dst += kc * width) {
+      const int64_t n = std::min(width, cols - j);
+      if (n < width) zero_floats(dst, kc * width);
+      rows(k0, kc, c0 + j, n, dst, width);
+    }
   }
 
  private:
   struct Cell {
     int64_t kh, kw, c;
   };
-
-  void fill(int64_t m0, int64_t mc, int64_t k0, int64_t kc, int64_t dst_row, float* dst) const {
-    const int64_t cell = k0 / channels;
-    const Cell first{cell / s->kernel_w, cell % s->kernel_w, k0 % channels};
-    Pixel p = pixel_at(m0, s->out_h, s->out_w);
-    for (int64_t i = 0; i < mc; ++i, advance(p, s->out_h, s->out_w)) row(p, first, kc, dst + i * dst_row);
-  }
 
   void row(const Pixel& p, Cell at, int64_t left, float* to) const {
     const int64_t h0 = p.h * s->stride_h - s->pad_top, w0 = p.w * s->stride_w - s->pad_left;

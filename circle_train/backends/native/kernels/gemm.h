@@ -10,9 +10,9 @@
 namespace ct {
 namespace CT_TIER {
 
-// Fills dst[i][kc] (row-major) with A(m0+i, k0..k0+kc).
+// Fills dst[i*dst_row + k] with A(m0+i, k0+k), i < mc, k < kc.
 struct RowSource {
-  virtual void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const = 0;
+  virtual void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const = 0;
 };
 
 // Receives finished rows that do not lie at c + i*c_row.
@@ -45,21 +45,25 @@ void run_rows(Context& context, const RowsProduct& p, char* scratch);
 int64_t rows_alone_scratch(const RowsProduct& p);
 void run_rows_alone(const RowsProduct& p, char* scratch);
 
-// Fills dst with A'(k0..k0+kc, m0..m0+mc) as panels of kTileRows columns: dst[panel][k][kTileRows].
+// Fills panels of `width` columns: dst[panel][k][width] with A(k0+k, c0 + panel*width ...), k < kc, zeros past c0+cols.
 struct PanelSource {
-  // One panel: cols <= width columns from c0, rows k0..k0+kc, as dst[k][width], the rest of the width zero.
-  virtual void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const = 0;
+  virtual void panels(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const = 0;
 };
 
-// result(i,j) = sum_k A(k,i) B(k,j) and column sums of A; `end` receives finished rows of the result.
+// result(i,j) = sum_k A(k,i) B(k,j), with the column sums of dy: of A, or of B when the result is the weights' transpose.
 struct SumProduct {
   int64_t m, n, k;
   const PanelSource* a = nullptr;
-  const PanelSource* b = nullptr;
-  const ct_update* w = nullptr;   // gets result rows (m x n), may be NULL
-  const ct_update* bias = nullptr; // gets column sums of A (m), may be NULL
+  const RowSource* b = nullptr;
+  const float* b_dense = nullptr;   // B(k,j) = b_dense[k*b_row + j], when it may be read in place
+  int64_t b_row = 0;
+  bool transposed = false;          // the weights are n x m
+  const ct_update* w = nullptr;     // may be NULL
+  const ct_update* bias = nullptr;  // may be NULL
 };
 
+// Few inputs for many outputs: the vectors should lie along the outputs.
+bool suits_transposed(int64_t outputs, int64_t inputs);
 int64_t sum_scratch(const SumProduct& p, int workers);
 void run_sum(Context& context, const SumProduct& p, char* scratch);
 

@@ -110,7 +110,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
     const float* a = p.a + m0 * p.a_row + k0;
     int64_t a_row = p.a_row;
     if (p.source) {
-      p.source->rows(m0, mc, k0, kc, buffers.a);
+      p.source->rows(m0, mc, k0, kc, buffers.a, kc);
       a = buffers.a;
       a_row = kc;
     }

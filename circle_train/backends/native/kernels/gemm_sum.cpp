@@ -9,14 +9,15 @@ namespace CT_TIER {
 namespace {
 
 constexpr int64_t kDepth = 192;
+constexpr int64_t kMaxTransposed = 64;  // rows of a transposed result
 
 struct Blocks {
   int64_t rows, row_units;
   int64_t cols, col_units;
-  int64_t depth;             // k rows gathered at a time
   int64_t split_k, splits;   // k rows of one part, parts
 };
 
+// Units are a function of the problem alone.
 Blocks plan(const SumProduct& p) {
   Blocks s;
   const int64_t row_parts = p.m <= 144 ? 1 : ceil_div(p.m, 144);
@@ -27,35 +28,42 @@ Blocks plan(const SumProduct& p) {
   s.cols = round_up(ceil_div(p.n, col_parts), kTileCols);
   s.col_units = ceil_div(p.n, s.cols);
   const int64_t units = s.row_units * s.col_units;
-  int64_t splits = units >= 6 ? 1 : ceil_div(12, units);
-  splits = std::min(splits, std::max<int64_t>(1, p.k / (2 * kDepth)));
-  s.split_k = round_up(ceil_div(p.k, splits), kDepth);
-  s.splits = ceil_div(p.k, s.split_k);
-  if (splits == 1) s.split_k = p.k, s.splits = 1;
-  s.depth = std::min(p.k, kDepth);
+  const int64_t most = std::max<int64_t>(1, p.k / (2 * kDepth));
+  const int64_t splits = std::min(most, units >= 6 ? 1 : ceil_div(12, units));
+  s.split_k = splits == 1 ? p.k : round_up(ceil_div(p.k, splits), kDepth);
+  s.splits = splits == 1 ? 1 : ceil_div(p.k, s.split_k);
   return s;
 }
 
+// A row length whose rows do not meet in the same cache sets.
+int64_t spread(int64_t cols) { return (cols / W) % 2 == 0 ? cols + W : cols; }
+bool meets(int64_t row) { return row % 256 == 0; }
+
 struct Buffers {
   float* parts;       // splits x m x n, when there are several
-  float* sums;        // splits x m
+  float* sums;        // splits x (outputs of the bias)
   float* workers;
   int64_t a, b, c;    // floats of one worker
+  int64_t b_row;
 };
+
+int64_t bias_size(const SumProduct& p) { return p.transposed ? p.n : p.m; }
 
 Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers) {
   Buffers f;
+  const int64_t depth = std::min(p.k, kDepth);
   f.parts = carver.take<float>(s.splits > 1 && p.w ? s.splits * p.m * p.n : 0);
-  f.sums = carver.take<float>(p.bias ? s.splits * p.m : 0);
-  f.a = round_up(s.rows * s.depth, 16);
-  f.b = p.w ? round_up(kTileCols * s.depth, 16) : 0;
+  f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
+  f.b_row = spread(s.cols);
+  f.a = round_up(s.rows * depth, 16);
+  f.b = round_up(f.b_row * depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
   f.workers = carver.take<float>((f.a + f.b + f.c) * workers);
   return f;
 }
 
 // sums[i] += the panels' column sums. Three vectors hold a whole number of panel rows.
-void add_column_sums(const float* a, int64_t kc, int64_t rows, float* sums) {
+void add_panel_sums(const float* a, int64_t kc, int64_t rows, float* sums) {
   constexpr int64_t kAtOnce = 3 * W / kTileRows;
   static_assert(kAtOnce * kTileRows == 3 * W, "a panel row must divide three vectors");
   for (int64_t i = 0; i < rows; i += kTileRows) {
@@ -72,22 +80,20 @@ void add_column_sums(const float* a, int64_t kc, int64_t rows, float* sums) {
   }
 }
 
-void add_block(const SumProduct& p, const float* a, float* b, float* c, int64_t c_row, int64_t k0, int64_t kc, int64_t rows,
-               int64_t n0, int64_t n1) {
-  for (int64_t n = n0; n < n1; n += kTileCols) {
-    const int64_t cols = std::min<int64_t>(kTileCols, n1 - n);
-    const int vectors = cols > W ? 2 : 1;
-    const int64_t width = vectors * W;
-    p.b->panel(k0, kc, n, cols, width, b);
-    for (int64_t i = 0; i < rows; i += kTileRows) {
-      const TileEnd end{c + i * c_row + n - n0, c_row, nullptr, 0, 0, true, false};
-      tile_for(kTileRows, vectors)(a + i * kc, 1, kTileRows, b, width, kc, end);
-    }
+// sums[j] += the rows' column sums
+void add_row_sums(const float* b, int64_t b_row, int64_t kc, int64_t cols, float* sums) {
+  constexpr int64_t kVectors = 8;
+  for (int64_t j = 0; j < cols; j += kVectors * W) {
+    const int64_t n = std::min(kVectors * W, cols - j);
+    vf acc[kVectors] = {};
+    for (int64_t k = 0; k < kc; ++k)
+      each_vector(n, [&](int64_t i, int lanes) { acc[i / W] += load_some(b + k * b_row + j + i, lanes); });
+    each_vector(n, [&](int64_t i, int lanes) { store_some(sums + j + i, load_some(sums + j + i, lanes) + acc[i / W], lanes); });
   }
 }
 
 struct Unit {
-  int64_t split, m0, rows, n0, n1;
+  int64_t split, m0, rows, n0, cols;
 };
 
 Unit unit_at(const SumProduct& p, const Blocks& s, int64_t index) {
@@ -97,31 +103,59 @@ Unit unit_at(const SumProduct& p, const Blocks& s, int64_t index) {
   u.m0 = rest / s.col_units * s.rows;
   u.rows = std::min(s.rows, p.m - u.m0);
   u.n0 = rest % s.col_units * s.cols;
-  u.n1 = std::min(u.n0 + s.cols, p.n);
+  u.cols = std::min(s.cols, p.n - u.n0);
   return u;
 }
 
+// c += A^T B over one chunk; b's rows may be read up to whole vectors.
+void add_block(const float* a, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t kc, const Unit& u) {
+  for (int64_t n = 0; n < u.cols; n += kTileCols) {
+    const int vectors = u.cols - n > W ? 2 : 1;
+    for (int64_t i = 0; i < u.rows; i += kTileRows) {
+      const int rows = int(std::min<int64_t>(kTileRows, u.rows - i));
+      const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, true, false};
+      tile_for(rows, vectors)(a + i * kc, 1, kTileRows, b + n, b_row, kc, end);
+    }
+  }
+}
+
+// Finished rows of the result (m x n, or its transpose) go to the weights.
+void deliver(const SumProduct& p, const float* c, int64_t c_row, int64_t m0, int64_t rows, int64_t n0, int64_t cols) {
+  if (!p.transposed) {
+    for (int64_t i = 0; i < rows; ++i) apply_update(*p.w, (m0 + i) * p.n + n0, c + i * c_row, cols);
+    return;
+  }
+  for (int64_t j = 0; j < cols; ++j) {
+    float column[kMaxTransposed];
+    for (int64_t i = 0; i < rows; ++i) column[i] = c[i * c_row + j];
+    apply_update(*p.w, (n0 + j) * p.m + m0, column, rows);
+  }
+}
+
 void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit& u, float* own) {
-  float *const a = own, *const b = own + f.a, *const c = own + f.a + f.b;
-  const bool sums = p.bias && u.n0 == 0;
+  float *const a = own, *const b_made = own + f.a, *const c = own + f.a + f.b;
+  const bool sums = p.bias && (p.transposed ? u.m0 == 0 : u.n0 == 0);
+  float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
+  if (!p.w && !sums) return;
   if (p.w) std::fill(c, c + f.c, 0.0f);
-  if (sums) std::fill(f.sums + u.split * p.m + u.m0, f.sums + u.split * p.m + u.m0 + u.rows, 0.0f);
+  if (sums) std::fill(sum_at, sum_at + (p.transposed ? u.cols : u.rows), 0.0f);
+  const bool in_place = p.b_dense && u.cols % W == 0 && !meets(p.b_row);
+  const int64_t b_row = in_place ? p.b_row : f.b_row;
   const int64_t k_end = std::min((u.split + 1) * s.split_k, p.k);
-  for (int64_t k0 = u.split * s.split_k; k0 < k_end; k0 += s.depth) {
-    const int64_t kc = std::min(s.depth, k_end - k0);
-    for (int64_t i = 0; i < u.rows; i += kTileRows)
-      p.a->panel(k0, kc, u.m0 + i, std::min<int64_t>(kTileRows, u.rows - i), kTileRows, a + i * kc);
-    if (sums) add_column_sums(a, kc, u.rows, f.sums + u.split * p.m + u.m0);
-    if (p.w) add_block(p, a, b, c, s.cols, k0, kc, u.rows, u.n0, u.n1);
+  for (int64_t k0 = u.split * s.split_k; k0 < k_end; k0 += kDepth) {
+    const int64_t kc = std::min(kDepth, k_end - k0);
+    const float* const b = in_place ? p.b_dense + k0 * b_row + u.n0 : b_made;
+    if (!in_place && (p.w || p.transposed)) p.b->rows(k0, kc, u.n0, u.cols, b_made, b_row);
+    if (sums && p.transposed) add_row_sums(b, b_row, kc, u.cols, sum_at);
+    if (p.w || !p.transposed) p.a->panels(k0, kc, u.m0, u.rows, kTileRows, a);
+    if (sums && !p.transposed) add_panel_sums(a, kc, u.rows, sum_at);
+    if (p.w) add_block(a, b, b_row, c, s.cols, kc, u);
   }
   if (!p.w) return;
+  if (s.splits == 1) return deliver(p, c, s.cols, u.m0, u.rows, u.n0, u.cols);
   for (int64_t i = 0; i < u.rows; ++i) {
-    const int64_t at = (u.m0 + i) * p.n + u.n0;
-    if (s.splits == 1) {
-      apply_update(*p.w, at, c + i * s.cols, u.n1 - u.n0);
-    } else {
-      std::copy(c + i * s.cols, c + i * s.cols + (u.n1 - u.n0), f.parts + u.split * p.m * p.n + at);
-    }
+    float* const part = f.parts + (u.split * p.m + u.m0 + i) * p.n + u.n0;
+    std::copy(c + i * s.cols, c + i * s.cols + u.cols, part);
   }
 }
 
@@ -136,6 +170,8 @@ void add_parts(float* parts, int64_t splits, int64_t stride, int64_t n) {
 
 }  // namespace
 
+bool suits_transposed(int64_t outputs, int64_t inputs) { return inputs <= kMaxTransposed && outputs > inputs; }
+
 int64_t sum_scratch(const SumProduct& p, int workers) {
   Carver carver(nullptr);
   carve(carver, p, plan(p), workers);
@@ -146,24 +182,23 @@ void run_sum(Context& context, const SumProduct& p, char* scratch) {
   const Blocks s = plan(p);
   Carver carver(scratch);
   const Buffers f = carve(carver, p, s, context.workers());
-  const int64_t col_units = p.w ? s.col_units : 1;
   const double work = double(p.m) * p.k * (p.w ? p.n / 100.0 + 0.2 : 0.2) + double(p.m) * p.n * 0.2;
   context.parallel(s.splits * s.row_units * s.col_units, work, [&](int worker, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Unit u = unit_at(p, s, i);
-      if (u.n0 == 0 || col_units > 1) run_unit(p, s, f, u, f.workers + worker * (f.a + f.b + f.c));
-    }
+    for (int64_t i = begin; i < end; ++i) run_unit(p, s, f, unit_at(p, s, i), f.workers + worker * (f.a + f.b + f.c));
   });
   if (p.bias) {
-    add_parts(f.sums, s.splits, p.m, p.m);
-    apply_update(*p.bias, 0, f.sums, p.m);
+    add_parts(f.sums, s.splits, bias_size(p), bias_size(p));
+    apply_update(*p.bias, 0, f.sums, bias_size(p));
   }
   if (!p.w || s.splits == 1) return;
-  const int64_t size = p.m * p.n, piece = 1024;
-  context.parallel(ceil_div(size, piece), double(size) * (0.1 * s.splits + 0.3), [&](int, int64_t begin, int64_t end) {
-    const int64_t first = begin * piece, n = std::min(end * piece, size) - first;
-    add_parts(f.parts + first, s.splits, size, n);
-    apply_update(*p.w, first, f.parts + first, n);
+  const int64_t size = p.m * p.n, piece = 128, pieces = ceil_div(p.n, piece);
+  const int64_t groups = p.transposed ? 1 : p.m, rows = p.transposed ? p.m : 1;
+  context.parallel(groups * pieces, double(size) * (0.1 * s.splits + 0.3), [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t m0 = i / pieces, n0 = i % pieces * piece, cols = std::min(piece, p.n - n0);
+      for (int64_t r = 0; r < rows; ++r) add_parts(f.parts + (m0 + r) * p.n + n0, s.splits, size, cols);
+      deliver(p, f.parts + m0 * p.n + n0, p.n, m0, rows, n0, cols);
+    }
   });
 }
 

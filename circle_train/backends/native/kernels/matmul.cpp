@@ -1,6 +1,7 @@
 // FULLY_CONNECTED, BATCH_MATMUL and their gradients.
 #include <algorithm>
 
+#include "dense.h"
 #include "gemm.h"
 #include "pack.h"
 #include "table.h"
@@ -10,33 +11,20 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-// A read through strides or multiplied by a mask.
+// A read across its rows, or scattered.
 struct StridedRows final : RowSource {
   const float* a;
   const float* y;
   int64_t row, col;
   Clamp mask;
-  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst) const override {
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
     const int64_t base = m0 * row + k0 * col;
-    if (col != 1 && row == 1 && !y) return transpose(a + base, col, kc, mc, dst, kc);
-    for (int64_t i = 0; i < mc; ++i) {
-      const float* const from = a + base + i * row;
-      if (col != 1) {
-        for (int64_t k = 0; k < kc; ++k) dst[i * kc + k] = from[k * col];
-        if (y)
-          for (int64_t k = 0; k < kc; ++k) {
-            const vf v = masked(splat(dst[i * kc + k]), splat(y[base + i * row + k * col]), mask);
-            dst[i * kc + k] = v[0];
-          }
-        continue;
+    if (row == 1 && !y) return transpose(a + base, col, kc, mc, dst, dst_row);
+    for (int64_t i = 0; i < mc; ++i)
+      for (int64_t k = 0; k < kc; ++k) {
+        const int64_t at = base + i * row + k * col;
+        dst[i * dst_row + k] = y ? masked(splat(a[at]), splat(y[at]), mask)[0] : a[at];
       }
-      const float* const ys = y ? y + base + i * row : nullptr;
-      each_vector(kc, [&](int64_t k, int lanes) {
-        vf v = load_some(from + k, lanes);
-        if (ys) v = masked(v, load_some(ys + k, lanes), mask);
-        store_some(dst + i * kc + k, v, lanes);
-      });
-    }
   }
 };
 
@@ -53,9 +41,7 @@ RowsProduct product_of(const ct_matmul_args& t) {
   return p;
 }
 
-bool needs_source(const ct_matmul_args& t) { return t.a_col != 1 || t.a_mask_y; }
-
-// Runs f(product, source) for batch entry i.
+// Runs f(product) for batch entry i, its A gathered when it cannot be read in place.
 template <class F>
 void with_entry(const ct_matmul_args& t, int64_t i, F f) {
   const int64_t p = i / t.batch1, q = i % t.batch1;
@@ -66,20 +52,24 @@ void with_entry(const ct_matmul_args& t, int64_t i, F f) {
   entry.c += c;
   if (entry.add) entry.add += c;
   if (entry.out_mask) entry.out_mask += c;
-  StridedRows source;
-  source.a = t.a + a;
-  source.y = t.a_mask_y ? t.a_mask_y + a : nullptr;
-  source.row = t.a_row, source.col = t.a_col;
-  source.mask = clamp_of(t.a_mask_act);
-  if (needs_source(t)) entry.source = &source;
+  const float* const y = t.a_mask_y && t.a_mask_act != CT_ACT_NONE ? t.a_mask_y + a : nullptr;
+  const DenseMatrix dense(entry.a, y, t.a_row, t.a_mask_act);
+  StridedRows strided;
+  strided.a = entry.a, strided.y = y;
+  strided.row = t.a_row, strided.col = t.a_col;
+  strided.mask = clamp_of(t.a_mask_act);
+  if (t.a_col != 1) {
+    entry.source = &strided;
+  } else if (y) {
+    entry.source = &dense;
+  }
   f(entry);
 }
 
 int64_t entry_scratch(const ct_matmul_args& t, int workers) {
-  RowsProduct p = product_of(t);
-  StridedRows source;
-  if (needs_source(t)) p.source = &source;
-  return rows_scratch(p, workers);
+  int64_t bytes = 0;
+  with_entry(t, 0, [&](const RowsProduct& p) { bytes = rows_scratch(p, workers); });
+  return bytes;
 }
 
 // Few rows against weights as they lie (n rows of k): dot products, nothing packed, each weight read once.
@@ -140,37 +130,20 @@ void run_dots(Context& context, const ct_matmul_args& t) {
   });
 }
 
-// Panels of a dense matrix, masked on the way.
-struct DensePanels final : PanelSource {
-  const float* x;
-  const float* y;
-  int64_t row;
-  Clamp mask;
-  void panel(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
-    for (int64_t k = 0; k < kc; ++k, dst += width) {
-      const int64_t from = (k0 + k) * row + c0;
-      for (int64_t j = 0; j < width; j += W) {
-        const int64_t lanes = std::min<int64_t>(W, cols - j);
-        const int64_t space = std::min<int64_t>(W, width - j);
-        vf v = lanes == W ? load(x + from + j) : lanes > 0 ? load_n(x + from + j, lanes) : vf{};
-        if (y && lanes > 0) v = masked(v, lanes == W ? load(y + from + j) : load_n(y + from + j, lanes), mask);
-        space == W ? store(dst + j, v) : store_n(dst + j, v, space);
-      }
-    }
-  }
-};
-
 struct GradW {
-  explicit GradW(const ct_matmul_grad_w_args& t) {
-    dy.x = t.dy, dy.y = t.act == CT_ACT_NONE ? nullptr : t.y, dy.row = t.out_features, dy.mask = clamp_of(t.act);
-    x.x = t.x, x.y = nullptr, x.row = t.in_features;
-    p.m = t.out_features, p.n = t.in_features, p.k = t.rows;
-    p.a = &dy, p.b = &x;
+  explicit GradW(const ct_matmul_grad_w_args& t)
+      : dy(t.dy, t.y, t.out_features, t.act), x(t.x, nullptr, t.in_features, CT_ACT_NONE) {
+    p.k = t.rows;
+    p.transposed = suits_transposed(t.out_features, t.in_features);
+    const DenseMatrix &a = p.transposed ? x : dy, &b = p.transposed ? dy : x;
+    p.m = a.row, p.n = b.row;
+    p.a = &a, p.b = &b;
+    p.b_dense = b.y ? nullptr : b.x, p.b_row = b.row;
     p.w = t.has_w ? &t.w : nullptr;
     p.bias = t.has_b ? &t.b : nullptr;
   }
   GradW(const GradW&) = delete;
-  DensePanels dy, x;
+  DenseMatrix dy, x;
   SumProduct p;
 };
 

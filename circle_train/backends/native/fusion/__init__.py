@@ -1,0 +1,34 @@
+"""What is computed together: passes over a program's graph, between differentiation and the memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
+from circle_train.backends.native.fusion.losses import join_losses
+from circle_train.backends.native.fusion.pools import remember_places
+from circle_train.backends.native.fusion.products import extend_forward, extend_input_gradients
+from circle_train.backends.native.fusion.rewriter import Rewriter
+from circle_train.backends.native.fusion.updates import name_updates
+from circle_train.backends.native.fusion.weights import join_table_gradients, join_weight_gradients
+from circle_train.ir import Graph, Tensor
+
+PASSES: tuple[Callable[[Rewriter], None], ...] = (
+    name_updates,
+    join_losses,
+    remember_places,
+    extend_forward,
+    extend_input_gradients,
+    join_weight_gradients,
+    join_table_gradients,
+    split_broadcasts,
+    join_chains,
+)
+
+
+def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
+    """Apply every pass."""
+    rewriter = Rewriter(graph, keep)
+    for apply in PASSES:
+        apply(rewriter)
+    rewriter.settle()

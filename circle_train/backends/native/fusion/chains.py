@@ -1,0 +1,86 @@
+"""Elementwise nodes that feed each other, as one pass over memory."""
+
+from __future__ import annotations
+
+from circle_train.backends.native.codes import CHAIN_REGISTERS
+from circle_train.backends.native.elementwise import is_elementwise
+from circle_train.backends.native.fusion.rewriter import Rewriter
+from circle_train.ir import DType, Node, Tensor
+from circle_train.ops.fused import Fused
+from circle_train.ops.gradient import Gradient
+from circle_train.ops.sum_to import SumTo
+
+MOST_INPUTS = CHAIN_REGISTERS // 2
+MOST_OUTPUTS = 4
+
+
+def split_broadcasts(rewriter: Rewriter) -> None:
+    """Gradients of broadcast operands: the elementwise part, and the sum that undoes the broadcast."""
+    for node in rewriter.nodes():
+        op = node.op
+        if not isinstance(op, Gradient) or not is_elementwise(op) or not _computable(node):
+            continue
+        dy = node.inputs[0]
+        assert dy is not None
+        if dy.shape == op.type.shape or len(op.counts) == 1:
+            continue
+        whole = Tensor(f"whole({node.outputs[0].name})", dy.type.with_shape(dy.shape))
+        gradient = Gradient(op.of, op.wrt, whole.type, op.counts, op.shapes, op.work, op.source)
+        first = Node(gradient, list(node.inputs), [whole], carried={"members": [node]})
+        rewriter.replace([node], first, Node(SumTo(op.type.shape), [whole], list(node.outputs), carried={"members": []}))
+
+
+def join_chains(rewriter: Rewriter) -> None:
+    """Contract each elementwise node with the makers of its inputs, as long as registers last."""
+    for node in rewriter.nodes():
+        if node not in rewriter.position or not _is_link(node):
+            continue
+        current = node
+        for tensor in list(node.inputs):
+            maker = rewriter.producer(tensor)
+            if tensor is None or maker is None or maker is current or not _is_link(maker):
+                continue
+            if tensor.shape != node.outputs[0].shape:
+                continue
+            results = _results(rewriter, maker, current)
+            if results is not None:
+                current = _contract(rewriter, maker, current, results)
+
+
+def _contract(rewriter: Rewriter, maker: Node, node: Node, results: list[Tensor]) -> Node:
+    shape = node.outputs[0].shape
+    inputs = {t for n in (maker, node) for t in n.inputs if t is not None} - set(maker.outputs)
+    same = [t for t in inputs if t.shape == shape and t.dtype is DType.FLOAT32]
+    return rewriter.fuse([maker, node], "chain", {}, results, None, same)
+
+
+def _results(rewriter: Rewriter, maker: Node, node: Node) -> list[Tensor] | None:
+    """What the contracted node must give, or None if the contraction is not possible."""
+    inputs = {t for n in (maker, node) for t in n.inputs if t is not None} - set(maker.outputs)
+    if len(inputs) > MOST_INPUTS:
+        return None
+    others: list[Tensor] = []
+    for out in maker.outputs:
+        outside = [r for r in rewriter.readers.get(out, []) if r is not node]
+        if out in rewriter.keep or outside:
+            if any(rewriter.position[r] < rewriter.position[node] for r in outside):
+                return None
+            others.append(out)
+    results = [*node.outputs, *others]
+    return results if len(results) <= MOST_OUTPUTS else None
+
+
+def _is_link(node: Node) -> bool:
+    if isinstance(node.op, Fused):
+        return node.op.kernel == "chain"
+    if not is_elementwise(node.op) or not _computable(node) or not node.outputs:
+        return False
+    out = node.outputs[0].shape
+    return not isinstance(node.op, Gradient) or any(t is not None and t.shape == out for t in node.inputs)
+
+
+def _computable(node: Node) -> bool:
+    """Registers hold floats; truth values may only choose."""
+    allowed = (DType.FLOAT32, DType.BOOL)
+    tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
+    return all(t.dtype in allowed for t in tensors) and all(t.dtype is DType.FLOAT32 for t in node.outputs)

@@ -1,0 +1,99 @@
+"""A loss, its mean and the gradient of the prediction in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from circle_train.backends.native.fusion.rewriter import Rewriter
+from circle_train.backends.native.loss import LossOptions
+from circle_train.ir import DType, Node, Tensor
+from circle_train.ops.arithmetic import SquaredDifference
+from circle_train.ops.base import Op
+from circle_train.ops.gradient import Gradient
+from circle_train.ops.loss import SoftmaxCrossEntropy, SparseSoftmaxCrossEntropy
+from circle_train.ops.reduce import Mean, Sum
+
+KERNELS: dict[type[Op], str] = {
+    SoftmaxCrossEntropy: "cross_entropy",
+    SparseSoftmaxCrossEntropy: "cross_entropy",
+    SquaredDifference: "mean_squared_error",
+}
+
+
+@dataclass
+class Reduced:
+    """A loss of items, the reductions down to one number, and their product of factors."""
+
+    items: Node
+    reductions: list[Node]
+    scale: float
+
+    @property
+    def total(self) -> Tensor:
+        return self.reductions[-1].outputs[0]
+
+
+def join_losses(rewriter: Rewriter) -> None:
+    """Fuse each loss that is one of KERNELS under means and sums."""
+    for node in rewriter.nodes():
+        if type(node.op) not in KERNELS or node not in rewriter.position or node.inputs[0].dtype is not DType.FLOAT32:
+            continue
+        if node.inputs[1].producer is not None or node.inputs[0].type.size == 0 or not node.inputs[0].shape:
+            continue
+        reduced = _reduced(rewriter, node)
+        if reduced is not None:
+            _fuse(rewriter, reduced)
+
+
+def _reduced(rewriter: Rewriter, node: Node) -> Reduced | None:
+    """Follow MEAN and SUM to a tensor of one element that is kept."""
+    reductions: list[Node] = []
+    scale = 1.0
+    tensor = node.outputs[0]
+    while not (reductions and tensor.type.size == 1):
+        found = [r for r in rewriter.readers.get(tensor, []) if type(r.op) in (Mean, Sum) and r.inputs[0] is tensor]
+        if len(found) != 1 or tensor in rewriter.keep:
+            return None
+        reductions.append(found[0])
+        count = tensor.type.size // max(found[0].outputs[0].type.size, 1)
+        scale /= count if type(found[0].op) is Mean else 1
+        tensor = found[0].outputs[0]
+    return Reduced(node, reductions, scale)
+
+
+def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
+    node = reduced.items
+    members = [node, *reduced.reductions]
+    made, results = ["loss"], [reduced.total]
+    backward = _backward(rewriter, reduced)
+    if backward is not None:
+        members += backward
+        made.append("dx")
+        results.append(backward[0].outputs[0])
+    inner = {t for member in members for t in member.outputs} - set(results)
+    outside = {reader for t in inner for reader in rewriter.readers.get(t, [])} - set(members)
+    if outside or inner & rewriter.keep:
+        return
+    x, target = node.inputs
+    roles = {"x": x, "target": target}
+    rewriter.fuse(members, KERNELS[type(node.op)], roles, results, LossOptions(reduced.scale, tuple(made)))
+
+
+def _backward(rewriter: Rewriter, reduced: Reduced) -> list[Node] | None:
+    """The gradient of the prediction, and those of the reductions back to the constant it starts from."""
+    node = reduced.items
+    found = [r for r in rewriter.readers.get(node.inputs[0], []) if _is_gradient(r, node.op)]  # type: ignore[arg-type]
+    if len(found) != 1:
+        return None
+    members = found
+    for _ in reduced.reductions:
+        maker = rewriter.producer(members[-1].inputs[0])
+        if maker is None or not isinstance(maker.op, Gradient) or type(maker.op.of) not in (Mean, Sum):
+            return None
+        members.append(maker)
+    seed = members[-1].inputs[0]
+    return members if seed is not None and seed.is_constant and bool((seed.data == 1).all()) else None
+
+
+def _is_gradient(node: Node, of: Op) -> bool:
+    return isinstance(node.op, Gradient) and node.op.of is of and node.op.of.input_name(node.op.wrt) in ("x", "x1")

@@ -1,0 +1,109 @@
+"""Gradients of parameters together with what becomes of them, so that no gradient needs memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from circle_train.backends.native.fusion.rewriter import Rewriter
+from circle_train.backends.native.update import Fate
+from circle_train.ir import DType, Node, Tensor
+from circle_train.ops.base import Op
+from circle_train.ops.conv import Conv2D, DepthwiseConv2D
+from circle_train.ops.fused import Fused
+from circle_train.ops.gradient import Accumulate, Gradient
+from circle_train.ops.index import EmbeddingLookup, Gather
+from circle_train.ops.linear import FullyConnected
+
+KERNELS: dict[type[Op], str] = {
+    Conv2D: "convolution_w",
+    DepthwiseConv2D: "convolution_w",
+    FullyConnected: "fully_connected_w",
+}
+TABLES = {Gather: "indices", EmbeddingLookup: "ids"}
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """What becomes of the gradients of weights and bias (None: not wanted), and which of them are outputs."""
+
+    op: Op
+    shape: tuple[int, ...]
+    w: Fate | None
+    b: Fate | None
+    made: tuple[str, ...]
+
+
+@dataclass
+class Destiny:
+    """A gradient's node, what it becomes, the node that does so, and the roles of what that one reads."""
+
+    fate: Fate
+    members: list[Node]
+    roles: dict[str, Tensor | None]
+    stored: list[Tensor]
+
+
+def destiny(rewriter: Rewriter, node: Node, name: str) -> Destiny:
+    """Follow a gradient to its update or sum if that alone reads it; otherwise it is stored."""
+    g = node.outputs[0]
+    reader = rewriter.only_reader(g)
+    if reader is not None and isinstance(reader.op, Fused) and reader.op.kernel == "update":
+        named = reader.op.by_role(reader.inputs)
+        roles = {role.replace("w.", f"{name}.", 1): t for role, t in named.items() if role.startswith("w.")}
+        return Destiny(reader.op.settings, [node, reader], roles, [])
+    if reader is not None and isinstance(reader.op, Accumulate):
+        return Destiny(Fate(accumulate=True), [node, reader], {f"{name}.g": reader.inputs[0]}, [])
+    return Destiny(Fate(), [node], {}, [g])
+
+
+def join_weight_gradients(rewriter: Rewriter) -> None:
+    """grad_w and grad_b of one product, with their updates."""
+    for node in rewriter.nodes():
+        op = node.op
+        if node not in rewriter.position or not isinstance(op, Gradient) or type(op.of) not in KERNELS:
+            continue
+        if op.of.input_name(op.wrt) == "w" and node.outputs[0].dtype is DType.FLOAT32:
+            _join(rewriter, node)
+
+
+def _join(rewriter: Rewriter, node: Node) -> None:
+    op = node.op
+    named = dict(zip((name for name, _ in op.counts), node.inputs, strict=True))
+    dy = named["dy"]
+    shape = node.outputs[0].shape
+    bias = _bias(rewriter, dy, op, shape)
+    w = destiny(rewriter, node, "w")
+    b = destiny(rewriter, bias, "b") if bias is not None else None
+    roles = {"dy": dy, "x": named["x"], **w.roles, **(b.roles if b else {})}
+    made = [name for name, d in (("w", w), ("b", b)) if d is not None and d.stored]
+    results = [*w.stored, *(b.stored if b else [])]
+    options = WeightOptions(op.of, shape, w.fate, b.fate if b else None, tuple(made))
+    rewriter.fuse([*w.members, *(b.members if b else [])], KERNELS[type(op.of)], roles, results, options)
+
+
+def _bias(rewriter: Rewriter, dy: Tensor, op: Gradient, shape: tuple[int, ...]) -> Node | None:
+    """The node of the bias' gradient that goes with a gradient of weights."""
+    channels = shape[3] if isinstance(op.of, DepthwiseConv2D) else shape[0]
+    for reader in rewriter.readers.get(dy, []):
+        other = reader.op
+        if not isinstance(other, Gradient) or other.of is not op.of or other.source != op.source:
+            continue
+        if other.of.input_name(other.wrt) == "b" and prod(reader.outputs[0].shape) == channels:
+            return reader
+    return None
+
+
+def join_table_gradients(rewriter: Rewriter) -> None:
+    """The gradient of an embedding table with the table's update: no dense gradient is made."""
+    for node in rewriter.nodes():
+        op = node.op
+        if not isinstance(op, Gradient) or type(op.of) not in TABLES or getattr(op.of, "batch_dims", 0):
+            continue
+        if op.of.input_name(op.wrt) != "table" or getattr(op.of, "axis", 0) % len(op.type.shape):
+            continue
+        end = destiny(rewriter, node, "w")
+        named = dict(zip((name for name, _ in op.counts), node.inputs, strict=True))
+        roles = {"dy": named["dy"], "indices": named[TABLES[type(op.of)]], **end.roles}
+        options = WeightOptions(op.of, op.type.shape, end.fate, None, ("w",) if end.stored else ())
+        rewriter.fuse(end.members, "table_w", roles, end.stored, options)
