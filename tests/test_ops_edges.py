@@ -54,6 +54,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[TensorType], str]] = [
     ("ARG_MIN", {"output_type": DType.FLOAT32}, [X, one(0)], "output_type is FLOAT32"),
     ("TOPK_V2", {}, [X, one(5)], "k is 5, expected 0 to 4"),
     ("RESHAPE", {}, [X, ints(5, -1)], "24 elements"),
+    ("RESHAPE", {}, [X, TensorType(I, (-1,))], "length is known before running"),
     ("RESHAPE", {}, [X, ints(-1, -1)], "24 elements"),
     ("RESHAPE", {}, [X, ints(5, 5)], "5×5"),
     ("SQUEEZE", {"squeeze_dims": (1,)}, [X], "has size 3, expected 1"),

@@ -62,14 +62,12 @@ def scalar(op: str, name: str, type_: TensorType) -> int | None:
     return None if type_.value is None else int(type_.value.reshape(()))
 
 
-def known(op: str, name: str, type_: TensorType) -> Array:
-    """The operand's value, which the output's rank depends on."""
-    if type_.value is None:
-        raise ModelError(
-            f"{op}: the rank of the result depends on {name} ({type_}), which is computed at run time; "
-            f"expected a constant"
-        )
-    return type_.value
+def length(op: str, name: str, type_: TensorType) -> int:
+    """How many numbers a vector operand holds, where that decides the result's rank."""
+    integers(op, name, type_)
+    if type_.rank != 1 or not type_.is_static:
+        raise ModelError(f"{op}: {name} is {type_}, expected a vector whose length is known before running")
+    return type_.shape[0]
 
 
 def same_size(a: int, b: int) -> bool:

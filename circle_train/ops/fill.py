@@ -11,7 +11,7 @@ from circle_train.errors import DataError, ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.checks import integers
+from circle_train.ops.checks import length
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
 
@@ -64,13 +64,11 @@ class Fill(Movement):
     """A tensor of the given sizes full of one value."""
 
     def infer(self, dims: TensorType, value: TensorType) -> TensorType:
-        integers(self.name, "dims", dims)
-        if dims.rank != 1 or not dims.is_static:
-            raise ModelError(f"{self.name}: dims are {dims}, expected a vector of sizes")
+        rank = length(self.name, "dims", dims)
         if value.is_static and value.size != 1:
             raise ModelError(f"{self.name}: value is {value}, expected a scalar")
         if dims.value is None:
-            return TensorType(value.dtype, (-1,) * dims.shape[0])
+            return TensorType(value.dtype, (-1,) * rank)
         sizes = tuple(int(n) for n in dims.value)
         if min(sizes, default=0) < 0:
             raise ModelError(f"{self.name}: dims are {list(sizes)}, expected sizes of at least 0")

@@ -11,7 +11,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.checks import axis_in, has_rank, indices_below, integers, same_size, scalar
+from circle_train.ops.checks import axis_in, has_rank, indices_below, integers, length, same_size, scalar
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, added
 
@@ -153,10 +153,7 @@ class ScatterNd(Movement):
 
     def infer(self, indices: TensorType, updates: TensorType, shape: TensorType) -> TensorType:
         integers(self.name, "indices", indices)
-        integers(self.name, "shape", shape)
-        if shape.rank != 1 or not shape.is_static:
-            raise ModelError(f"{self.name}: shape is {shape}, expected a vector of sizes")
-        rank, depth = shape.shape[0], indices.shape[-1] if indices.rank else 0
+        rank, depth = length(self.name, "shape", shape), indices.shape[-1] if indices.rank else 0
         sizes = (-1,) * rank if shape.value is None else tuple(int(n) for n in shape.value)
         wanted = (*indices.shape[:-1], *sizes[depth:])
         fits = len(wanted) == updates.rank and all(map(same_size, wanted, updates.shape))

@@ -12,7 +12,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.checks import axes_in, axis_in, integers, scalar, vector
+from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, vector
 from circle_train.ops.movement import Movement
 
 
@@ -36,12 +36,7 @@ class Reshape(View):
 
     def infer(self, x: TensorType, shape: TensorType | None) -> TensorType:
         if shape is not None and shape.value is None:
-            integers(self.name, "shape", shape)
-            if shape.rank != 1 or not shape.is_static:
-                raise ModelError(
-                    f"{self.name}: the rank of the result depends on {shape} computed at run time"
-                )
-            return TensorType(x.dtype, (-1,) * shape.shape[0])
+            return TensorType(x.dtype, (-1,) * length(self.name, "shape", shape))
         target = self.target(None if shape is None else shape.value, x.size if x.is_static else None)
         if x.is_static:
             return TensorType(x.dtype, self.resolve(x, target))
@@ -187,11 +182,7 @@ class BroadcastTo(Movement):
     def infer(self, x: TensorType, shape: TensorType) -> TensorType:
         integers(self.name, "shape", shape)
         if shape.value is None:
-            if shape.rank != 1 or not shape.is_static:
-                raise ModelError(
-                    f"{self.name}: the rank of the result depends on {shape} computed at run time"
-                )
-            return TensorType(x.dtype, (-1,) * shape.shape[0])
+            return TensorType(x.dtype, (-1,) * length(self.name, "shape", shape))
         target = tuple(int(n) for n in shape.value.reshape(-1))
         tail = target[len(target) - x.rank :] if x.rank <= len(target) else None
         if tail is None or any(a not in (1, -1, b) for a, b in zip(x.shape, tail, strict=True)):

@@ -12,7 +12,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.checks import integers, same_size, vector
+from circle_train.ops.checks import integers, length, same_size, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, placed
 
@@ -85,11 +85,7 @@ class StridedSlice(Movement):
                 raise ModelError(
                     f"{self.name}: {name} is {operand}, expected a vector as long as begin, {begin}"
                 )
-        entries = begin.shape[0]
-        if entries < 0:
-            raise ModelError(
-                f"{self.name}: the rank of the result depends on the length of begin, expected a constant"
-            )
+        entries = length(self.name, "begin", begin)
         if begin.value is None or end.value is None or strides.value is None:
             layout = self.layout(x.rank, [0] * entries, [0] * entries, [1] * entries)
             return TensorType(
