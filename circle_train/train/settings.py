@@ -141,7 +141,8 @@ def refuse_unknown(found: Iterable[str], known: Sequence[str], where: str) -> No
     """Name the keys that nobody would read, and what they may have been meant to be."""
     for key in found:
         if key not in known:
-            near = get_close_matches(str(key), known, 1, 0.5)
+            near = [name for name in known if name.lower() == str(key).lower()]
+            near = near or get_close_matches(str(key), known, 1, 0.5)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConfigError(f"{where}: '{key}' is unknown, expected {', '.join(known) or 'nothing'}{hint}")
 

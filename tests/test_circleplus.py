@@ -1,0 +1,306 @@
+"""Circle+: what ONERT's record says, what we write beside it, and ONERT's JSON."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onert_files import FOLDER
+
+import circle_train as ct
+from circle_train.format.training_info import RECORD, SETTINGS, attach, read_record
+from circle_train.train.onert_json import from_onert_json, is_onert_json, to_onert_json
+from circle_train.train.settings import SCHEDULES, from_dict, to_dict
+
+PLUS = FOLDER / "circleplus"
+MSE, CCE = ct.losses.MeanSquaredError, ct.losses.CategoricalCrossentropy
+SGD, ADAM = ct.optimizers.SGD, ct.optimizers.Adam
+
+MEANING = {
+    "sgd_cce_mean_all": ct.TrainConfig(CCE(), SGD(0.05), 4, "all"),
+    "adam_mse_sum_last2": ct.TrainConfig(MSE(reduction="sum"), ADAM(0.01), 4, ("last", 2)),
+    "adam_nonstandard_betas": ct.TrainConfig(MSE(), ADAM(0.01, 0.5, 0.6, 0.3), 4, "all"),
+    "epochs7_version3": ct.TrainConfig(MSE(), SGD(0.05), 4, "all", epochs=7),
+    "scce": ct.TrainConfig(ct.losses.SparseCategoricalCrossentropy(), SGD(0.05), 4, "all"),
+    "trainable_ops_noncontiguous_0_2": ct.TrainConfig(MSE(), SGD(0.05), 4, (0, 2)),
+    "trainable_ops_null": ct.TrainConfig(MSE(), SGD(0.05), 4, "none"),
+}
+REFUSED = {
+    "BAD_batch_0": "batch_size is 0",
+    "BAD_garbage_buffer": "identifier",
+    "BAD_lossfn_enum_7": "lossfn is 7",
+    "BAD_lr_0": "learning_rate is 0",
+    "BAD_no_optimizer_opt": "options of kind 0, expected 1",
+}
+
+
+def mlp() -> ct.Model:
+    return ct.load(FOLDER / "mlp_softmax.circle")
+
+
+def rewritten(model: ct.Model, path: Path) -> ct.Model:
+    model.save(path)
+    return ct.load(path)
+
+
+def test_every_file_is_covered() -> None:
+    assert {path.stem for path in PLUS.glob("*.circle")} == set(MEANING) | set(REFUSED)
+
+
+@pytest.mark.parametrize("name", sorted(MEANING))
+def test_every_field_is_honoured(name: str) -> None:
+    assert ct.load(PLUS / f"{name}.circle").training == MEANING[name]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_damaged_settings_are_refused_but_the_model_loads(name: str) -> None:
+    model = ct.load(PLUS / f"{name}.circle")
+    x = np.zeros(model.inputs[0].shape, np.float32)
+    assert ct.InferenceSession(model)(x).shape == tuple(model.outputs[0].shape)
+    with pytest.raises(ct.ModelError, match=REFUSED[name]) as caught:
+        _ = model.training
+    assert "CIRCLE_TRAINING" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["circle", "tflite"])
+@pytest.mark.parametrize("name", sorted(MEANING))
+def test_settings_survive_a_file(name: str, suffix: str, tmp_path: Path) -> None:
+    written = rewritten(mlp().with_training(MEANING[name]), tmp_path / f"m.{suffix}")
+    assert written.training == MEANING[name]
+    assert [entry.name for entry in written.module.metadata].count(RECORD) == 1
+
+
+BEYOND_ONERT = [
+    ct.TrainConfig(MSE(), SGD(0.1, momentum=0.9, nesterov=True, weight_decay=1e-4), 8),
+    ct.TrainConfig(CCE(label_smoothing=0.1), ct.optimizers.AdamW(1e-3, weight_decay=0.02, style="ort"), 8),
+    ct.TrainConfig("huber", "adam", 8, (1,)),
+    ct.TrainConfig(MSE(), SGD(ct.schedules.Cosine(0.1, total_steps=100, warmup_steps=5), clip_norm=1.0), 8),
+]
+
+
+@pytest.mark.parametrize("config", BEYOND_ONERT, ids=range(len(BEYOND_ONERT)))
+def test_what_onert_cannot_hold_survives(config: ct.TrainConfig, tmp_path: Path) -> None:
+    written = rewritten(mlp().with_training(config), tmp_path / "m.circle")
+    assert written.training == config
+    has_record = any(entry.name == RECORD for entry in written.module.metadata)
+    assert has_record == isinstance(config.loss, (MSE, CCE))
+
+
+def test_metrics_survive(tmp_path: Path) -> None:
+    config = ct.TrainConfig(CCE(), SGD(0.1), 4, metrics=["categorical_accuracy"])
+    training = rewritten(mlp().with_training(config), tmp_path / "m.circle").training
+    assert training is not None
+    assert [metric.name for metric in training.metrics] == ["categorical_accuracy"]
+
+
+def test_our_entry_yields_to_a_newer_record(tmp_path: Path) -> None:
+    """ONERT replaces its record and copies our entry: then the record alone counts."""
+    model = mlp().with_training(BEYOND_ONERT[0])
+    foreign = read_record(ct.load(PLUS / "adam_nonstandard_betas.circle").module)
+    assert foreign is not None
+    alone = attach(model.module, foreign, None)
+    newer = ct.Model(type(alone)(**{**_fields(alone), "metadata": [*alone.metadata, _entry(model, SETTINGS)]}))
+    assert newer.training == MEANING["adam_nonstandard_betas"]
+
+
+def _fields(module: Any) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in module.__dataclass_fields__}
+
+
+def _entry(model: ct.Model, name: str) -> Any:
+    return next(entry for entry in model.module.metadata if entry.name == name)
+
+
+def test_removal_leaves_no_trace(tmp_path: Path) -> None:
+    plain = mlp()
+    removed = plain.with_training(BEYOND_ONERT[0]).with_training(None)
+    assert removed.training is None and plain.training is None
+    rewritten(removed, tmp_path / "removed.circle")
+    rewritten(plain, tmp_path / "plain.circle")
+    assert (tmp_path / "removed.circle").read_bytes() == (tmp_path / "plain.circle").read_bytes()
+
+
+def test_version_and_unknown_fields_are_kept() -> None:
+    model = ct.load(PLUS / "epochs7_version3.circle")
+    record = read_record(model.with_training(MEANING["scce"]).module)
+    assert record is not None and record["version"] == 3
+
+
+def test_zero_betas_are_onerts_defaults() -> None:
+    """ONERT's own export writes three zeros."""
+    record = read_record(ct.load(PLUS / "adam_mse_sum_last2.circle").module)
+    assert record is not None
+    zeros = {**record, "optimizer_opt": {"learning_rate": 0.01}}
+    assert ct.Model(attach(mlp().module, zeros, None)).training == MEANING["adam_mse_sum_last2"]
+
+
+def test_from_logits_in_a_file_does_not_overrule_the_model(tmp_path: Path) -> None:
+    """The model ends in SOFTMAX, so its output is not logits."""
+    written = rewritten(mlp().with_training(ct.TrainConfig(CCE(from_logits=True), SGD(0.1), 4)), tmp_path / "m.circle")
+    with pytest.warns(UserWarning, match="from_logits=True, but the model ends in SOFTMAX"):
+        training = written.training
+    assert training is not None and training.loss == CCE()
+    linear = ct.load(FOLDER / "fc_linear.circle").with_training(ct.TrainConfig(CCE(from_logits=True), SGD(0.1), 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert linear.training is not None and linear.training.loss == CCE(from_logits=True)
+
+
+def test_a_predicate_is_refused() -> None:
+    config = ct.TrainConfig(MSE(), SGD(0.1), 4, trainable=lambda name: "W" in name)
+    with pytest.raises(ct.ConfigError, match="give operator indices"):
+        mlp().with_training(config)
+
+
+ONERT_LOSSES = {
+    "sgd_cce_mean_all": [1.623793601989746, 1.6058398485183716, 1.5891526937484741],
+    "adam_mse_sum_last2": [2.14634108543396, 1.981697916984558, 1.8325982093811035],
+    "epochs7_version3": [0.53658527135849, 0.5016520619392395, 0.4715176820755005],
+    "trainable_ops_noncontiguous_0_2": [0.53658527135849, 0.5087904334068298, 0.48377490043640137],
+}
+
+
+@pytest.mark.parametrize("name", sorted(ONERT_LOSSES))
+def test_a_session_needs_no_other_settings(name: str) -> None:
+    session = ct.TrainSession(str(PLUS / f"{name}.circle"))
+    x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    losses = [session.train_step(x, np.eye(4, dtype=np.float32)).loss for _ in range(3)]
+    assert np.allclose(losses, ONERT_LOSSES[name], rtol=1e-5)
+
+
+# ONERT's JSON
+
+ADAM_JSON: dict[str, Any] = {
+    "optimizer": {"type": "Adam", "args": {"learningRate": 0.01, "beta1": 0.8, "beta_2": 0.9, "epsilon": 1e-5}},
+    "loss": {"type": "Mean Squared Error", "args": {"reduction": "sum over batch size"}},
+    "batchSize": 32,
+    "fineTuning": 2,
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(json.dumps(ADAM_JSON)), **changes}
+
+
+def test_both_spellings_of_arguments() -> None:
+    assert is_onert_json(ADAM_JSON)
+    assert from_onert_json(ADAM_JSON) == ct.TrainConfig(MSE(), ADAM(0.01, 0.8, 0.9, 1e-5), 32, ("last", 2))
+
+
+@pytest.mark.parametrize(("number", "meaning"), [(0, "all"), (-1, "none"), (3, ("last", 3))])
+def test_numbers_of_fine_tuning(number: int, meaning: Any) -> None:
+    assert from_onert_json(changed(fineTuning=number)).trainable == meaning
+
+
+def test_the_misspelling_of_onerts_own_examples_is_honoured() -> None:
+    settings = changed(fineFuning=1)
+    del settings["fineTuning"]
+    with pytest.warns(UserWarning, match="would ignore it and train everything"):
+        assert from_onert_json(settings).trainable == ("last", 1)
+    with pytest.warns(UserWarning, match="contradict each other; fineTuning is taken"):
+        assert from_onert_json(changed(fineFuning=1)).trainable == ("last", 2)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "meaning", "warning"),
+    [
+        ("sum", None, "sum", "reads loss.reduction alone"),
+        ("sum over batch size", "sum", "sum", "as in ONERT, 'sum' is taken"),
+        ("sum", "SumOverBatchSize", "mean", "as in ONERT"),
+        ("sum", "sum", "sum", None),
+        (None, "sum", "sum", None),
+        (None, None, "mean", None),
+    ],
+)
+def test_both_places_of_reduction(inner: str | None, outer: str | None, meaning: str, warning: str | None) -> None:
+    loss: dict[str, Any] = {"type": "mse", "args": {} if inner is None else {"reduction": inner}}
+    if outer is not None:
+        loss["reduction"] = outer
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config = from_onert_json(changed(loss=loss))
+    assert config.loss == MSE(reduction=meaning)
+    assert [warning in str(w.message) for w in caught] == ([] if warning is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (changed(optimizer={"type": "sgd", "args": {"lr": 0.1}}), "'lr' is unknown, expected learning_rate"),
+        (changed(batchsize=3), "'batchsize' is unknown.*did you mean 'batchSize'"),
+        (changed(optimizer={"type": "sgd", "args": {"beta1": 0.1}}), "'beta_1' is unknown"),
+        (changed(optimizer={"type": "rmsprop", "args": {}}), "optimizer 'rmsprop' is unknown"),
+        (changed(loss={"type": "mae", "args": {}}), "loss 'mae' is unknown"),
+        (changed(loss={"type": "mse", "args": {"reduction": "avg"}}), "reduction is 'avg'"),
+        (changed(fineTuning=-2), "fineTuning is -2"),
+        (changed(fineTuning="2"), "fineTuning is '2'"),
+        (changed(optimizer={"type": "sgd", "args": {"learningRate": "0.1"}}), "learning_rate is '0.1', expected a number"),
+        ({"optimizer": ADAM_JSON["optimizer"], "loss": ADAM_JSON["loss"]}, "'batchSize' is missing"),
+    ],
+)
+def test_mistakes_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ct.ConfigError, match=message):
+        from_onert_json(settings, "settings.json")
+
+
+def test_onert_json_round_trip() -> None:
+    config = ct.TrainConfig(CCE(reduction="sum", from_logits=True), ADAM(0.01, 0.8, 0.9, 1e-5), 16, ("last", 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert from_onert_json(to_onert_json(config, 3)) == config
+    gap = config.replace(trainable=(0, 2))
+    assert from_onert_json(to_onert_json(gap, 3)) == gap
+
+
+# Our own JSON
+
+
+@pytest.mark.parametrize("config", [*MEANING.values(), *BEYOND_ONERT], ids=range(len(MEANING) + len(BEYOND_ONERT)))
+def test_our_json_round_trip(config: ct.TrainConfig) -> None:
+    text = json.dumps(to_dict(config))
+    assert from_dict(json.loads(text)) == config
+
+
+def test_groups_survive_our_json() -> None:
+    groups = [ct.optimizers.ParameterGroup("head/*", multiplier=10.0)]
+    config = ct.TrainConfig(MSE(), SGD(0.1, groups=groups), 4)
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"los": "mse"}, "'los' is unknown.*did you mean 'loss'"),
+        ({"optimizer": {"type": "sgd", "lr": 0.1}}, "'lr' is unknown"),
+        ({"optimizer": {"type": "sgd", "learning_rate": "fast"}}, "numbers"),
+        ({"loss": {"reduction": "sum"}}, "expected a name or an object with a 'type'"),
+        ({"trainable": "last:two"}, "expected a number behind 'last:'"),
+        ({"optimizer": {"type": "sgd", "learning_rate": {"type": "magic"}}}, "'magic' is unknown"),
+    ],
+)
+def test_our_json_refuses_by_name(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ct.ConfigError, match=message):
+        from_dict(settings)
+
+
+def test_what_no_file_can_hold_is_refused() -> None:
+    config = ct.TrainConfig(MSE(), SGD(lambda step: 0.1), 4)
+    with pytest.raises(ct.ConfigError, match="no file can hold"):
+        to_dict(config)
+
+
+def test_the_published_schema_knows_every_setting() -> None:
+    schema = json.loads((Path(__file__).parents[1] / "docs" / "settings.schema.json").read_text())
+    assert set(schema["properties"]) == {
+        "loss", "optimizer", "batch_size", "trainable", "metrics", "loss_weights", "epochs",
+    }  # fmt: skip
+    for part, table in (("optimizer", ct.optimizers.BY_NAME), ("loss", ct.losses.BY_NAME), ("schedule", SCHEDULES)):
+        properties = schema["$defs"][part]["properties"]
+        assert set(properties["type"]["enum"]) == set(table)
+        settings = {field.name for cls in table.values() for field in fields(cls)}
+        assert set(properties) == settings | {"type"}
