@@ -148,10 +148,11 @@ class Builder:
             return tensor
         if id(tensor) not in self._materialized:
             op, inputs, index = self.recipes[id(tensor)]
-            made = self._emit_node(op, [self.at_run_time(source) for source in inputs])
-            for output in made:
-                self.others.setdefault(id(output), self.others[id(tensor)])
-            self._materialized[id(tensor)] = made[index]
+            made = self._emit_node(op, [self.at_run_time(source) for source in inputs])[index]
+            made.type = TensorType(made.dtype, tensor.shape, tensor.data)
+            self.others[id(made)] = self.others[id(tensor)]
+            self._kept.append(made)
+            self._materialized[id(tensor)] = made
         return self._materialized[id(tensor)]
 
     # Constants
@@ -280,14 +281,30 @@ class Builder:
     # Rearrangements
 
     def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
-        """RESHAPE; one symbolic size is written as -1."""
+        """RESHAPE; one symbolic size is written as -1, several are avoided where axes of size 1 come and go."""
         dims = tuple(dims)
+        if sum(isinstance(dim, Size) for dim in dims) > 1 and (made := self._only_ones(tensor, dims)) is not None:
+            return made
         if dims == self.shape(tensor) and not is_symbolic(dims):
             return tensor
         symbolic = [axis for axis, dim in enumerate(dims) if isinstance(dim, Size)]
         if len(symbolic) == 1 and 0 not in dims:
             dims = tuple(-1 if isinstance(dim, Size) else dim for dim in dims)
         return self("RESHAPE", tensor, self.integers(dims), new_shape=tuple(-1 if isinstance(d, Size) else int(d) for d in dims))
+
+    def _only_ones(self, tensor: Tensor, dims: tuple[int, ...]) -> Tensor | None:
+        """SQUEEZE and EXPAND_DIMS, if the other sizes stay."""
+        shape = self.shape(tensor)
+        ones = [axis for axis, size in enumerate(shape) if size == 1 and not isinstance(size, Size)]
+        rest = [worlds(size, self.count) for axis, size in enumerate(shape) if axis not in ones]
+        new = [axis for axis, size in enumerate(dims) if size == 1 and not isinstance(size, Size)]
+        if rest != [worlds(size, self.count) for axis, size in enumerate(dims) if axis not in new]:
+            return None
+        if ones:
+            tensor = self("SQUEEZE", tensor, squeeze_dims=tuple(ones))
+        for axis in new:
+            tensor = self("EXPAND_DIMS", tensor, self.constant(axis, np.int32))
+        return tensor
 
     def transpose(self, tensor: Tensor, permutation: Sequence[int]) -> Tensor:
         if list(permutation) == list(range(tensor.type.rank)):

@@ -68,7 +68,9 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
         )
     outputs = []
     for info in graph.output:
-        tensor = walk.lookup(info.name, scope)
+        tensor = values.get(info.name)
+        if tensor is None and info.name in model.arrays:
+            tensor = walk.lookup(info.name, scope)
         if tensor is None:
             raise ConversionError(f"{_place(model)}: no node makes the output '{info.name}'; the file is damaged")
         outputs.append(_output(builder, tensor, info.name, outputs))

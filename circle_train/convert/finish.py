@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
-from circle_train.convert.builder import Builder
+from circle_train.convert.builder import SMALL, Builder
 from circle_train.convert.importer import Source
 from circle_train.convert.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
-from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor, TensorType
+from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import known_type
 
 METADATA = "circle_train.conversion"
@@ -59,17 +60,39 @@ def _placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
 
 
 def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """Give the inputs these shapes and infer all others; shapes by tensor."""
+    """Give the inputs these shapes, infer all others, shape arithmetic computed on the way; shapes by tensor."""
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         tensor.type = TensorType(tensor.dtype, shape)
     for node in graph.nodes:
-        for tensor, type_ in zip(node.outputs, node.op.infer_types([known_type(t) for t in node.inputs]), strict=True):
+        inputs = [known_type(tensor) for tensor in node.inputs]
+        types = _with_values(node, inputs, node.op.infer_types(inputs))
+        for tensor, type_ in zip(node.outputs, types, strict=True):
             believed = not type_.is_static and tensor.type.is_static and tensor.type.rank == type_.rank
             if not believed:
                 tensor.type = type_
             elif any(a not in (-1, z) for a, z in zip(type_.shape, tensor.shape, strict=True)):
                 raise ConversionError(f"{node}: made {type_}, but the ONNX model states {tensor.type}")
-    return {id(tensor): tensor.shape for tensor in graph.all_tensors()}
+    found = {id(tensor): tensor.shape for tensor in graph.all_tensors()}
+    for node in graph.nodes:
+        for tensor in node.outputs:
+            tensor.type = TensorType(tensor.dtype, tensor.shape)
+    return found
+
+
+def _with_values(
+    node: Node, inputs: Sequence[TensorType | None], types: Sequence[TensorType]
+) -> Sequence[TensorType]:
+    """The types with their values, where these are integers that follow from shapes and constants."""
+    if node.op.name == "SHAPE" and inputs[0] is not None and inputs[0].is_static:
+        value = np.array(inputs[0].shape, types[0].dtype.numpy)
+        return [TensorType(types[0].dtype, value.shape, value)]
+    if any(t.dtype.is_float or not 0 <= t.size <= SMALL for t in types):
+        return types
+    if any(t is not None and t.value is None for t in inputs):
+        return types
+    with np.errstate(all="ignore"):
+        values = node.op.compute([None if t is None else t.value for t in inputs])
+    return [TensorType(t.dtype, v.shape, v) for t, v in zip(types, map(np.asarray, values), strict=True)]
 
 
 def _name(graph: Graph) -> None:

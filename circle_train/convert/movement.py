@@ -169,6 +169,21 @@ def _shuffled_layer(layout: Layout, node: Node, source: Tensor) -> bool:
     return True
 
 
+@moves("SHAPE")
+def shape(layout: Layout, node: Node) -> bool:
+    """The sizes as they lie, put into the old order."""
+    source = node.inputs[0]
+    if source is None:
+        return False
+    stored = layout.where(source)
+    if stored.order == tuple(range(source.type.rank)):
+        return False
+    b = layout.b
+    sizes = b.emit(node.op, [stored.tensor])[0]
+    layout.alias(node.outputs[0], b("GATHER", sizes, b.integers(stored.order), axis=0, batch_dims=0), (0,))
+    return True
+
+
 @moves("CONCATENATION")
 def concatenation(layout: Layout, node: Node) -> bool:
     rank = node.outputs[0].type.rank

@@ -70,7 +70,7 @@ class Walk:
             self._refuse(node, f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {error})")
         else:
             for name, tensor in zip(node.output, results, strict=False):
-                if name:
+                if name and tensor is not None:
                     scope.values[name] = self._named(tensor, name)
 
     def _refuse(self, node: Any, message: str) -> None:
@@ -90,7 +90,7 @@ class Walk:
             return True
         return onnx.defs.has(node.op_type, domain) and onnx.defs.get_schema(node.op_type, domain).has_function
 
-    def _convert(self, node: Any, domain: str, scope: Scope, place: str) -> Sequence[Tensor]:
+    def _convert(self, node: Any, domain: str, scope: Scope, place: str) -> Sequence[Tensor | None]:
         attributes = self._attributes(node, scope)
         inputs = [self.lookup(name, scope) for name in node.input]
         opset = scope.opsets.get(domain, 1)
@@ -98,7 +98,7 @@ class Walk:
             return self._function(function, inputs, attributes, scope, place)
         handler = handler_for(domain, node.op_type, opset)
         if handler is None:
-            body = expansion(node, domain, opset, inputs)
+            body = expansion(_resolved(node, attributes), domain, opset, inputs)
             if body is None:
                 raise Refusal(f"Circle has no operator for {domain and domain + '.'}{node.op_type}")
             return self._function(body, inputs, attributes, scope, place)
@@ -144,8 +144,8 @@ class Walk:
 
     def _function(
         self, function: Any, inputs: Sequence[Tensor | None], attributes: dict[str, Any], scope: Scope, place: str
-    ) -> list[Tensor]:
-        """The outputs of a function's body."""
+    ) -> list[Tensor | None]:
+        """The outputs of a function's body; optional ones that it does not make are None."""
         given = {a.name: (_python(a), a) for a in function.attribute_proto} | attributes
         values: dict[str, Tensor | None] = dict.fromkeys(function.input)
         values.update(zip(function.input, inputs, strict=False))
@@ -160,12 +160,7 @@ class Walk:
             reasons = self.refusals[count:]
             del self.refusals[count:]
             raise Refusal("; ".join(reason.removeprefix(f"{place} → ") for reason in reasons))
-        results = []
-        for name in function.output:
-            tensor = body.values.get(name)
-            if tensor is not None:
-                results.append(tensor)
-        return results
+        return [body.values.get(name) for name in function.output]
 
     def branch(self, graph: Any) -> list[Tensor]:
         """The outputs of a graph that is an attribute of the node at hand."""
@@ -173,7 +168,7 @@ class Walk:
         local = {t.name: self.b.constant(to_array(t)) for t in graph.initializer}
         values: MutableMapping[str, Tensor | None] = ChainMap(dict(local), outer.values)  # type: ignore[arg-type]
         scope = Scope(values, outer.opsets, outer.attributes, declared_shapes(graph), outer.inside)
-        count, blocked, self.blocked = len(self.refusals), self.blocked, set()
+        count, blocked, self.blocked = len(self.refusals), self.blocked, set(self.blocked)
         self.nodes(graph.node, scope)
         self.blocked = blocked
         if len(self.refusals) > count:
@@ -182,6 +177,20 @@ class Walk:
             raise Refusal("; ".join(reasons))
         outputs = [self.lookup(info.name, scope) for info in graph.output]
         return [tensor for tensor in outputs if tensor is not None]
+
+
+def _resolved(node: Any, attributes: dict[str, tuple[Any, Any]]) -> Any:
+    """The node with a function's attributes in the place of references to them."""
+    if not any(attribute.ref_attr_name for attribute in node.attribute):
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.ClearField("attribute")
+    for name, (_, proto) in attributes.items():
+        made = copy.attribute.add()
+        made.CopyFrom(proto)
+        made.name = name
+    return copy
 
 
 def _python(attribute: Any) -> Any:

@@ -105,9 +105,13 @@ def _signed(x: Tensor) -> bool:
 
 @handles("BitShift")
 def bit_shift(c: Call) -> Tensor:
+    """Left is a product with a power of two, which wraps around as bits do."""
+    b, x, by = c.b, c[0], c[1]
     if c.required("direction") == "RIGHT":
-        return c.b("RIGHT_SHIFT", c[0], c[1])
-    raise Refusal("Circle shifts right only")
+        if _signed(by) and (b.value(by) is None or (b.value(by) < 0).any()):  # type: ignore[operator]
+            raise Refusal("it may shift by a negative number, which ONNX does not define")
+        return b("RIGHT_SHIFT", x, by)
+    return b("MUL", x, b("POW", b.like(x, 2), by))
 
 
 @handles("BitwiseNot")

@@ -14,6 +14,7 @@ from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, front, handles
 from circle_train.convert.sizes import Size, is_symbolic, worlds
 from circle_train.ir import DType, Tensor
+from circle_train.ops.attributes import MirrorPadMode
 
 
 @handles("Constant")
@@ -213,7 +214,8 @@ def constant_of_shape(c: Call) -> Tensor:
 
 @handles("Range")
 def number_range(c: Call) -> Tensor:
-    b, (start, limit, step) = c.b, (c[0], c[1], c[2])
+    b = c.b
+    start, limit, step = (b.reshape(c[i], ()) if c.rank(i) else c[i] for i in range(3))
     declared = c.declared_shape()
     if declared is not None and not all(t.is_constant for t in (start, limit, step)):
         steps = b.constant(np.arange(declared[0]).astype(c.dtype.numpy))
@@ -236,8 +238,13 @@ def depth_to_space(c: Call) -> Tensor:
 
 @handles("SpaceToDepth")
 def space_to_depth(c: Call) -> Tensor:
-    b = c.b
-    return b.channels_first(b("SPACE_TO_DEPTH", b.channels_last(c[0]), block_size=int(c.required("blocksize"))))
+    b, block = c.b, int(c.required("blocksize"))
+    if c.attr("mode", "DCR") == "DCR":
+        return b.channels_first(b("SPACE_TO_DEPTH", b.channels_last(c[0]), block_size=block))
+    n, channels, height, width = c.shape()
+    x = b.reshape(b.channels_last(c[0]), (n, height // block, block, width // block, block, channels))
+    x = b.transpose(x, (0, 1, 3, 5, 2, 4))
+    return b.channels_first(b.reshape(x, (n, height // block, width // block, channels * block * block)))
 
 
 @handles("Pad", since=2)
@@ -284,7 +291,7 @@ def pad_with(c: Call, flat: Sequence[int], value: float, axes: Sequence[int]) ->
         0 <= p < n for n, pair in zip(dims, pads, strict=True) for p in pair if p
     ):
         table = np.array(pads, np.int32)
-        return b("MIRROR_PAD", x, b.constant(table), mode=0) if table.any() else x
+        return b("MIRROR_PAD", x, b.constant(table), mode=MirrorPadMode.REFLECT) if table.any() else x
     for axis, (before, after) in enumerate(pads):
         if before or after:
             x = b("GATHER", x, b.constant(_picked(dims[axis], before, after, mode)), axis=axis, batch_dims=0)
