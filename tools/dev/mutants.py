@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Break the code in thirty ways and see whether the fast tests notice.
+
+    python tools/dev/mutants.py               all mutants; fails if more than one survives
+    python tools/dev/mutants.py --only 3 17   some of them
+    python tools/dev/mutants.py --list
+
+Each mutant is one replacement in one file of a copy of the tree; the tests of the families it could hurt run on the copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ALLOWED_SURVIVORS = 1
+SECONDS = 240
+
+OPS = ("tests/test_ops.py", "tests/test_ops_gradient.py", "tests/test_ops_windows.py")
+TRAIN = ("tests/test_session.py", "tests/test_losses.py", "tests/test_optimizers.py", "tests/test_memory.py", "tests/test_graph.py")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` becomes `new` in `path`; `tests` should notice."""
+
+    what: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+MUTANTS = (
+    Mutant("gradient of MUL × 1.01", "ops/arithmetic.py", "return dy * x2\n", "return dy * x2 * 1.01\n", OPS),
+    Mutant("sign of SUB's second gradient", "ops/arithmetic.py", "return -dy\n", "return dy\n", OPS),
+    Mutant("DIV's second gradient", "ops/arithmetic.py", "(x2 * x2)", "x2", OPS),
+    Mutant("RELU6's upper bound", "ops/attributes.py", "Activation.RELU6: (0.0, 6.0)", "Activation.RELU6: (0.0, 5.0)", OPS),
+    Mutant("gradient of a fused TANH", "ops/attributes.py", "dy * (1 - y * y)", "dy * (1 - y)", OPS),
+    Mutant("SAME puts the odd zero in front", "ops/attributes.py", "return total // 2, total - total // 2",
+           "return total - total // 2, total // 2", (*OPS, "tests/test_onert_golden.py")),
+    Mutant("VALID counts one position more", "ops/attributes.py", "(size - window + 1)", "(size - window + 2)", OPS),
+    Mutant("broadcast axes are not summed", "ops/gradient.py", "array.sum(axis=axes, keepdims=True)",
+           "array.mean(axis=axes, keepdims=True)", (*OPS, *TRAIN)),
+    Mutant("softmax cross-entropy gradient × 1.01", "ops/loss.py", "dy[..., None] * (", "dy[..., None] * 1.01 * (",
+           (*OPS, *TRAIN)),
+    Mutant("a lifetime ends one step early", "train/memory.py", "t: step for step, node", "t: step - 1 for step, node", TRAIN),
+    Mutant("kept tensors are not kept", "train/memory.py", "(tensor, len(graph.nodes)) for tensor in keep",
+           "(tensor, 0) for tensor in ()", TRAIN),
+    Mutant("blocks that touch in time may overlap", "train/memory.py", "self.first <= other.last and other.first <= self.last",
+           "self.first < other.last and other.first < self.last", TRAIN),
+    Mutant("a second gradient replaces the first", "train/autodiff.py",
+           "gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f\"d({x.name})\")", "gradient", TRAIN),
+    Mutant("the fused activation is not undone", "train/autodiff.py", "    if node.op.activation:\n", "    if False:\n", TRAIN),
+    Mutant("influence ignores where gradients stop", "train/autodiff.py", "not node.op.stops_gradient and any(", "any(", TRAIN),
+    Mutant("an update waits for nobody", "passes/schedule.py", "max([*makers, *others]", "max([*makers]", TRAIN),
+    Mutant("last n counts one too many", "train/parameters.py", "range(max(operators - count, 0), operators)",
+           "range(max(operators - count - 1, 0), operators)", TRAIN),
+    Mutant("tied weights are separate", "passes/shared.py", "if chosen is tensor or", "if True or", TRAIN),
+    Mutant("Adam forgets its bias correction", "train/optimizers.py", "self.beta_2**step", "self.beta_2", TRAIN),
+    Mutant("the step count stands still", "session.py", "self.state.step += 1", "self.state.step += 0",
+           (*TRAIN, "tests/test_onert_golden.py")),
+    Mutant("the partial batch counts as a full one", "fit.py", "* count\n", "* 1\n", TRAIN),
+    Mutant("the shuffle forgets the epoch", "train/data.py", "default_rng([seed, epoch])", "default_rng([seed])",
+           (*TRAIN, "tests/test_data.py")),
+    Mutant("validation takes the head", "train/data.py", "return Dataset(*self.take(slice(0, count)))",
+           "return Dataset(*self.take(slice(count, None)))", (*TRAIN, "tests/test_data.py")),
+    Mutant("a reshape stretches the wrong axis", "passes/batch.py", "leading = prod(before[:axis])", "leading = prod(before[: axis + 1])",
+           (*TRAIN, "tests/test_passes.py")),
+    Mutant("the mean loss divides by one", "train/symbol.py", 'return self._reduce("MEAN", axis)', 'return self._reduce("SUM", axis)', TRAIN),
+    Mutant("export forgets the new weights", "export.py", "fresh[root.buffer] =", "fresh[Buffer()] =", TRAIN),
+    Mutant("a NaN loss passes", "ops/gradient.py", "if not np.isfinite(loss).all():", "if False:", TRAIN),
+    Mutant("setting a parameter is lost", "train/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
+    Mutant("from_logits takes softmax twice", "train/losses.py", "SoftmaxCrossEntropy(), target", "CrossEntropy(), target",
+           (*TRAIN, "tests/test_onert_golden.py")),
+    Mutant("an offset beyond the file is believed", "format/decode.py", "self.end", "self.end + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
+)  # fmt: skip
+
+
+def pass_on(tree: Path, tests: Sequence[str]) -> bool:
+    """Whether the tests that exist pass on this copy of the tree, soon."""
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    there = [test for test in tests if (tree / test).exists()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *there]
+    try:
+        return subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def survives(mutant: Mutant, tree: Path) -> bool:
+    """Whether the tests pass on the broken copy."""
+    file = tree / "circle_train" / mutant.path
+    sound = file.read_text(encoding="utf-8")
+    if mutant.old not in sound:
+        raise SystemExit(f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date")
+    file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        return pass_on(tree, mutant.tests)
+    finally:
+        file.write_text(sound, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of the mutants to try")
+    parser.add_argument("--list", action="store_true", help="name them and stop")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(f"{number:2} {mutant.what} ({mutant.path})" for number, mutant in enumerate(MUTANTS)))
+        return 0
+    chosen = [(i, m) for i, m in enumerate(MUTANTS) if options.only is None or i in options.only]
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        ignore = shutil.ignore_patterns(".git", "build", "__pycache__", ".mypy_cache", ".ruff_cache")
+        shutil.copytree(ROOT, tree, ignore=ignore)
+        if not pass_on(tree, sorted({test for _, mutant in chosen for test in mutant.tests})):
+            raise SystemExit("the tests fail on the sound tree: nothing can be learned from mutants")
+        for number, mutant in chosen:
+            alive = survives(mutant, tree)
+            print(f"{number:2} {'SURVIVES' if alive else 'killed  '} {mutant.what}", flush=True)
+            survivors += [mutant.what] if alive else []
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
+    return 1 if len(survivors) > ALLOWED_SURVIVORS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
