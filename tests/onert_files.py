@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import circle_train as ct
+from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
 
 FOLDER = Path(__file__).parent / "data" / "onert"
@@ -37,3 +38,17 @@ def batches(run: dict[str, Any]) -> list[tuple[list[Array], Array]]:
     data = np.load(FOLDER / f"{run['name']}.npz")
     inputs = [data[name] for name in sorted(data.files) if name.startswith("x")]
     return [([x[step] for x in inputs], data["y"][step]) for step in range(len(data["y"]))]
+
+
+def trained(run: dict[str, Any], steps: int, **changes: Any) -> ct.TrainSession:
+    """A session after some steps."""
+    session = session_of(run, **changes)
+    for x, y in batches(run)[:steps]:
+        session.train_step(x, y)
+    return session
+
+
+def everything(session: ct.TrainSession) -> dict[StateKey, bytes]:
+    """All of the state that a checkpoint could change."""
+    arrays = {key: array.tobytes() for key, array in session.state.arrays.items() if key.kind != "scalars"}
+    return arrays | {StateKey("step", ""): bytes(str(session.state.step), "ascii")}

@@ -76,7 +76,7 @@ def decode(data: bytes, where: str) -> tuple[dict[str, Array], dict[str, str]]:
         position = end
     if position != len(payload):
         raise _refusal(where, f"{len(payload) - position} bytes at its end belong to no array")
-    if CHECKSUM in metadata and metadata.pop(CHECKSUM) != _checksum(header, payload):
+    if metadata.pop(CHECKSUM, None) != _checksum(header, payload):
         raise _refusal(where, "its checksum does not agree with what it holds")
     return arrays, metadata
 
