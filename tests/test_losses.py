@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny_graph import loss_and_gradient
 
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, TensorType
@@ -26,7 +27,6 @@ from circle_train.train.losses import (
     custom,
     trace,
 )
-from tiny_graph import loss_and_gradient
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "torch_losses.json").read_text(encoding="utf-8"))[
     "cases"

@@ -17,7 +17,10 @@ def evaluate(graph: Graph, feeds: Mapping[Tensor, Array]) -> dict[Tensor, Array]
     """The value of every tensor."""
     values = dict(feeds)
     for node in graph.nodes:
-        inputs = [t and (values[t] if t in values else t.data) for t in node.inputs]
+        for tensor in node.inputs:
+            if tensor is not None and tensor not in values:
+                values[tensor] = tensor.data
+        inputs = [tensor and values[tensor] for tensor in node.inputs]
         values.update(zip(node.outputs, map(np.asarray, node.op.compute(inputs)), strict=True))
     return values
 

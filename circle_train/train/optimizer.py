@@ -77,24 +77,22 @@ class Optimizer:
         groups: parameters with settings of their own; the first group that holds a parameter counts.
     """
 
-    learning_rate: float | Schedule = 1e-3
+    learning_rate: float | Schedule | Callable[[int], float] = 1e-3
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
     groups: Sequence[ParameterGroup] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        if callable(self.learning_rate) and not isinstance(self.learning_rate, Schedule):
-            object.__setattr__(self, "learning_rate", Function(function=self.learning_rate))
-        if not isinstance(self.learning_rate, Schedule):
-            self._require("learning_rate", 0 < self.learning_rate < float("inf"), "a positive number")
+        rate = self.learning_rate
+        if not callable(rate):
+            self._require("learning_rate", 0 < rate < float("inf"), "a positive number")
+        elif not isinstance(rate, Schedule):
+            object.__setattr__(self, "learning_rate", Function(function=rate))
         for name in ("clip_norm", "clip_value"):
             value = getattr(self, name)
             self._require(name, value is None or 0 < value < float("inf"), "a positive number or None")
         object.__setattr__(self, "groups", tuple(self.groups))
-        if any(group.weight_decay is not None for group in self.groups) and not hasattr(self, "weight_decay"):
-            raise ConfigError(
-                f"{type(self).__name__} has no weight_decay, so that of a ParameterGroup has no meaning"
-            )
+        self._check_groups()
 
     def _check_groups(self) -> None:
         name = type(self).__name__
@@ -121,7 +119,10 @@ class Optimizer:
     def base_learning_rate(self) -> float:
         """What a schedule's factors multiply; without one, the learning rate."""
         rate = self.learning_rate
-        return rate.learning_rate if isinstance(rate, Schedule) else rate
+        if isinstance(rate, Schedule):
+            return rate.learning_rate
+        assert not callable(rate)
+        return rate
 
     def factor(self, step: int) -> float:
         """The schedule's factor after so many updates."""

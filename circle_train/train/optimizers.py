@@ -69,7 +69,8 @@ class Adam(Optimizer):
         return ("m", "v")
 
     def scalars(self, learning_rate: float, step: int) -> tuple[float, ...]:
-        bias = sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        beta_1, beta_2 = self.rounded(self.beta_1), self.rounded(self.beta_2)
+        bias = sqrt(1 - beta_2**step) / (1 - beta_1**step)
         return (learning_rate * bias, learning_rate)
 
     def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
@@ -79,12 +80,12 @@ class Adam(Optimizer):
 
     def update_moments(self, g: Array, m: Array, v: Array) -> None:
         """Exponential means of the gradient and of its square."""
-        m += (g - m) * self.gain(self.beta_1)
-        v += (g * g - v) * self.gain(self.beta_2)
+        m += (g - m) * (1 - self.rounded(self.beta_1))
+        v += (g * g - v) * (1 - self.rounded(self.beta_2))
 
-    def gain(self, beta: float) -> float:
-        """1-β, formed in float32."""
-        return float(np.float32(1) - np.float32(beta))
+    def rounded(self, beta: float) -> float:
+        """β as ONERT and ONNX Runtime hold it, in float32: 1-0.999 is 0.00099998713."""
+        return float(np.float32(beta))
 
 
 class AdamWStyle(enum.Enum):
@@ -115,16 +116,16 @@ class AdamW(Adam):
 
     def scalars(self, learning_rate: float, step: int) -> tuple[float, ...]:
         """Step size, factor that decays the weights, and 1/√(1-β2^t) for PyTorch's root."""
-        first = 1 - self.beta_1**step if self.bias_correction else 1.0
-        second = sqrt(1 - self.beta_2**step) if self.bias_correction else 1.0
+        first = 1 - self.rounded(self.beta_1) ** step if self.bias_correction else 1.0
+        second = sqrt(1 - self.rounded(self.beta_2) ** step) if self.bias_correction else 1.0
         decay = 1 - learning_rate * self.weight_decay
         if self.style is AdamWStyle.TORCH:
             return (learning_rate / first, decay, 1 / second)
         return (learning_rate * second / first, decay, 1.0)
 
-    def gain(self, beta: float) -> float:
-        """PyTorch forms 1-β in double."""
-        return 1 - beta if self.style is AdamWStyle.TORCH else super().gain(beta)
+    def rounded(self, beta: float) -> float:
+        """PyTorch computes with β in double."""
+        return beta if self.style is AdamWStyle.TORCH else super().rounded(beta)
 
     def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
         m, v = slots
