@@ -12,6 +12,7 @@ from circle_train import format
 from circle_train.errors import ConfigError
 from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.quantize import quantize
 from circle_train.train.parameters import Parameter
 from circle_train.train.state import State
 
@@ -50,6 +51,8 @@ def with_values(module: Module, state: State) -> Module:
 def encode(root: Tensor, value: Array) -> Array:
     """A float32 value as the bytes that the file's tensor holds."""
     assert root.dtype.numpy is not None
+    if root.quantization is not None and not root.dtype.is_float:
+        value = quantize(value, root.quantization, root.dtype)
     return np.ascontiguousarray(value, root.dtype.numpy).reshape(-1).view(np.uint8)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -57,7 +57,14 @@ def _along_axis(quantization: Quantization, array: Array) -> tuple[Array, Array]
 
 
 def densify(values: Array, sparsity: dict[str, Any], shape: tuple[int, ...]) -> Array:
-    """The dense tensor that TFLite's SparsityParameters describe; `values` are the stored elements.
+    """The dense tensor that TFLite's SparsityParameters describe; `values` are the stored elements."""
+    result = np.zeros(shape, values.dtype)
+    result.reshape(-1)[places_of(sparsity, shape, len(values))] = values
+    return result
+
+
+def places_of(sparsity: dict[str, Any], shape: tuple[int, ...], count: int) -> Array:
+    """Where the stored elements lie in the flattened dense tensor.
 
     Every level of the traversal order is one dimension of the blocked tensor: dense, or compressed as in CSR.
     """
@@ -69,19 +76,17 @@ def densify(values: Array, sparsity: dict[str, Any], shape: tuple[int, ...]) -> 
         coordinates = {known: indices[parents] for known, indices in coordinates.items()}
         coordinates[dimension] = children
         nodes = len(children)
-    if len(values) != nodes:
+    if count != nodes:
         raise ModelError(
-            f"sparsity describes {nodes} elements, the buffer holds {len(values)}: the file is damaged"
+            f"sparsity describes {nodes} elements, the buffer holds {count}: the file is damaged"
         )
-    places = [
-        coordinates[axis]
-        if axis not in blocks
-        else coordinates[axis] * sizes[blocks[axis]] + coordinates[blocks[axis]]
-        for axis in range(len(shape))
-    ]
-    result = np.zeros(shape, values.dtype)
-    result[tuple(places)] = values.reshape(()) if not shape else values
-    return result
+    places = np.zeros(nodes, np.intp)
+    for axis, size in enumerate(shape):
+        cells = coordinates[axis]
+        if axis in blocks:
+            cells = cells * sizes[blocks[axis]] + coordinates[blocks[axis]]
+        places = places * size + cells
+    return places
 
 
 def _levels(
@@ -176,6 +181,26 @@ class Quantize(Op):
         yield Example(cls(), (random(2, 3),), differentiable=False)
 
 
+@register("SPREAD", internal=True)
+@dataclass(frozen=True, eq=False)
+class Spread(Op):
+    """The dense tensor around a sparse constant's elements; only they are trained, so the pattern stays."""
+
+    shape: tuple[int, ...]
+    places: Array = field(repr=False)
+
+    def infer(self, values: TensorType) -> TensorType:
+        return TensorType(values.dtype, self.shape)
+
+    def forward(self, values: Array) -> Array:
+        result = np.zeros(self.shape, values.dtype)
+        result.reshape(-1)[self.places] = values
+        return result
+
+    def grad_values(self, dy: Array) -> Array:
+        return dy.reshape(-1)[self.places]
+
+
 @register("DENSIFY", "DensifyOptions")
 @dataclass(frozen=True)
 class Densify(Op):
@@ -190,8 +215,18 @@ class Densify(Op):
     def decode(self, source: Tensor) -> tuple[Array]:
         """All elements of a constant; one without sparsity tables is dense already."""
         sparsity = source.carried.get("fields", {}).get("sparsity")
-        if sparsity is None:
-            return (source.data,)
+        return (source.data if sparsity is None else densify(self.stored(source), sparsity, source.shape),)
+
+    def spread(self, source: Tensor) -> tuple[Spread, Array] | None:
+        """For a sparse constant of floats: its stored elements as float32, and the op that spreads them."""
+        sparsity = source.carried.get("fields", {}).get("sparsity")
+        if sparsity is None or not source.dtype.is_float:
+            return None
+        values = self.stored(source).astype(np.float32)
+        return Spread(source.shape, places_of(sparsity, source.shape, len(values))), values
+
+    def stored(self, source: Tensor) -> Array:
+        """The elements that the file holds."""
         numpy_dtype = source.dtype.numpy
         if source.buffer is None or numpy_dtype is None or source.buffer.bytes.size % numpy_dtype.itemsize:
             raise ModelError(
@@ -201,7 +236,7 @@ class Densify(Op):
             raise ModelError(
                 f"{self.name}: {source} is no constant of a known size below {LARGEST_DENSE} elements"
             )
-        return (densify(source.buffer.bytes.view(numpy_dtype), sparsity, source.shape),)
+        return source.buffer.bytes.view(numpy_dtype)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -1,31 +1,45 @@
-"""Float32 masters of weights that the file holds in another form (float16, sparse)."""
+"""Float32 masters of weights that the file holds in another form (float16, integers with a scale, sparse)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from circle_train.ir import Buffer, DType, Graph, Tensor, TensorType
-
-DECODERS = ("DEQUANTIZE", "DENSIFY")
+from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.quantize import Densify, Dequantize, Spread
 
 
 def make_float_masters(graph: Graph) -> None:
-    """Replace DEQUANTIZE and DENSIFY of constants by a float32 constant that remembers the tensor it came from."""
+    """Replace DEQUANTIZE and DENSIFY of constants by float32 constants that know their origin."""
     kept = []
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
-        if node.op.name in DECODERS and source is not None and source.buffer is not None and source.producer is None:
-            _decode(node.op, source, node.outputs[0])
-        else:
+        op = node.op
+        encoded = source is not None and source.buffer is not None and source.producer is None
+        if source is None or not encoded or not isinstance(op, (Dequantize, Densify)):
             kept.append(node)
+        elif isinstance(op, Densify) and (spread := op.spread(source)) is not None:
+            _spread(node, source, *spread)
+            kept.append(node)
+        else:
+            _decode(source, node.outputs[0], op.decode(source)[0])
     graph.nodes = kept
 
 
-def _decode(op: object, source: Tensor, output: Tensor) -> None:
+def _decode(source: Tensor, output: Tensor, value: Array) -> None:
     """Turn the output into a constant with the decoded elements; its origin is the encoded tensor."""
-    (value,) = op.decode(source)  # type: ignore[attr-defined]
-    array = np.ascontiguousarray(value, np.float32 if output.dtype is not DType.FLOAT16 else np.float16)
+    is_half = output.dtype is DType.FLOAT16
+    array = np.ascontiguousarray(value, np.float32 if output.dtype.is_float and not is_half else None)
     output.buffer = Buffer(array.reshape(-1).view(np.uint8))
     output.type = TensorType(DType.of(array.dtype), array.shape)
     output.producer = None
     output.origin = source
+
+
+def _spread(node: Node, source: Tensor, op: Spread, stored: Array) -> None:
+    """Make the stored elements of a sparse constant the master; the node spreads them every time."""
+    master = constant(stored, source.name)
+    master.origin = source
+    node.op, node.inputs = op, [master]
+    node.outputs[0].type = TensorType(master.dtype, op.shape)
