@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant("last n counts one too many", "train/parameters.py", "range(max(operators - count, 0), operators)",
            "range(max(operators - count - 1, 0), operators)", TRAIN),
     Mutant("tied weights are separate", "passes/shared.py", "if chosen is tensor or", "if True or", TRAIN),
-    Mutant("Adam forgets its bias correction", "train/optimizers.py", "self.beta_2**step", "self.beta_2", TRAIN),
+    Mutant("Adam forgets its bias correction", "train/optimizers.py", "sqrt(1 - beta_2**step)", "sqrt(1 - beta_2)", TRAIN),
     Mutant("the step count stands still", "session.py", "self.state.step += 1", "self.state.step += 0",
            (*TRAIN, "tests/test_onert_golden.py")),
     Mutant("the partial batch counts as a full one", "fit.py", "* count\n", "* 1\n", TRAIN),
@@ -79,9 +79,9 @@ MUTANTS = (
     Mutant("export forgets the new weights", "export.py", "fresh[root.buffer] =", "fresh[Buffer()] =", TRAIN),
     Mutant("a NaN loss passes", "ops/gradient.py", "if not np.isfinite(loss).all():", "if False:", TRAIN),
     Mutant("setting a parameter is lost", "train/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
-    Mutant("from_logits takes softmax twice", "train/losses.py", "SoftmaxCrossEntropy(), target", "CrossEntropy(), target",
+    Mutant("from_logits takes softmax twice", "train/losses.py", "else logits.apply(SoftmaxCrossEntropy(), target)", "else logits.apply(CrossEntropy(), target)",
            (*TRAIN, "tests/test_onert_golden.py")),
-    Mutant("an offset beyond the file is believed", "format/decode.py", "self.end", "self.end + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
+    Mutant("an offset beyond the file is believed", "format/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
 )  # fmt: skip
 
 
