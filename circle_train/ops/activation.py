@@ -15,7 +15,6 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Unary, broadcast, same_dtype
 
 
-@dataclass(frozen=True)
 class FloatUnary(Unary):
     """Defined for floats only."""
 
@@ -31,7 +30,6 @@ class FloatUnary(Unary):
 
 
 @register("RELU")
-@dataclass(frozen=True)
 class Relu(FloatUnary):
     def forward(self, x: Array) -> Array:
         return np.maximum(x, x.dtype.type(0))
@@ -40,7 +38,6 @@ class Relu(FloatUnary):
         return dy * (y > 0)
 
 
-@dataclass(frozen=True)
 class Clipped(FloatUnary):
     """Clips to an interval; the gradient passes strictly inside it."""
 
@@ -55,19 +52,16 @@ class Clipped(FloatUnary):
 
 
 @register("RELU6")
-@dataclass(frozen=True)
 class Relu6(Clipped):
     high = 6.0
 
 
 @register("RELU_N1_TO_1")
-@dataclass(frozen=True)
 class ReluN1To1(Clipped):
     low = -1.0
 
 
 @register("RELU_0_TO_1")
-@dataclass(frozen=True)
 class Relu0To1(Clipped):
     pass
 
@@ -92,7 +86,6 @@ class LeakyRelu(FloatUnary):
 
 
 @register("PRELU")
-@dataclass(frozen=True)
 class Prelu(Op):
     """Slopes below zero that broadcast over the input, mostly one per channel."""
 
@@ -125,7 +118,6 @@ class Prelu(Op):
 
 
 @register("ELU")
-@dataclass(frozen=True)
 class Elu(FloatUnary):
     def forward(self, x: Array) -> Array:
         return np.where(x > 0, x, np.expm1(np.minimum(x, x.dtype.type(0))))
@@ -169,7 +161,6 @@ _erf = np.frompyfunc(erf, 1, 1)
 
 
 @register("LOGISTIC")
-@dataclass(frozen=True)
 class Logistic(FloatUnary):
     """1 / (1 + exp(-x)), never through an exponential that overflows."""
 
@@ -182,7 +173,6 @@ class Logistic(FloatUnary):
 
 
 @register("TANH")
-@dataclass(frozen=True)
 class Tanh(FloatUnary):
     def forward(self, x: Array) -> Array:
         return np.tanh(x)
@@ -192,7 +182,6 @@ class Tanh(FloatUnary):
 
 
 @register("HARD_SWISH", "HardSwishOptions")
-@dataclass(frozen=True)
 class HardSwish(FloatUnary):
     """x relu6(x + 3) / 6."""
 
@@ -227,7 +216,6 @@ class Softmax(Op):
 
 
 @register("LOG_SOFTMAX", "LogSoftmaxOptions")
-@dataclass(frozen=True)
 class LogSoftmax(Op):
     """x - log Σ exp(x) over the last axis."""
 

@@ -65,7 +65,6 @@ class Sub(FusedBinary):
 
 
 @register("MUL", "MulOptions")
-@dataclass(frozen=True)
 class Mul(FusedBinary):
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 * x2
@@ -78,7 +77,6 @@ class Mul(FusedBinary):
 
 
 @register("DIV", "DivOptions")
-@dataclass(frozen=True)
 class Div(FusedBinary):
     """Integers are divided towards zero."""
 
@@ -104,7 +102,6 @@ def _refuse_zero(op: str, divisor: Array) -> None:
 
 
 @register("FLOOR_DIV", "FloorDivOptions")
-@dataclass(frozen=True)
 class FloorDiv(Binary):
     stops_gradient = True
 
@@ -114,7 +111,6 @@ class FloorDiv(Binary):
 
 
 @register("FLOOR_MOD", "FloorModOptions")
-@dataclass(frozen=True)
 class FloorMod(Binary):
     """x1 - floor(x1 / x2) * x2: the result has the divisor's sign."""
 
@@ -130,7 +126,6 @@ class FloorMod(Binary):
 
 
 @register("MAXIMUM", "MaximumMinimumOptions")
-@dataclass(frozen=True)
 class Maximum(Binary):
     """The gradient of a tie goes to x1."""
 
@@ -145,7 +140,6 @@ class Maximum(Binary):
 
 
 @register("MINIMUM", "MaximumMinimumOptions")
-@dataclass(frozen=True)
 class Minimum(Binary):
     """The gradient of a tie goes to x1."""
 
@@ -160,7 +154,6 @@ class Minimum(Binary):
 
 
 @register("POW", "PowOptions")
-@dataclass(frozen=True)
 class Pow(Binary):
     """x1 ** x2; the derivative by the exponent is taken as 0 where the base is not positive."""
 
@@ -190,7 +183,6 @@ class Pow(Binary):
 
 
 @register("SQUARED_DIFFERENCE", "SquaredDifferenceOptions")
-@dataclass(frozen=True)
 class SquaredDifference(Binary):
     def forward(self, x1: Array, x2: Array) -> Array:
         difference = x1 - x2
@@ -204,7 +196,6 @@ class SquaredDifference(Binary):
 
 
 @register("ATAN2", "ATan2Options")
-@dataclass(frozen=True)
 class Atan2(Binary):
     """The angle of the point (x2, x1)."""
 
@@ -220,7 +211,6 @@ class Atan2(Binary):
         return -dy * x1 / (x1 * x1 + x2 * x2)
 
 
-@dataclass(frozen=True)
 class IntegerBinary(Binary):
     """Bits of two integer operands."""
 
@@ -243,14 +233,12 @@ class IntegerBinary(Binary):
 
 
 @register("BITWISE_XOR", "BitwiseXorOptions")
-@dataclass(frozen=True)
 class BitwiseXor(IntegerBinary):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.bitwise_xor(x1, x2)
 
 
 @register("RIGHT_SHIFT", "RightShiftOptions")
-@dataclass(frozen=True)
 class RightShift(IntegerBinary):
     """Arithmetic shift; amounts beyond the width count as the widest, negative ones as 0."""
 
@@ -259,7 +247,6 @@ class RightShift(IntegerBinary):
 
 
 @register("ADD_N", "AddNOptions")
-@dataclass(frozen=True)
 class AddN(Op):
     """The sum of operands of one shape."""
 

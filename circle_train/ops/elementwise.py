@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from circle_train.ir import TensorType
 from circle_train.ops.base import Example, Op, random
 
 
-@dataclass(frozen=True)
 class Unary(Op):
     """Output type = input type; examples away from kinks at 0, ±1 and 6."""
 
@@ -50,7 +48,6 @@ def same_dtype(op: str, *types: TensorType) -> None:
         raise ModelError(f"{op}: operands have element types {found}, expected one; insert a CAST")
 
 
-@dataclass(frozen=True)
 class Binary(Op):
     """Two operands of one element type that broadcast."""
 

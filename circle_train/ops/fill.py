@@ -42,7 +42,6 @@ class Shape(Movement):
 
 
 @register("RANK", "RankOptions")
-@dataclass(frozen=True)
 class Rank(Movement):
     stops_gradient = True
 
@@ -59,7 +58,6 @@ class Rank(Movement):
 
 
 @register("FILL", "FillOptions")
-@dataclass(frozen=True)
 class Fill(Movement):
     """A tensor of the given sizes full of one value."""
 
@@ -88,7 +86,6 @@ class Fill(Movement):
 
 
 @register("RANGE", "RangeOptions")
-@dataclass(frozen=True)
 class Range(Op):
     """start, start + delta, … as long as it is before limit."""
 
@@ -126,7 +123,6 @@ class Range(Op):
 
 
 @register("ZEROS_LIKE", "ZerosLikeOptions")
-@dataclass(frozen=True)
 class ZerosLike(Movement):
     stops_gradient = True
 

@@ -85,7 +85,6 @@ class Gather(Movement):
 
 
 @register("EMBEDDING_LOOKUP")
-@dataclass(frozen=True)
 class EmbeddingLookup(Movement):
     """Rows of a table."""
 
@@ -112,7 +111,6 @@ class EmbeddingLookup(Movement):
 
 
 @register("GATHER_ND", "GatherNdOptions")
-@dataclass(frozen=True)
 class GatherNd(Movement):
     """The last axis of the indices holds the first coordinates of a part of the input."""
 
@@ -147,7 +145,6 @@ def _coordinates(op: str, indices: Array, shape: tuple[int, ...]) -> tuple[Array
 
 
 @register("SCATTER_ND", "ScatterNdOptions")
-@dataclass(frozen=True)
 class ScatterNd(Movement):
     """Zeros of the given shape with the updates added at the coordinates."""
 

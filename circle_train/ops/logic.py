@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from circle_train.ops.checks import booleans
 from circle_train.ops.elementwise import broadcast, same_dtype
 
 
-@dataclass(frozen=True)
 class Comparison(Op):
     """Two operands of one element type that broadcast; the result is BOOL."""
 
@@ -32,48 +30,41 @@ class Comparison(Op):
 
 
 @register("EQUAL", "EqualOptions")
-@dataclass(frozen=True)
 class Equal(Comparison):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.equal(x1, x2)
 
 
 @register("NOT_EQUAL", "NotEqualOptions")
-@dataclass(frozen=True)
 class NotEqual(Comparison):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.not_equal(x1, x2)
 
 
 @register("LESS", "LessOptions")
-@dataclass(frozen=True)
 class Less(Comparison):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.less(x1, x2)
 
 
 @register("LESS_EQUAL", "LessEqualOptions")
-@dataclass(frozen=True)
 class LessEqual(Comparison):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.less_equal(x1, x2)
 
 
 @register("GREATER", "GreaterOptions")
-@dataclass(frozen=True)
 class Greater(Comparison):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.greater(x1, x2)
 
 
 @register("GREATER_EQUAL", "GreaterEqualOptions")
-@dataclass(frozen=True)
 class GreaterEqual(Comparison):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.greater_equal(x1, x2)
 
 
-@dataclass(frozen=True)
 class Connective(Op):
     """Two truth values that broadcast."""
 
@@ -91,21 +82,18 @@ class Connective(Op):
 
 
 @register("LOGICAL_AND", "LogicalAndOptions")
-@dataclass(frozen=True)
 class LogicalAnd(Connective):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.logical_and(x1, x2)
 
 
 @register("LOGICAL_OR", "LogicalOrOptions")
-@dataclass(frozen=True)
 class LogicalOr(Connective):
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.logical_or(x1, x2)
 
 
 @register("LOGICAL_NOT", "LogicalNotOptions")
-@dataclass(frozen=True)
 class LogicalNot(Op):
     stops_gradient = True
 

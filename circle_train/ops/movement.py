@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op
 
 
-@dataclass(frozen=True)
 class Movement(Op):
     """Copies elements of any type, computes nothing."""
 

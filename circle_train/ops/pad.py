@@ -18,7 +18,6 @@ from circle_train.ops.movement import Movement, added
 PADDINGS = (((1, 2),), ((0, 0), (3, 1)), ((1, 0), (0, 2), (1, 1)), ((0, 0), (1, 1), (2, 0), (0, 1)))
 
 
-@dataclass(frozen=True)
 class Padded(Movement):
     """Paddings are a matrix: one row per axis, elements before and after."""
 
@@ -54,7 +53,6 @@ class Padded(Movement):
 
 
 @register("PAD", "PadOptions")
-@dataclass(frozen=True)
 class Pad(Padded):
     def forward(self, x: Array, paddings: Array) -> Array:
         return np.pad(x, paddings)
@@ -64,7 +62,6 @@ class Pad(Padded):
 
 
 @register("PADV2", "PadV2Options")
-@dataclass(frozen=True)
 class PadV2(Padded):
     """PAD with a value of one's own."""
 

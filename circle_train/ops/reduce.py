@@ -66,7 +66,6 @@ class Reducer(Op):
 
 
 @register("SUM", "ReducerOptions")
-@dataclass(frozen=True)
 class Sum(Reducer):
     def forward(self, x: Array, axis: Array) -> Array:
         return x.sum(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)
@@ -76,7 +75,6 @@ class Sum(Reducer):
 
 
 @register("MEAN", "ReducerOptions")
-@dataclass(frozen=True)
 class Mean(Reducer):
     """The mean; of integers, rounded towards zero."""
 
@@ -97,7 +95,6 @@ class Mean(Reducer):
         return int(np.prod([shape[i] for i in axes], dtype=np.int64))
 
 
-@dataclass(frozen=True)
 class Extremum(Reducer):
     """The largest or smallest element; ties share the gradient equally."""
 
@@ -108,21 +105,18 @@ class Extremum(Reducer):
 
 
 @register("REDUCE_MAX", "ReducerOptions")
-@dataclass(frozen=True)
 class ReduceMax(Extremum):
     def forward(self, x: Array, axis: Array) -> Array:
         return np.max(x, axis=self.axes(axis, x.ndim), keepdims=self.keep_dims)
 
 
 @register("REDUCE_MIN", "ReducerOptions")
-@dataclass(frozen=True)
 class ReduceMin(Extremum):
     def forward(self, x: Array, axis: Array) -> Array:
         return np.min(x, axis=self.axes(axis, x.ndim), keepdims=self.keep_dims)
 
 
 @register("REDUCE_PROD", "ReducerOptions")
-@dataclass(frozen=True)
 class ReduceProd(Reducer):
     low = 0.5
 
@@ -148,7 +142,6 @@ class ReduceProd(Reducer):
         yield Example(cls(), (x, np.array([1], np.int32)))
 
 
-@dataclass(frozen=True)
 class BooleanReducer(Reducer):
     """Over truth values."""
 
@@ -167,14 +160,12 @@ class BooleanReducer(Reducer):
 
 
 @register("REDUCE_ANY", "ReducerOptions")
-@dataclass(frozen=True)
 class ReduceAny(BooleanReducer):
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.any(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims))
 
 
 @register("REDUCE_ALL", "ReducerOptions")
-@dataclass(frozen=True)
 class ReduceAll(BooleanReducer):
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.all(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims))

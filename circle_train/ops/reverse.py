@@ -16,7 +16,6 @@ from circle_train.ops.movement import Movement
 
 
 @register("REVERSE_V2", "ReverseV2Options")
-@dataclass(frozen=True)
 class ReverseV2(Movement):
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         integers(self.name, "axis", axis)

@@ -81,21 +81,18 @@ class ArgExtremum(Op):
 
 
 @register("ARG_MAX", "ArgMaxOptions")
-@dataclass(frozen=True)
 class ArgMax(ArgExtremum):
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmax(int(axis.reshape(())))).astype(self.output_type.numpy)
 
 
 @register("ARG_MIN", "ArgMinOptions")
-@dataclass(frozen=True)
 class ArgMin(ArgExtremum):
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmin(int(axis.reshape(())))).astype(self.output_type.numpy)
 
 
 @register("TOPK_V2", "TopKV2Options")
-@dataclass(frozen=True)
 class TopK(Op):
     """The k largest elements of each row, falling, and their places; the first of equals comes first."""
 

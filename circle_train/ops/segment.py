@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from circle_train.ops.movement import added
 
 
 @register("SEGMENT_SUM", "SegmentSumOptions")
-@dataclass(frozen=True)
 class SegmentSum(Op):
     """Sums of runs of rows; ids ascend, the last one decides how many segments there are."""
 
@@ -53,7 +51,6 @@ def _check_ids(op: str, x: TensorType, ids: TensorType) -> None:
         raise ModelError(f"{op}: segment ids are {ids}, expected one per row of the input {x}")
 
 
-@dataclass(frozen=True)
 class UnsortedSegment(Op):
     """Reduces the rows of one id to one row, ids in any order; negative ones belong to no segment."""
 
@@ -95,7 +92,6 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 @register("UNSORTED_SEGMENT_SUM", "UnsortedSegmentSumOptions")
-@dataclass(frozen=True)
 class UnsortedSegmentSum(UnsortedSegment):
     def forward(self, x: Array, ids: Array, count: Array) -> Array:
         return self.reduce(np.add, 0, x, ids, count)
@@ -104,7 +100,6 @@ class UnsortedSegmentSum(UnsortedSegment):
         return self.spread(dy, ids)
 
 
-@dataclass(frozen=True)
 class UnsortedSegmentExtremum(UnsortedSegment):
     """Ties share the gradient equally; a segment without rows is the least or greatest number there is."""
 
@@ -115,21 +110,18 @@ class UnsortedSegmentExtremum(UnsortedSegment):
 
 
 @register("UNSORTED_SEGMENT_MAX", "UnsortedSegmentMaxOptions")
-@dataclass(frozen=True)
 class UnsortedSegmentMax(UnsortedSegmentExtremum):
     def forward(self, x: Array, ids: Array, count: Array) -> Array:
         return self.reduce(np.maximum, _bounds(x.dtype)[0], x, ids, count)
 
 
 @register("UNSORTED_SEGMENT_MIN", "UnsortedSegmentMinOptions")
-@dataclass(frozen=True)
 class UnsortedSegmentMin(UnsortedSegmentExtremum):
     def forward(self, x: Array, ids: Array, count: Array) -> Array:
         return self.reduce(np.minimum, _bounds(x.dtype)[1], x, ids, count)
 
 
 @register("UNSORTED_SEGMENT_PROD", "UnsortedSegmentProdOptions")
-@dataclass(frozen=True)
 class UnsortedSegmentProd(UnsortedSegment):
     def forward(self, x: Array, ids: Array, count: Array) -> Array:
         return self.reduce(np.multiply, 1, x, ids, count)

@@ -16,7 +16,6 @@ from circle_train.ops.elementwise import broadcast, same_dtype
 
 
 @register("SELECT", "SelectOptions")
-@dataclass(frozen=True)
 class Select(Op):
     """x1 where the condition holds, x2 elsewhere; a vector of conditions chooses rows, a scalar all."""
 
@@ -56,7 +55,6 @@ class Select(Op):
 
 
 @register("SELECT_V2", "SelectV2Options")
-@dataclass(frozen=True)
 class SelectV2(Op):
     """x1 where the condition holds, x2 elsewhere; all three broadcast."""
 
@@ -88,7 +86,6 @@ class SelectV2(Op):
 
 
 @register("WHERE", "WhereOptions")
-@dataclass(frozen=True)
 class Where(Op):
     """The coordinates of all elements that are true or not 0, one row each."""
 

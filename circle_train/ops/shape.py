@@ -16,7 +16,6 @@ from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, 
 from circle_train.ops.movement import Movement
 
 
-@dataclass(frozen=True)
 class View(Movement):
     """The output is the input's memory under another shape."""
 
@@ -103,7 +102,6 @@ class Squeeze(View):
 
 
 @register("EXPAND_DIMS", "ExpandDimsOptions")
-@dataclass(frozen=True)
 class ExpandDims(View):
     """A new axis of size 1; -1 puts it last."""
 
@@ -125,7 +123,6 @@ class ExpandDims(View):
 
 
 @register("TRANSPOSE", "TransposeOptions")
-@dataclass(frozen=True)
 class Transpose(Movement):
     def infer(self, x: TensorType, perm: TensorType) -> TensorType:
         order = vector(self.name, "perm", perm, x.rank)
@@ -148,7 +145,6 @@ class Transpose(Movement):
 
 
 @register("TILE", "TileOptions")
-@dataclass(frozen=True)
 class Tile(Movement):
     """Each axis repeated as a whole."""
 
@@ -174,7 +170,6 @@ class Tile(Movement):
 
 
 @register("BROADCAST_TO", "BroadcastToOptions")
-@dataclass(frozen=True)
 class BroadcastTo(Movement):
     parameters = ("x",)
     scalar_parameters = False

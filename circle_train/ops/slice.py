@@ -18,7 +18,6 @@ from circle_train.ops.movement import Movement, placed
 
 
 @register("SLICE", "SliceOptions")
-@dataclass(frozen=True)
 class Slice(Movement):
     """`size` elements of each axis from `begin` on; size -1 means to the end."""
 
@@ -189,7 +188,6 @@ _STRIDED: tuple[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], tuple[in
 
 
 @register("DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions")
-@dataclass(frozen=True)
 class DynamicUpdateSlice(Op):
     """The input with `update` written over it from `start` on, moved so that it lies inside."""
 

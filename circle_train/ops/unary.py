@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from circle_train.ops.base import Example, register
 from circle_train.ops.elementwise import Unary
 
 
-@dataclass(frozen=True)
 class Rounding(Unary):
     """A piecewise constant function."""
 
@@ -25,7 +23,6 @@ class Rounding(Unary):
 
 
 @register("NEG", "NegOptions")
-@dataclass(frozen=True)
 class Neg(Unary):
     def forward(self, x: Array) -> Array:
         return -x
@@ -40,7 +37,6 @@ class Neg(Unary):
 
 
 @register("ABS", "AbsOptions")
-@dataclass(frozen=True)
 class Abs(Unary):
     def forward(self, x: Array) -> Array:
         return np.abs(x)
@@ -55,14 +51,12 @@ class Abs(Unary):
 
 
 @register("SIGN", "SignOptions")
-@dataclass(frozen=True)
 class Sign(Rounding):
     def forward(self, x: Array) -> Array:
         return np.sign(x)
 
 
 @register("SQRT")
-@dataclass(frozen=True)
 class Sqrt(Unary):
     positive_only = True
 
@@ -74,7 +68,6 @@ class Sqrt(Unary):
 
 
 @register("RSQRT")
-@dataclass(frozen=True)
 class Rsqrt(Unary):
     positive_only = True
 
@@ -86,7 +79,6 @@ class Rsqrt(Unary):
 
 
 @register("EXP", "ExpOptions")
-@dataclass(frozen=True)
 class Exp(Unary):
     def forward(self, x: Array) -> Array:
         return np.exp(x)
@@ -96,7 +88,6 @@ class Exp(Unary):
 
 
 @register("LOG")
-@dataclass(frozen=True)
 class Log(Unary):
     positive_only = True
 
@@ -108,7 +99,6 @@ class Log(Unary):
 
 
 @register("SIN")
-@dataclass(frozen=True)
 class Sin(Unary):
     def forward(self, x: Array) -> Array:
         return np.sin(x)
@@ -118,7 +108,6 @@ class Sin(Unary):
 
 
 @register("COS", "CosOptions")
-@dataclass(frozen=True)
 class Cos(Unary):
     def forward(self, x: Array) -> Array:
         return np.cos(x)
@@ -128,7 +117,6 @@ class Cos(Unary):
 
 
 @register("SQUARE", "SquareOptions")
-@dataclass(frozen=True)
 class Square(Unary):
     def forward(self, x: Array) -> Array:
         return x * x
@@ -138,21 +126,18 @@ class Square(Unary):
 
 
 @register("CEIL")
-@dataclass(frozen=True)
 class Ceil(Rounding):
     def forward(self, x: Array) -> Array:
         return np.ceil(x)
 
 
 @register("FLOOR")
-@dataclass(frozen=True)
 class Floor(Rounding):
     def forward(self, x: Array) -> Array:
         return np.floor(x)
 
 
 @register("ROUND")
-@dataclass(frozen=True)
 class Round(Rounding):
     """To the nearest integer, halves to the even one."""
 
