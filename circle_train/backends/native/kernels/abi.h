@@ -285,6 +285,8 @@ typedef struct ct_cross_entropy_args {
   float grad_scale;
   int32_t unit_targets;
   int32_t ignore_label;
+  int32_t probabilities; /* `logits` are probabilities p: loss of -sum t log max(p, 1e-20), dz = -grad_scale*t/p where p > 1e-20 */
+  int32_t reserved;
 } ct_cross_entropy_args;
 
 /* MSE: loss[0] = loss_scale*sum (p-t)^2, dp = 2*grad_scale*(p-t). MAE: loss_scale*sum |p-t|, dp = grad_scale*sign(p-t).

@@ -51,10 +51,10 @@ void read_run(const T* from, int64_t stride, int64_t count, float* to) {
 
 void read_f32(const float* from, int64_t stride, int64_t count, float* to) {
   if (stride == 1) {
-    each_vector(count, [&](int64_t i, int lanes) { store_some(to + i, load_some(from + i, lanes), lanes); });
+    each_vector(count, [&](int64_t i, auto lanes) { store_some(to + i, load_some(from + i, lanes), lanes); });
   } else if (stride == 0) {
     const vf v = splat(*from);
-    each_vector(count, [&](int64_t i, int lanes) { store_some(to + i, v, lanes); });
+    each_vector(count, [&](int64_t i, auto lanes) { store_some(to + i, v, lanes); });
   } else {
     read_run(from, stride, count, to);
   }

@@ -17,17 +17,17 @@ inline vi is_true(vf a) { return a != vf{}; }
 
 template <class F>
 inline void unary(const float* a, float* y, int64_t n, F f) {
-  each_vector(n, [&](int64_t i, int lanes) { store_some(y + i, f(load_some(a + i, lanes)), lanes); });
+  each_vector(n, [&](int64_t i, auto lanes) { store_some(y + i, f(load_some(a + i, lanes)), lanes); });
 }
 template <class F>
 inline void binary(const float* a, const float* b, float* y, int64_t n, F f) {
-  each_vector(n, [&](int64_t i, int lanes) {
+  each_vector(n, [&](int64_t i, auto lanes) {
     store_some(y + i, f(load_some(a + i, lanes), load_some(b + i, lanes)), lanes);
   });
 }
 template <class F>
 inline void ternary(const float* a, const float* b, const float* c, float* y, int64_t n, F f) {
-  each_vector(n, [&](int64_t i, int lanes) {
+  each_vector(n, [&](int64_t i, auto lanes) {
     store_some(y + i, f(load_some(a + i, lanes), load_some(b + i, lanes), load_some(c + i, lanes)), lanes);
   });
 }
@@ -68,7 +68,7 @@ inline vf softplus(vf a) {
 
 bool run_arithmetic(int32_t op, const float* a, const float* b, const float* c, float k, float* y, int64_t n) {
   switch (op) {
-    case CT_OP_CONST: each_vector(n, [&](int64_t i, int lanes) { store_some(y + i, splat(k), lanes); }); return true;
+    case CT_OP_CONST: each_vector(n, [&](int64_t i, auto lanes) { store_some(y + i, splat(k), lanes); }); return true;
     case CT_OP_COPY: unary(a, y, n, [](vf x) { return x; }); return true;
     case CT_OP_ADD: binary(a, b, y, n, [](vf p, vf q) { return p + q; }); return true;
     case CT_OP_SUB: binary(a, b, y, n, [](vf p, vf q) { return p - q; }); return true;

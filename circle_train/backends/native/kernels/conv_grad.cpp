@@ -82,7 +82,7 @@ struct Reached final : RowSource {
   }
   void take(int64_t at, int64_t count, float* to) const {
     if (!y) return copy_floats(to, p->t->dy + at, count);
-    each_vector(count, [&](int64_t i, int lanes) {
+    each_vector(count, [&](int64_t i, auto lanes) {
       store_some(to + i, masked(load_some(p->t->dy + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
     });
   }
@@ -99,7 +99,7 @@ struct PhaseSink final : RowSink {
     for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) {
       const int64_t h = p->h0 + pixel.h * s.stride_h, w = p->w0 + pixel.w * s.stride_w;
       const int64_t at = ((pixel.n * s.in_h + h) * s.in_w + w) * s.in_c + p->group * p->inputs;
-      each_vector(p->inputs, [&](int64_t j, int lanes) {
+      each_vector(p->inputs, [&](int64_t j, auto lanes) {
         vf v = src ? load_some(src + i * src_row + j, lanes) : vf{};
         if (t.accumulate) v += load_some(t.dx + at + j, lanes);
         if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at + j, lanes), mask);

@@ -36,10 +36,10 @@ inline int64_t in_pixels(const ct_conv_shape& s) { return s.batch * s.in_h * s.i
 
 // Short copies dominate here (3 to 64 channels): no call, whole vectors where there are any.
 inline void copy_floats(float* to, const float* from, int64_t n) {
-  each_vector(n, [&](int64_t i, int lanes) { store_some(to + i, load_some(from + i, lanes), lanes); });
+  each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, load_some(from + i, lanes), lanes); });
 }
 inline void zero_floats(float* to, int64_t n) {
-  each_vector(n, [&](int64_t i, int lanes) { store_some(to + i, vf{}, lanes); });
+  each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, vf{}, lanes); });
 }
 
 // The matrix of windows: row m is output pixel m, column (kh, kw, c) what the window's cell holds (0 outside the image).

@@ -18,14 +18,15 @@ struct DenseMatrix final : RowSource, PanelSource {
   DenseMatrix(const float* values, const float* outputs, int64_t row_length, int32_t act)
       : x(values), y(act == CT_ACT_NONE ? nullptr : outputs), row(row_length), mask(clamp_of(act)) {}
 
-  vf at(int64_t i, int lanes) const {
+  template <class Lanes>
+  vf at(int64_t i, Lanes lanes) const {
     const vf v = load_some(x + i, lanes);
     return y ? masked(v, load_some(y + i, lanes), mask) : v;
   }
 
   void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
     for (int64_t i = 0; i < mc; ++i)
-      each_vector(kc, [&](int64_t k, int lanes) { store_some(dst + i * dst_row + k, at((m0 + i) * row + k0 + k, lanes), lanes); });
+      each_vector(kc, [&](int64_t k, auto lanes) { store_some(dst + i * dst_row + k, at((m0 + i) * row + k0 + k, lanes), lanes); });
   }
 
   void panels(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
@@ -34,7 +35,7 @@ struct DenseMatrix final : RowSource, PanelSource {
       float* to = dst + k * width;
       for (int64_t j = 0; j < cols; j += width, to += kc * width) {
         const int64_t n = cols - j < width ? cols - j : width;
-        each_vector(n, [&](int64_t i, int lanes) { store_some(to + i, at(from + j + i, lanes), lanes); });
+        each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, at(from + j + i, lanes), lanes); });
         for (int64_t i = n; i < width; ++i) to[i] = 0;
       }
     }

@@ -74,7 +74,7 @@ struct GradX {
     int64_t taps = 0;
     // With more taps than fit a list (dilated or huge kernels), lists are added up in sum_row.
     const auto flush = [&](bool last) {
-      each_vector(s.out_c, [&](int64_t c, int lanes) {
+      each_vector(s.out_c, [&](int64_t c, auto lanes) {
         vf acc = started ? load_some(sum_row + c, lanes) : vf{};
         for (int64_t i = 0; i < taps; ++i) acc += load_some(dys[i] + c, lanes) * load_some(ws[i] + c, lanes);
         if (last && s.out_c == s.in_c) {
@@ -99,7 +99,8 @@ struct GradX {
     if (s.out_c != s.in_c) join(end, at, sum_row);
   }
 
-  void put(const RowEnd& end, vf v, int64_t at, int64_t c, int lanes) const {
+  template <class Lanes>
+  void put(const RowEnd& end, vf v, int64_t at, int64_t c, Lanes lanes) const {
     if (end.accumulate) v += load_some(t.dx + at, lanes);
     if (end.out_mask) v = masked(v, load_some(end.out_mask + c, lanes), end.mask);
     store_some(t.dx + at, v, lanes);
@@ -159,7 +160,7 @@ struct GradW {
   }
 
   void join(float* from, int64_t size, const ct_update& u, int64_t first, int64_t n) const {
-    each_vector(n, [&](int64_t i, int lanes) {
+    each_vector(n, [&](int64_t i, auto lanes) {
       vf total = load_some(from + first + i, lanes);
       for (int64_t p = 1; p < parts; ++p) total += load_some(from + p * size + first + i, lanes);
       store_some(from + first + i, total, lanes);

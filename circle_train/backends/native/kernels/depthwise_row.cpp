@@ -12,7 +12,7 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
   float* const made = scratch + slot * floats_per_row();
   const int64_t size = width * channels;
   if (repeat == 1) {
-    each_vector(size, [&](int64_t i, int lanes) {
+    each_vector(size, [&](int64_t i, auto lanes) {
       store_some(made + i, masked(load_some(x + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
     });
     return made;
@@ -33,7 +33,8 @@ struct Interior {
   }
 };
 
-inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, int lanes) {
+template <class Lanes>
+inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, Lanes lanes) {
   if (end.bias) v += load_some(end.bias + c, lanes);
   if (end.add) v += load_some(end.add + at, lanes);
   if (end.accumulate) v += load_some(out + at, lanes);
@@ -45,7 +46,7 @@ inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, i
 // Any window at all, one output pixel.
 void pixel(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
   const int64_t w0 = ow * window.stride - window.pad, channels = window.channels;
-  each_vector(channels, [&](int64_t c, int lanes) {
+  each_vector(channels, [&](int64_t c, auto lanes) {
     vf acc{};
     for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
       if (!rows[kh]) continue;
@@ -64,7 +65,7 @@ template <int K, int S, int T>
 void inside(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
   const int64_t channels = window.channels, first = (ow * S - window.pad) * channels;
   constexpr int X = (T - 1) * S + K;
-  each_vector(channels, [&](int64_t c, int lanes) {
+  each_vector(channels, [&](int64_t c, auto lanes) {
     vf acc[T] = {};
     for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
       if (!rows[kh]) continue;
@@ -87,7 +88,7 @@ template <int K, int S, int T>
 void inside_grad(const RowWindow& window, const float* const* rows, const float* dy, int64_t ow, float* dw) {
   const int64_t channels = window.channels, first = (ow * S - window.pad) * channels;
   constexpr int X = (T - 1) * S + K;
-  each_vector(channels, [&](int64_t c, int lanes) {
+  each_vector(channels, [&](int64_t c, auto lanes) {
     vf ds[T];
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) ds[t] = load_some(dy + (ow + t) * channels + c, lanes);
@@ -117,7 +118,7 @@ void pixel_grad(const RowWindow& window, const float* const* rows, const float* 
       if (x_at < 0 || x_at >= window.in_w) continue;
       float* const to = dw + (kh * window.kernel_w + kw) * channels;
       const float* const xs = rows[kh] + x_at * channels;
-      each_vector(channels, [&](int64_t c, int lanes) {
+      each_vector(channels, [&](int64_t c, auto lanes) {
         store_some(to + c, load_some(to + c, lanes) + load_some(dy + ow * channels + c, lanes) * load_some(xs + c, lanes), lanes);
       });
     }
@@ -169,7 +170,7 @@ void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, con
     }
   }
   if (!db) return;
-  each_vector(window.channels, [&](int64_t c, int lanes) {
+  each_vector(window.channels, [&](int64_t c, auto lanes) {
     vf acc = load_some(db + c, lanes);
     for (int64_t ow = 0; ow < window.out_w; ++ow) acc += load_some(dy + ow * window.channels + c, lanes);
     store_some(db + c, acc, lanes);

@@ -45,7 +45,7 @@ void update_row(const ct_scatter_add_args& t, const Lists& lists, int64_t outer,
     std::fill(total, total + n, 0.0f);
     for (int32_t j = lists.heads[row]; j >= 0; j = lists.next[j]) {
       const float* const dy = t.dy + (outer * t.count + j) * t.width + c;
-      each_vector(n, [&](int64_t i, int lanes) { store_some(total + i, load_some(total + i, lanes) + load_some(dy + i, lanes), lanes); });
+      each_vector(n, [&](int64_t i, auto lanes) { store_some(total + i, load_some(total + i, lanes) + load_some(dy + i, lanes), lanes); });
     }
     apply_update(t.update, at + c, total, n);
   }

@@ -56,7 +56,7 @@ int64_t b_floats(const RowsProduct& p, const Blocks& s) { return s.pack_b ? pack
 void finish_rows(const RowsProduct& p, float* c, int64_t c_row, int64_t offset, int64_t rows, int64_t cols) {
   const Clamp act = clamp_of(p.act), mask = clamp_of(p.out_mask_act);
   for (int64_t i = 0; i < rows; ++i) {
-    each_vector(cols, [&](int64_t j, int lanes) {
+    each_vector(cols, [&](int64_t j, auto lanes) {
       float* const at = c + i * c_row + j;
       vf v = load_some(at, lanes);
       if (p.add) v += load_some(p.add + offset + i * c_row + j, lanes);
@@ -70,7 +70,7 @@ void finish_rows(const RowsProduct& p, float* c, int64_t c_row, int64_t offset, 
 // A tile whose columns are not whole vectors was computed aside; this brings it home.
 void finish_narrow(const TileEnd& end, const float* aside, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; ++i) {
-    each_vector(cols, [&](int64_t j, int lanes) {
+    each_vector(cols, [&](int64_t j, auto lanes) {
       float* const at = end.c + i * end.c_row + j;
       vf v = load_some(aside + i * kTileCols + j, lanes);
       if (end.load_c) v += load_some(at, lanes);

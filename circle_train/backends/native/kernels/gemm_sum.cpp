@@ -87,8 +87,8 @@ void add_row_sums(const float* b, int64_t b_row, int64_t kc, int64_t cols, float
     const int64_t n = std::min(kVectors * W, cols - j);
     vf acc[kVectors] = {};
     for (int64_t k = 0; k < kc; ++k)
-      each_vector(n, [&](int64_t i, int lanes) { acc[i / W] += load_some(b + k * b_row + j + i, lanes); });
-    each_vector(n, [&](int64_t i, int lanes) { store_some(sums + j + i, load_some(sums + j + i, lanes) + acc[i / W], lanes); });
+      each_vector(n, [&](int64_t i, auto lanes) { acc[i / W] += load_some(b + k * b_row + j + i, lanes); });
+    each_vector(n, [&](int64_t i, auto lanes) { store_some(sums + j + i, load_some(sums + j + i, lanes) + acc[i / W], lanes); });
   }
 }
 
@@ -161,7 +161,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
 
 // parts[0] += the others, in order
 void add_parts(float* parts, int64_t splits, int64_t stride, int64_t n) {
-  each_vector(n, [&](int64_t i, int lanes) {
+  each_vector(n, [&](int64_t i, auto lanes) {
     vf total = load_some(parts + i, lanes);
     for (int64_t s = 1; s < splits; ++s) total += load_some(parts + s * stride + i, lanes);
     store_some(parts + i, total, lanes);

@@ -15,7 +15,7 @@ float dense_row(const ct_cross_entropy_args& t, int64_t row, float top, float to
   const float* const z = t.logits + row * t.cols;
   const float* const target = t.target + row * t.cols;
   vf loss{}, mass{};
-  each_vector(t.cols, [&](int64_t i, int lanes) {
+  each_vector(t.cols, [&](int64_t i, auto lanes) {
     const vf tv = load_some(target + i, lanes);
     // 0 * inf would be NaN where a class is impossible and not the target.
     const vf distance = log_total - (load_some(z + i, lanes) - top);
@@ -24,7 +24,7 @@ float dense_row(const ct_cross_entropy_args& t, int64_t row, float top, float to
   });
   if (t.dz) {
     const float scale = (t.unit_targets ? 1.0f : sum(mass)) / total;
-    each_vector(t.cols, [&](int64_t i, int lanes) {
+    each_vector(t.cols, [&](int64_t i, auto lanes) {
       const vf p = exp(load_some(z + i, lanes) - top) * scale;
       store_some(t.dz + row * t.cols + i, t.grad_scale * (p - load_some(target + i, lanes)), lanes);
     });
@@ -38,7 +38,7 @@ float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, floa
   if (t.dz) {
     float* const dz = t.dz + row * t.cols;
     const float scale = t.grad_scale / total;
-    each_vector(t.cols, [&](int64_t i, int lanes) { store_some(dz + i, exp(load_some(z + i, lanes) - top) * scale, lanes); });
+    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(dz + i, exp(load_some(z + i, lanes) - top) * scale, lanes); });
     dz[label] -= t.grad_scale;
   }
   return loss;
@@ -49,8 +49,24 @@ float ignored_row(const ct_cross_entropy_args& t, int64_t row) {
   return 0;
 }
 
+// Of probabilities: what is below kTiny counts as kTiny, and has no gradient.
+constexpr float kTiny = 1e-20f;
+
+float probability_row(const ct_cross_entropy_args& t, int64_t row) {
+  const float* const p = t.logits + row * t.cols;
+  float* const dz = t.dz ? t.dz + row * t.cols : nullptr;
+  float loss = 0;
+  for (int64_t i = 0; i < t.cols; ++i) {
+    const float target = t.target ? t.target[row * t.cols + i] : float(t.labels[row] == i);
+    if (target != 0) loss -= target * std::log(p[i] > kTiny ? p[i] : kTiny);
+    if (dz) dz[i] = p[i] > kTiny ? -t.grad_scale * target / p[i] : 0.0f;
+  }
+  return loss;
+}
+
 float cross_entropy_row(const ct_cross_entropy_args& t, int64_t row) {
   if (!t.target && t.labels[row] == t.ignore_label) return ignored_row(t, row);
+  if (t.probabilities) return probability_row(t, row);
   const float* const z = t.logits + row * t.cols;
   const float top = row_maximum(z, t.cols);
   const float total = row_sum_exp(z, t.cols, 1, top);
@@ -81,7 +97,7 @@ int32_t regression(Context& context, const void* opaque, Value value, Gradient g
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * kBlock;
       vf total{};
-      each_vector(std::min(kBlock, t.size - first), [&](int64_t i, int lanes) {
+      each_vector(std::min(kBlock, t.size - first), [&](int64_t i, auto lanes) {
         const vf d = load_some(t.p + first + i, lanes) - load_some(t.target + first + i, lanes);
         total += value(d);
         if (t.dp) store_some(t.dp + first + i, gradient(d) * t.grad_scale, lanes);

@@ -85,7 +85,7 @@ void dots(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t 
   vf acc[A][B];
   for (int i = 0; i < A; ++i)
     for (int j = 0; j < B; ++j) acc[i][j] = vf{};
-  each_vector(k, [&](int64_t at, int lanes) {
+  each_vector(k, [&](int64_t at, auto lanes) {
     vf bv[B];
 #pragma GCC unroll 4
     for (int j = 0; j < B; ++j) bv[j] = load_some(b + j * b_row + at, lanes);

@@ -12,11 +12,12 @@ namespace {
 template <class F>
 float row_sum(int64_t n, F f) {
   vf total{};
-  each_vector(n, [&](int64_t i, int lanes) { total += f(i, lanes); });
+  each_vector(n, [&](int64_t i, auto lanes) { total += f(i, lanes); });
   return sum(total);
 }
 
-vf only(vf v, int lanes) {
+template <class Lanes>
+vf only(vf v, Lanes lanes) {
   if (lanes == W) return v;
   for (int j = lanes; j < W; ++j) v[j] = 0;
   return v;
@@ -30,20 +31,20 @@ void normalise_row(const ct_norm_args& t, int64_t r) {
     float* const to = t.sum ? t.sum + r * t.cols : y;
     const float* const from = x;
     const float* const add = t.add + r * t.cols;
-    each_vector(t.cols, [&](int64_t i, int lanes) { store_some(to + i, load_some(from + i, lanes) + load_some(add + i, lanes), lanes); });
+    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(to + i, load_some(from + i, lanes) + load_some(add + i, lanes), lanes); });
     x = to;
   } else if (t.sum) {
     std::copy(x, x + t.cols, t.sum + r * t.cols);
   }
-  const float mean = Centred ? row_sum(t.cols, [&](int64_t i, int lanes) { return load_some(x + i, lanes); }) / t.cols : 0.0f;
-  const float variance = row_sum(t.cols, [&](int64_t i, int lanes) {
+  const float mean = Centred ? row_sum(t.cols, [&](int64_t i, auto lanes) { return load_some(x + i, lanes); }) / t.cols : 0.0f;
+  const float variance = row_sum(t.cols, [&](int64_t i, auto lanes) {
     const vf d = only(load_some(x + i, lanes) - mean, lanes);
     return d * d;
   }) / t.cols;
   const float rstd = 1.0f / std::sqrt(variance + t.eps);
   if (t.mean) t.mean[r] = mean;
   if (t.rstd) t.rstd[r] = rstd;
-  each_vector(t.cols, [&](int64_t i, int lanes) {
+  each_vector(t.cols, [&](int64_t i, auto lanes) {
     vf v = (load_some(x + i, lanes) - mean) * rstd;
     if (t.gamma) v *= load_some(t.gamma + i, lanes);
     if (t.beta) v += load_some(t.beta + i, lanes);
@@ -81,7 +82,7 @@ void gradient_row(const ct_norm_grad_args& t, int64_t r, float* dgamma, float* d
   float* const dx = t.dx ? t.dx + r * t.cols : nullptr;
   const float mean = Centred ? t.mean[r] : 0.0f, rstd = t.rstd[r];
   vf sum_d{}, sum_dh{};
-  each_vector(t.cols, [&](int64_t i, int lanes) {
+  each_vector(t.cols, [&](int64_t i, auto lanes) {
     const vf g = load_some(dy + i, lanes);
     const vf h = (load_some(x + i, lanes) - mean) * rstd;
     const vf d = t.gamma_values ? g * load_some(t.gamma_values + i, lanes) : g;
@@ -92,7 +93,7 @@ void gradient_row(const ct_norm_grad_args& t, int64_t r, float* dgamma, float* d
   });
   if (!dx) return;
   const float a = Centred ? sum(sum_d) / t.cols : 0.0f, b = sum(sum_dh) / t.cols;
-  each_vector(t.cols, [&](int64_t i, int lanes) {
+  each_vector(t.cols, [&](int64_t i, auto lanes) {
     vf d = load_some(dy + i, lanes);
     if (t.gamma_values) d *= load_some(t.gamma_values + i, lanes);
     const vf h = (load_some(x + i, lanes) - mean) * rstd;
@@ -103,7 +104,7 @@ void gradient_row(const ct_norm_grad_args& t, int64_t r, float* dgamma, float* d
 }
 
 void join(float* parts, int64_t count, int64_t cols, const ct_update& u) {
-  each_vector(cols, [&](int64_t i, int lanes) {
+  each_vector(cols, [&](int64_t i, auto lanes) {
     vf total = load_some(parts + i, lanes);
     for (int64_t p = 1; p < count; ++p) total += load_some(parts + p * cols + i, lanes);
     store_some(parts + i, total, lanes);

@@ -48,7 +48,7 @@ void sweep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
   float* const m = has_m ? u.m + offset : nullptr;
   float* const v = has_v ? u.v + offset : nullptr;
   const float* const more = u.accumulate ? u.g + offset : nullptr;
-  each_vector(n, [&](int64_t i, int lanes) {
+  each_vector(n, [&](int64_t i, auto lanes) {
     vf g = grad ? load_some(grad + i, lanes) : vf{};
     if (more) g += load_some(more + i, lanes);
     vf wv = load_some(w + i, lanes);
@@ -66,9 +66,9 @@ void keep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
   if (!grad) {
     if (!u.accumulate) std::fill(g, g + n, 0.0f);
   } else if (u.accumulate) {
-    each_vector(n, [&](int64_t i, int lanes) { store_some(g + i, load_some(g + i, lanes) + load_some(grad + i, lanes), lanes); });
+    each_vector(n, [&](int64_t i, auto lanes) { store_some(g + i, load_some(g + i, lanes) + load_some(grad + i, lanes), lanes); });
   } else {
-    each_vector(n, [&](int64_t i, int lanes) { store_some(g + i, load_some(grad + i, lanes), lanes); });
+    each_vector(n, [&](int64_t i, auto lanes) { store_some(g + i, load_some(grad + i, lanes), lanes); });
   }
 }
 

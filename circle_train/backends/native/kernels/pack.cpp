@@ -48,7 +48,7 @@ void pack_panel(const float* b, int64_t b_row, int64_t b_col, int64_t k, int64_t
     transpose(b, b_col, cols, k, dst, width);
   } else if (b_col == 1) {
     for (int64_t i = 0; i < k; ++i)
-      each_vector(cols, [&](int64_t j, int lanes) { store_some(dst + i * width + j, load_some(b + i * b_row + j, lanes), lanes); });
+      each_vector(cols, [&](int64_t j, auto lanes) { store_some(dst + i * width + j, load_some(b + i * b_row + j, lanes), lanes); });
   } else {
     for (int64_t i = 0; i < k; ++i)
       for (int64_t j = 0; j < cols; ++j) dst[i * width + j] = b[i * b_row + j * b_col];

@@ -29,12 +29,14 @@ Range outputs_of(int64_t i, int64_t stride, int64_t pad, int64_t kernel, int64_t
   return {begin, std::max(begin, std::min(outputs, (i + pad) / stride + 1))};
 }
 
-void store_index(uint8_t* to, vi index, int lanes) {
+template <class Lanes>
+void store_index(uint8_t* to, vi index, Lanes lanes) {
   const vb bytes = __builtin_convertvector(index, vb);
   std::memcpy(to, &bytes, size_t(lanes));
 }
 
-vi load_index(const uint8_t* from, int lanes) {
+template <class Lanes>
+vi load_index(const uint8_t* from, Lanes lanes) {
   vb bytes{};
   std::memcpy(&bytes, from, size_t(lanes));
   return __builtin_convertvector(bytes, vi);
@@ -62,7 +64,7 @@ void each_window(const ct_conv_shape& s, int64_t begin, int64_t end, F f) {
 
 void max_window(const ct_pool_args& t, const Window& w, const Clamp& act) {
   const ct_conv_shape& s = t.shape;
-  each_vector(s.in_c, [&](int64_t c, int lanes) {
+  each_vector(s.in_c, [&](int64_t c, auto lanes) {
     vf best = splat(-std::numeric_limits<float>::infinity());
     vi where = vi{} + int32_t(w.rows.begin * s.kernel_w + w.cols.begin);
     for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh)
@@ -80,7 +82,7 @@ void max_window(const ct_pool_args& t, const Window& w, const Clamp& act) {
 void average_window(const ct_pool_args& t, const Window& w, const Clamp& act) {
   const ct_conv_shape& s = t.shape;
   const float count = float(std::max<int64_t>(1, w.rows.count() * w.cols.count()));
-  each_vector(s.in_c, [&](int64_t c, int lanes) {
+  each_vector(s.in_c, [&](int64_t c, auto lanes) {
     vf total{};
     for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh) {
       vf row{};
@@ -103,13 +105,15 @@ int32_t forward(Context& context, const void* opaque, F f) {
   return CT_OK;
 }
 
-void put(const ct_pool_args& t, const Clamp& out_mask, int64_t at, vf v, int lanes) {
+template <class Lanes>
+void put(const ct_pool_args& t, const Clamp& out_mask, int64_t at, vf v, Lanes lanes) {
   if (t.accumulate) v += load_some(t.dx + at, lanes);
   if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at, lanes), out_mask);
   store_some(t.dx + at, v, lanes);
 }
 
-vf dy_at(const ct_pool_args& t, const Clamp& act, int64_t at, int lanes) {
+template <class Lanes>
+vf dy_at(const ct_pool_args& t, const Clamp& act, int64_t at, Lanes lanes) {
   const vf dy = load_some(t.dy + at, lanes);
   return t.act == CT_ACT_NONE ? dy : masked(dy, load_some(t.y + at, lanes), act);
 }
@@ -124,7 +128,7 @@ void gather_rows(const ct_pool_args& t, int64_t begin, int64_t end, Share share)
     const Range ohs = outputs_of(h, s.stride_h, s.pad_top, s.kernel_h, s.out_h);
     for (int64_t w = 0; w < s.in_w; ++w) {
       const Range ows = outputs_of(w, s.stride_w, s.pad_left, s.kernel_w, s.out_w);
-      each_vector(s.in_c, [&](int64_t c, int lanes) {
+      each_vector(s.in_c, [&](int64_t c, auto lanes) {
         vf total{};
         for (int64_t oh = ohs.begin; oh < ohs.end; ++oh)
           for (int64_t ow = ows.begin; ow < ows.end; ++ow) {
@@ -146,7 +150,7 @@ bool windows_tile(const ct_conv_shape& s) {
 
 void send_back(const ct_pool_args& t, const Window& w, const Clamp& act, const Clamp& out_mask) {
   const ct_conv_shape& s = t.shape;
-  each_vector(s.in_c, [&](int64_t c, int lanes) {
+  each_vector(s.in_c, [&](int64_t c, auto lanes) {
     const vf dy = dy_at(t, act, w.output + c, lanes);
     const vi where = load_index(t.index + w.output + c, lanes);
     for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh)
@@ -175,7 +179,7 @@ void max_pool_grad_again(const ct_pool_args& t, int64_t image) {
     }
   });
   if (!t.out_mask_y) return;
-  each_vector(size, [&](int64_t i, int lanes) {
+  each_vector(size, [&](int64_t i, auto lanes) {
     const int64_t at = image * size + i;
     store_some(t.dx + at, masked(load_some(t.dx + at, lanes), load_some(t.out_mask_y + at, lanes), out_mask), lanes);
   });
@@ -204,7 +208,7 @@ int32_t max_pool_grad(Context& context, const void* opaque) {
     return CT_OK;
   }
   context.parallel(t.shape.batch * t.shape.in_h, work, [&](int, int64_t begin, int64_t end) {
-    gather_rows(t, begin, end, [&](vf dy, int64_t at, int64_t cell, int lanes, int64_t, int64_t) {
+    gather_rows(t, begin, end, [&](vf dy, int64_t at, int64_t cell, auto lanes, int64_t, int64_t) {
       return load_index(t.index + at, lanes) == vi{} + int32_t(cell) ? dy : vf{};
     });
   });

@@ -165,12 +165,12 @@ void reduce_across(const Plan& p, int64_t group, int64_t first, int64_t last, fl
       if (columns == kColumns) {
         for (int j = 0; j < 4; ++j) acc[j] = Op::take(acc[j], load(row + j * W));
       } else {
-        each_vector(columns, [&](int64_t j, int lanes) { acc[j / W] = Op::take(acc[j / W], load_some(row + j, lanes)); });
+        each_vector(columns, [&](int64_t j, auto lanes) { acc[j / W] = Op::take(acc[j / W], load_some(row + j, lanes)); });
       }
     }
     for (int j = 0; j < 4; ++j) total[j] = Op::join(total[j], acc[j]);
   }
-  each_vector(columns, [&](int64_t j, int lanes) { store_some(y + j, total[j / W], lanes); });
+  each_vector(columns, [&](int64_t j, auto lanes) { store_some(y + j, total[j / W], lanes); });
 }
 
 int64_t output_of(const Plan& p, int64_t group) {
@@ -200,7 +200,7 @@ void run(Context& context, const Plan& p, float* parts) {
   constexpr int64_t kPiece = 4096;
   context.parallel(ceil_div(p.outputs, kPiece), double(p.outputs) * p.splits * 0.1, [&](int, int64_t begin, int64_t end) {
     const int64_t from = begin * kPiece, n = std::min(end * kPiece, p.outputs) - from;
-    each_vector(n, [&](int64_t j, int lanes) {
+    each_vector(n, [&](int64_t j, auto lanes) {
       vf total = load_some(parts + from + j, lanes);
       for (int64_t s = 1; s < p.splits; ++s) total = Op::join(total, load_some(parts + s * p.outputs + from + j, lanes));
       if (sums) total *= p.args.scale;

@@ -94,14 +94,21 @@ inline float largest(vf v) {
   return best;
 }
 
-// for (i) f(i, lanes) over n elements: full vectors first, then one short one.
+// The lanes of a whole vector, as a type: what is known when compiling costs nothing in the loop.
+struct Whole {
+  constexpr operator int() const { return W; }
+};
+
+// f(i, lanes) over n elements: whole vectors (lanes is a Whole), then one short one (lanes is an int).
 template <class F>
 inline void each_vector(int64_t n, F f) {
   int64_t i = 0;
-  for (; i + W <= n; i += W) f(i, W);
+  for (; i + W <= n; i += W) f(i, Whole());
   if (i < n) f(i, int(n - i));
 }
+inline vf load_some(const float* p, Whole) { return load(p); }
 inline vf load_some(const float* p, int lanes) { return lanes == W ? load(p) : load_n(p, lanes); }
+inline void store_some(float* p, vf v, Whole) { store(p, v); }
 inline void store_some(float* p, vf v, int lanes) { lanes == W ? store(p, v) : store_n(p, v, lanes); }
 
 }  // namespace CT_TIER

@@ -18,7 +18,7 @@ float row_maximum(const float* x, int64_t n) {
 
 float row_sum_exp(const float* x, int64_t n, float beta, float top) {
   vf total{};
-  each_vector(n, [&](int64_t i, int lanes) {
+  each_vector(n, [&](int64_t i, auto lanes) {
     const vf e = exp((load_some(x + i, lanes) - top) * beta);
     if (lanes == W) {
       total += e;
@@ -33,13 +33,13 @@ namespace {
 
 float row_dot(const float* a, const float* b, int64_t n) {
   vf total{};
-  each_vector(n, [&](int64_t i, int lanes) { total += load_some(a + i, lanes) * load_some(b + i, lanes); });
+  each_vector(n, [&](int64_t i, auto lanes) { total += load_some(a + i, lanes) * load_some(b + i, lanes); });
   return sum(total);
 }
 
 float row_sum(const float* a, int64_t n) {
   vf total{};
-  each_vector(n, [&](int64_t i, int lanes) { total += load_some(a + i, lanes); });
+  each_vector(n, [&](int64_t i, auto lanes) { total += load_some(a + i, lanes); });
   return sum(total);
 }
 
@@ -60,7 +60,8 @@ float row_top(const ct_softmax_args& t, const float* x) {
   return low;
 }
 
-void put(const ct_softmax_args& t, int64_t at, vf v, int lanes) {
+template <class Lanes>
+void put(const ct_softmax_args& t, int64_t at, vf v, Lanes lanes) {
   if (t.accumulate) v += load_some(t.dx + at, lanes);
   store_some(t.dx + at, v, lanes);
 }
@@ -73,13 +74,13 @@ int32_t softmax(Context& context, const void* opaque) {
     float* const y = t.y + row;
     const float top = row_top(t, x);
     vf total{};
-    each_vector(t.cols, [&](int64_t i, int lanes) {
+    each_vector(t.cols, [&](int64_t i, auto lanes) {
       const vf e = exp((load_some(x + i, lanes) - top) * t.beta);
       store_some(y + i, e, lanes);
       total += lanes == W ? e : load_n(y + i, lanes);
     });
     const float scale = 1.0f / sum(total);
-    each_vector(t.cols, [&](int64_t i, int lanes) { store_some(y + i, load_some(y + i, lanes) * scale, lanes); });
+    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(y + i, load_some(y + i, lanes) * scale, lanes); });
   });
 }
 
@@ -87,7 +88,7 @@ int32_t softmax(Context& context, const void* opaque) {
 int32_t softmax_grad(Context& context, const void* opaque) {
   return each_row(context, opaque, 0.2, [](const ct_softmax_args& t, int64_t row) {
     const float dot = row_dot(t.dy + row, t.y + row, t.cols);
-    each_vector(t.cols, [&](int64_t i, int lanes) {
+    each_vector(t.cols, [&](int64_t i, auto lanes) {
       put(t, row + i, t.beta * load_some(t.y + row + i, lanes) * (load_some(t.dy + row + i, lanes) - dot), lanes);
     });
   });
@@ -98,7 +99,7 @@ int32_t log_softmax(Context& context, const void* opaque) {
     const float* const x = t.x + row;
     const float top = row_top(t, x);
     const float lse = std::log(row_sum_exp(x, t.cols, t.beta, top));
-    each_vector(t.cols, [&](int64_t i, int lanes) {
+    each_vector(t.cols, [&](int64_t i, auto lanes) {
       store_some(t.y + row + i, (load_some(x + i, lanes) - top) * t.beta - lse, lanes);
     });
   });
@@ -108,7 +109,7 @@ int32_t log_softmax(Context& context, const void* opaque) {
 int32_t log_softmax_grad(Context& context, const void* opaque) {
   return each_row(context, opaque, 0.6, [](const ct_softmax_args& t, int64_t row) {
     const float total = row_sum(t.dy + row, t.cols);
-    each_vector(t.cols, [&](int64_t i, int lanes) {
+    each_vector(t.cols, [&](int64_t i, auto lanes) {
       put(t, row + i, t.beta * (load_some(t.dy + row + i, lanes) - exp(load_some(t.y + row + i, lanes)) * total), lanes);
     });
   });
