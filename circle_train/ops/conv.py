@@ -59,8 +59,13 @@ class Convolution(Op):
         return TensorType(x.dtype, (x.shape[0], *spatial, channels))
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        """Two for each weight that an output element meets."""
         w = inputs[1]
-        return 2 * outputs[0].size * (prod(w.shape[1:]) if w else 1)
+        return 2 * outputs[0].size * (prod(self.taps(w)) if w else 1)
+
+    def taps(self, w: TensorType) -> tuple[int, ...]:
+        """The weights' axes over which one output element sums."""
+        return w.shape[1:]
 
 
 @register("CONV_2D", "Conv2DOptions")
@@ -123,6 +128,9 @@ class DepthwiseConv2D(Convolution):
     """w: 1 × height × width × outputs; output c reads input c // multiplier, which the shapes tell."""
 
     depth_multiplier: int = 1
+
+    def taps(self, w: TensorType) -> tuple[int, ...]:
+        return w.shape[1:3]
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         check_rank(self.name, 4, input=x, weights=w)
