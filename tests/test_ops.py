@@ -15,6 +15,7 @@ from circle_train.format import read, write
 from circle_train.ir import DType, Node, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Example, Op
+from circle_train.ops.attributes import Activation
 
 ISSUE = """
 ADD SUB MUL DIV MAXIMUM MINIMUM POW SQUARED_DIFFERENCE ADD_N FLOOR_DIV FLOOR_MOD NEG ABS SIGN SQRT RSQRT EXP
@@ -196,3 +197,23 @@ def described(node: Node) -> list[Any]:
     return [
         None if t is None else (t.name, t.type, t.data.tobytes() if t.is_constant else None) for t in tensors
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Activation.NONE, [-7, -1.5, -0.5, 0.5, 1.5, 7]),
+        (Activation.RELU, [0, 0, 0, 0.5, 1.5, 7]),
+        (Activation.RELU6, [0, 0, 0, 0.5, 1.5, 6]),
+        (Activation.RELU_N1_TO_1, [-1, -1, -0.5, 0.5, 1, 1]),
+        (Activation.TANH, np.tanh([-7, -1.5, -0.5, 0.5, 1.5, 7])),
+        (Activation.SIGN_BIT, [1, 1, 1, 0, 0, 0]),
+    ],
+)
+def test_fused_activations(kind: Activation, expected: Sequence[float]) -> None:
+    """Values by hand, because gradients and forward share the bounds; slopes by differences."""
+    x = np.array([-7, -1.5, -0.5, 0.5, 1.5, 7])
+    y = kind.apply(x)
+    np.testing.assert_array_equal(y, expected)
+    slopes = (kind.apply(x + 1e-6) - kind.apply(x - 1e-6)) / 2e-6
+    np.testing.assert_allclose(kind.gradient(np.full(6, 3.0), y), 3 * slopes, atol=1e-8)
