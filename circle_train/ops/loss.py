@@ -77,7 +77,9 @@ class CrossEntropy(DenseLoss):
         return -(target * np.log(np.maximum(x, x.dtype.type(TINY)))).sum(-1)
 
     def grad_x(self, dy: Array, x: Array, target: Array) -> Array:
-        return -dy[..., None] * target / np.maximum(x, x.dtype.type(TINY))
+        """0 where x is so small that the loss no longer varies with it."""
+        slope = -dy[..., None] * target / np.maximum(x, x.dtype.type(TINY))
+        return np.where(x > TINY, slope, x.dtype.type(0))
 
 
 @register("SPARSE_CROSS_ENTROPY", internal=True)
@@ -89,7 +91,8 @@ class SparseCrossEntropy(SparseLoss):
         return -(one_hot(target, x) * np.log(np.maximum(x, x.dtype.type(TINY)))).sum(-1)
 
     def grad_x(self, dy: Array, x: Array, target: Array) -> Array:
-        return -dy[..., None] * one_hot(target, x) / np.maximum(x, x.dtype.type(TINY))
+        slope = -dy[..., None] * one_hot(target, x) / np.maximum(x, x.dtype.type(TINY))
+        return np.where(x > TINY, slope, x.dtype.type(0))
 
 
 @register("SIGMOID_CROSS_ENTROPY", internal=True)

@@ -210,6 +210,8 @@ class CrossEntropyArgs(Structure):
         ("grad_scale", c_float),
         ("unit_targets", c_int32),
         ("ignore_label", c_int32),
+        ("probabilities", c_int32),
+        ("reserved", c_int32),
     ]
 
 

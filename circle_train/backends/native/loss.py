@@ -61,6 +61,7 @@ class LossOptions:
 
     scale: float
     made: tuple[str, ...] = ()
+    probabilities: bool = False
 
 
 @binds_fused("cross_entropy")
@@ -75,6 +76,7 @@ def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Arra
         logits=pointer(x), target=None if sparse else pointer(target), labels=pointer(target) if sparse else None,
         loss=pointer(made.get("loss")), dz=pointer(made.get("dx")), rows=x.size // x.shape[-1], cols=x.shape[-1],
         loss_scale=op.settings.scale, grad_scale=op.settings.scale, ignore_label=IGNORED,
+        probabilities=op.settings.probabilities,
     )  # fmt: skip
     return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, *outputs)]
 

@@ -10,12 +10,14 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.arithmetic import SquaredDifference
 from circle_train.ops.base import Op
 from circle_train.ops.gradient import Gradient
-from circle_train.ops.loss import SoftmaxCrossEntropy, SparseSoftmaxCrossEntropy
+from circle_train.ops.loss import CrossEntropy, SoftmaxCrossEntropy, SparseCrossEntropy, SparseSoftmaxCrossEntropy
 from circle_train.ops.reduce import Mean, Sum
 
 KERNELS: dict[type[Op], str] = {
     SoftmaxCrossEntropy: "cross_entropy",
     SparseSoftmaxCrossEntropy: "cross_entropy",
+    CrossEntropy: "cross_entropy",
+    SparseCrossEntropy: "cross_entropy",
     SquaredDifference: "mean_squared_error",
 }
 
@@ -75,8 +77,8 @@ def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
     if outside or inner & rewriter.keep:
         return
     x, target = node.inputs
-    roles = {"x": x, "target": target}
-    rewriter.fuse(members, KERNELS[type(node.op)], roles, results, LossOptions(reduced.scale, tuple(made)))
+    options = LossOptions(reduced.scale, tuple(made), isinstance(node.op, (CrossEntropy, SparseCrossEntropy)))
+    rewriter.fuse(members, KERNELS[type(node.op)], {"x": x, "target": target}, results, options)
 
 
 def _backward(rewriter: Rewriter, reduced: Reduced) -> list[Node] | None:
