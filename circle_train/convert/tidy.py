@@ -57,21 +57,16 @@ def merge_reshapes(graph: Graph) -> None:
     same: dict[int, Tensor] = {}
     for node in graph.nodes:
         node.inputs = [tensor if tensor is None else same.get(id(tensor), tensor) for tensor in node.inputs]
-        if node.op.name != "RESHAPE" or node.inputs[0] is None:
+        if node.op.name != "RESHAPE" or node.inputs[0] is None or "dropout" in node.carried:
             continue
         source = node.inputs[0].producer
-        if source is not None and source.op.name == "RESHAPE" and _determined(node):
+        if source is not None and source.op.name == "RESHAPE" and "dropout" not in source.carried:
             node.inputs[0] = source.inputs[0]
         given = node.inputs[0]
         assert given is not None
         if given.shape == node.outputs[0].shape and not is_output(graph, node.outputs[0]) and given.type.is_static:
             if given.producer is not None or given in graph.inputs:
                 same[id(node.outputs[0])] = given
-
-
-def _determined(node: Node) -> bool:
-    """Whether the target shape does not depend on which reshaped form of the elements it is given."""
-    return node.inputs[1] is not None
 
 
 def take_biases(builder: Builder) -> None:

@@ -65,7 +65,7 @@ class Walk:
         try:
             results = self._convert(node, domain, scope, place)
         except (Refusal, ModelError) as error:
-            self._refuse(node, f"{place}: {error}")
+            self._refuse(node, f"{place}: {error}" if str(error) else "")
         except MALFORMED as error:
             self._refuse(node, f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {error})")
         else:
@@ -74,7 +74,9 @@ class Walk:
                     scope.values[name] = self._named(tensor, name)
 
     def _refuse(self, node: Any, message: str) -> None:
-        self.refusals.append(message)
+        """Remember why; nothing where the reason is an earlier node's."""
+        if message:
+            self.refusals.append(message)
         self.blocked.update(name for name in node.output if name)
 
     def _named(self, tensor: Tensor, name: str) -> Tensor:
@@ -101,7 +103,7 @@ class Walk:
             body = expansion(_resolved(node, attributes), domain, opset, inputs)
             if body is None:
                 raise Refusal(f"Circle has no operator for {domain and domain + '.'}{node.op_type}")
-            return self._function(body, inputs, attributes, scope, place)
+            return self._function(body, inputs, _defaults(node, domain, opset) | attributes, scope, place)
         before = self.b.annotation
         self.b.annotation = before or {"onnx": (node.op_type, node.name or node.output[0])}
         wanted = [bool(name) for name in node.output]
@@ -175,8 +177,17 @@ class Walk:
             reasons = self.refusals[count:]
             del self.refusals[count:]
             raise Refusal("; ".join(reasons))
+        if any(info.name not in scope.values and info.name not in self.arrays for info in graph.output):
+            raise Refusal("")
         outputs = [self.lookup(info.name, scope) for info in graph.output]
         return [tensor for tensor in outputs if tensor is not None]
+
+
+def _defaults(node: Any, domain: str, opset: int) -> dict[str, tuple[Any, Any]]:
+    """An operator's attributes that the standard gives a value."""
+    schema = onnx.defs.get_schema(node.op_type, opset, domain)
+    protos = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
+    return {name: (_python(proto), proto) for name, proto in protos.items()}
 
 
 def _resolved(node: Any, attributes: dict[str, tuple[Any, Any]]) -> Any:

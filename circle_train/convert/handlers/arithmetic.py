@@ -9,6 +9,7 @@ from circle_train.convert.erf import Erf
 from circle_train.convert.importer import element_type
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, handles
+from circle_train.convert.sizes import Size
 from circle_train.ir import DType, Tensor
 
 UNARY = {
@@ -50,13 +51,20 @@ def identity(c: Call) -> Tensor | list[Tensor]:
 
 
 def dropout(c: Call) -> list[Tensor]:
-    """Passes everything; the pass that trains with dropout finds the node by what it carries."""
-    mode = c.b.value(c.optional(2)) if c.opset >= 12 else None
-    if c.opset >= 12 and c.optional(2) is not None and (mode is None or bool(mode.reshape(()))):
-        ratio = c.b.value(c.optional(1)) if c.optional(1) is not None else np.float32(0.5)
-        if ratio is None or float(np.reshape(ratio, ())) != 0:
-            raise Refusal("its training_mode is on, so its result is random")
+    """Passes everything; where it is told to train, a RESHAPE that changes nothing carries the ratio and the seed."""
     results = [c[0]]
+    if c.opset >= 12 and c.optional(2) is not None:
+        mode, ratio = c.b.value(c[2]), np.float32(0.5) if c.optional(1) is None else c.b.value(c[1])
+        if mode is None or ratio is None:
+            raise Refusal("its training_mode or ratio is computed while running")
+        if mode.reshape(()) and float(np.reshape(ratio, ())) > 0:
+            if c.uses(1):
+                raise Refusal("it is in training mode and its random mask is used")
+            target = c.b.integers([-1 if isinstance(n, Size) else n for n in c.shape()])
+            results = [c.b.emit_unfolded("RESHAPE", c[0], target)]
+            node = results[0].producer
+            assert node is not None
+            node.carried["dropout"] = {"ratio": float(np.reshape(ratio, ())), "seed": c.attr("seed")}
     if c.uses(1):
         results.append(c.b("BROADCAST_TO", c.b.constant(True), c.b.integers(c.shape())))
     return results
@@ -105,13 +113,17 @@ def _signed(x: Tensor) -> bool:
 
 @handles("BitShift")
 def bit_shift(c: Call) -> Tensor:
-    """Left is a product with a power of two, which wraps around as bits do."""
+    """Shifts by less than zero or by all bits leave nothing but the sign; left is a product that wraps around."""
     b, x, by = c.b, c[0], c[1]
-    if c.required("direction") == "RIGHT":
-        if _signed(by) and (b.value(by) is None or (b.value(by) < 0).any()):  # type: ignore[operator]
-            raise Refusal("it may shift by a negative number, which ONNX does not define")
-        return b("RIGHT_SHIFT", x, by)
-    return b("MUL", x, b("POW", b.like(x, 2), by))
+    kind = np.dtype(c.dtype.numpy)
+    bits = kind.itemsize * 8
+    inside = b("LESS", by, b.like(by, bits))
+    if kind.kind == "i":
+        inside = b("LOGICAL_AND", inside, b("GREATER_EQUAL", by, b.like(by, 0)))
+    by = b("SELECT_V2", inside, by, b.like(by, bits - 1))
+    left = c.required("direction") == "LEFT"
+    y = b("MUL", x, b("POW", b.like(x, 2), by)) if left else b("RIGHT_SHIFT", x, by)
+    return b("SELECT_V2", inside, y, b.like(y, 0)) if left or kind.kind == "u" else y
 
 
 @handles("BitwiseNot")

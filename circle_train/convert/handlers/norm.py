@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from circle_train.convert.builder import Builder
@@ -13,31 +11,42 @@ from circle_train.ir import Tensor
 
 
 @handles("BatchNormalization")
-def batch_normalization(c: Call) -> Tensor:
+def batch_normalization(c: Call) -> Tensor | list[Tensor]:
     """x · γ/σ + (β - μ · γ/σ), the small factors computed from γ and β; statistics are frozen."""
-    if c.attr("training_mode", 0) and any(c.uses(i) for i in range(1, 5)):
-        raise Refusal("it is in training mode and gives running statistics; export the model in eval mode")
     if c.opset < 9 and not c.attr("spatial", 1):
         raise Refusal("spatial=0, statistics per position, is not expressed")
+    for index in (3, 4):
+        c[index].carried["trainable"] = False
     if c.attr("training_mode", 0):
-        raise Refusal("it is in training mode; export the model in eval mode")
-    b, x = c.b, c[0]
-    gamma, beta, mean, variance = (c[i] for i in range(1, 5))
-    for statistic in (mean, variance):
-        statistic.carried["trainable"] = False
-    variance_value, mean_value = b.value(variance), b.value(mean)
-    wide = x.type.rank > 2
-    y = b.channels_last(x) if wide else x
-    if variance_value is not None and mean_value is not None:
-        inverse = 1 / np.sqrt(variance_value.astype(np.float64) + c.attr("epsilon", 1e-5))
-        deviation = b.like(x, inverse)
-        shift = b("MUL", gamma, b.like(x, mean_value * inverse))
+        return _over_the_batch(c)
+    b, x, (gamma, beta, mean, variance) = c.b, c[0], (c[i] for i in range(1, 5))
+    y = b.channels_last(x) if x.type.rank > 2 else x
+    if (known := b.value(variance)) is not None and (centre := b.value(mean)) is not None:
+        inverse = 1 / np.sqrt(known.astype(np.float64) + c.attr("epsilon", 1e-5))
+        deviation, moved = b.like(x, inverse), b.like(x, centre * inverse)
     else:
         deviation = b("RSQRT", b("ADD", variance, b.like(x, c.attr("epsilon", 1e-5))))
-        shift = b("MUL", gamma, b("MUL", mean, deviation))
-    scale = b("MUL", gamma, deviation)
-    y = b("ADD", b("MUL", y, scale), b("SUB", beta, shift))
-    return b.channels_first(y) if wide else y
+        moved = b("MUL", mean, deviation)
+    y = b("MUL", y, b("MUL", gamma, deviation))
+    y = b("ADD", y, b("SUB", beta, b("MUL", gamma, moved)))
+    return b.channels_first(y) if x.type.rank > 2 else y
+
+
+def _over_the_batch(c: Call) -> list[Tensor]:
+    """training_mode=1: normalised by the batch's own statistics; the running ones move towards them."""
+    b, wide = c.b, c.rank() > 2
+    x = b.channels_last(c[0]) if wide else c[0]
+    axes = b.integers(range(x.type.rank - 1))
+    mean = b("MEAN", x, axes)
+    centred = b("SUB", x, mean)
+    variance = b("MEAN", b("SQUARE", centred), axes)
+    inverse = b("RSQRT", b("ADD", variance, b.like(x, c.attr("epsilon", 1e-5))))
+    y = b("ADD", b("MUL", b("MUL", centred, inverse), c[1]), c[2])
+    results = [b.channels_first(y) if wide else y]
+    kept = c.attr("momentum", 0.9)
+    for old, new in ((c[3], mean), (c[4], variance)):
+        results.append(b("ADD", b("MUL", old, b.like(x, kept)), b("MUL", new, b.like(x, 1 - kept))))
+    return results[: c.output_count]
 
 
 @handles("InstanceNormalization")
@@ -145,7 +154,3 @@ def mean_variance(c: Call) -> Tensor:
     centred = b("SUB", x, b("MEAN", x, over, keep_dims=True))
     deviation = b("SQRT", b("MEAN", b("SQUARE", centred), over, keep_dims=True))
     return b("DIV", centred, b("ADD", deviation, b.like(x, 1e-9)))
-
-
-def count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    return prod(shape[axis] for axis in axes)

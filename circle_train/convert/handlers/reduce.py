@@ -15,49 +15,32 @@ SINCE_AXES_ARE_AN_INPUT = {"ReduceSum": 13}
 PLAIN = {"ReduceSum": "SUM", "ReduceMean": "MEAN", "ReduceMax": "REDUCE_MAX", "ReduceMin": "REDUCE_MIN", "ReduceProd": "REDUCE_PROD"}
 
 
-def reduced_axes(c: Call) -> tuple[int, ...] | None:
-    """The axes; None where nothing is to be reduced."""
+Axes = tuple[int, ...] | Tensor
+
+
+def reduced_axes(c: Call) -> Axes | None:
+    """The axes (a tensor where they are computed while running); None where nothing is to be reduced."""
     axes: Sequence[int] | None = c.attr("axes")
     given = c.optional(1)
     if c.opset >= SINCE_AXES_ARE_AN_INPUT.get(c.op, 18) and given is not None:
-        known = c.b.sizes(given)
-        axes = known if known is not None else _axes_from_shapes(c)
+        axes = c.b.sizes(given)
+        if axes is None and given.type.size:
+            if c.declared_shape() is None:
+                raise Refusal("its axes are computed while running and its output's shape is not stated")
+            return c.b.cast(given, DType.INT32)
     if not axes:
         return None if c.attr("noop_with_empty_axes", 0) else tuple(range(c.rank()))
     return tuple(sorted({front(int(axis), c.rank()) for axis in axes}))
-
-
-def _axes_from_shapes(c: Call) -> tuple[int, ...]:
-    """Axes that are no constant, read from the declared output: those of size 1 that were not (others do not matter)."""
-    shape, target = c.shape(), c.declared_shape()
-    if target is None or c[1].type.size == 0:
-        if target is not None and c[1].type.is_static:
-            return ()
-        raise Refusal("its axes are computed while running")
-    rank = len(shape)
-    count = c[1].type.size if c[1].type.is_static else -1
-    if c.attr("keepdims", 1):
-        axes = tuple(i for i in range(rank) if shape[i] != target[i])
-        free = [i for i in range(rank) if shape[i] == 1]
-        return axes + tuple(free[: max(count - len(axes), 0)])
-    fits = [axes for axes in _subsets(rank, rank - len(target)) if _without(shape, axes) == tuple(target)]
-    if len(fits) != 1:
-        raise Refusal("its axes are computed while running")
-    return fits[0]
-
-
-def _subsets(rank: int, size: int) -> list[tuple[int, ...]]:
-    from itertools import combinations
-
-    return list(combinations(range(rank), size))
 
 
 def _without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
-def reduced(c: Call, name: str, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return c.b(name, x, c.b.integers(axes), keep_dims=bool(c.attr("keepdims", 1)))
+def reduced(c: Call, name: str, x: Tensor, axes: Axes) -> Tensor:
+    over = axes if isinstance(axes, Tensor) else c.b.integers(axes)
+    y = c.b(name, x, over, keep_dims=bool(c.attr("keepdims", 1)))
+    return c.b.refine(y, c.declared_shape())
 
 
 @handles(*PLAIN)
@@ -67,17 +50,19 @@ def reduce(c: Call) -> Tensor:
         return x
     if x.dtype is DType.BOOL:
         return reduced(c, "REDUCE_ANY" if c.op == "ReduceMax" else "REDUCE_ALL", x, axes)
-    if any(size == 0 for size in b.shape(x)):
+    if x.type.is_static and x.type.size == 0:
         return _of_nothing(c, axes)
     return reduced(c, PLAIN[c.op], x, axes)
 
 
-def _of_nothing(c: Call, axes: tuple[int, ...]) -> Tensor:
+def _of_nothing(c: Call, axes: Axes) -> Tensor:
     """The neutral element, where no element is there to be reduced."""
     kind = np.dtype(c.dtype.numpy)
     limits = (np.inf, -np.inf) if c.dtype.is_float else (np.iinfo(kind).max, np.iinfo(kind).min)
     neutral = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMin": limits[0], "ReduceMax": limits[1]}.get(c.op, np.nan)
     keep = bool(c.attr("keepdims", 1))
+    if isinstance(axes, Tensor):
+        return c.b.constant(np.full(c.declared_shape() or (), neutral, kind))
     shape = [1 if i in axes else n for i, n in enumerate(c.shape()) if keep or i not in axes]
     return c.b.constant(np.full(shape, neutral, kind))
 
@@ -85,7 +70,6 @@ def _of_nothing(c: Call, axes: tuple[int, ...]) -> Tensor:
 @handles("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 def reduce_compound(c: Call) -> Tensor:
     b, x, axes = c.b, c[0], reduced_axes(c)
-    empty = any(size == 0 for size in b.shape(x))
     if axes is None:
         return _elementwise(b, c.op, x)
     if c.op == "ReduceL1":
@@ -93,7 +77,7 @@ def reduce_compound(c: Call) -> Tensor:
     if c.op in ("ReduceSumSquare", "ReduceL2"):
         total = reduced(c, "SUM", b("MUL", x, x), axes)
         return b("SQRT", total) if c.op == "ReduceL2" else total
-    if c.op == "ReduceLogSum" or empty:
+    if c.op == "ReduceLogSum" or isinstance(axes, Tensor) or x.type.size == 0:
         return b("LOG", reduced(c, "SUM", x if c.op == "ReduceLogSum" else b("EXP", x), axes))
     over = b.integers(axes)
     most = b("REDUCE_MAX", x, over, keep_dims=True)
