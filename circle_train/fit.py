@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
 from circle_train.train.callbacks import Callback, Progress
-from circle_train.train.data import Dataset, Stream, open_data, order_of_epoch
+from circle_train.train.data import Dataset, Stream, check_labels, open_data, order_of_epoch
 from circle_train.train.history import History
 from circle_train.train.metrics import Metric
 
@@ -44,6 +44,10 @@ def fit(
     validation = held_out
     if validation_data is not None:
         validation = open_data(*_pair(validation_data), program.inputs, program.targets)
+    losses = session.config.losses_for(len(program.outputs))
+    for part in (data, validation):
+        if part is not None:
+            check_labels(part, program.targets, losses, program.outputs)
     history = History()
     listeners = [*Progress.wanted(verbose), *callbacks, history]
     state = session.state

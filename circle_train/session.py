@@ -23,7 +23,7 @@ from circle_train.plan import Plan, make_plan
 from circle_train.train import checkpoints
 from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
-from circle_train.train.data import coerce
+from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.history import History
 from circle_train.train.metrics import Metric, resolve
 from circle_train.train.program import Mode, Program
@@ -187,7 +187,7 @@ class TrainSession(OnertSteps):
 
     def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of one batch."""
-        executor = self._executor(Mode.PREDICT, _count(inputs))
+        executor = self._executor(Mode.PREDICT, count_samples(inputs, self.program.inputs, "x"))
         executor.run(dict(zip(executor.program.inputs, coerce(inputs, executor.program.inputs, "x"), strict=True)))
         return [executor[t].copy() for t in executor.program.outputs]
 
@@ -228,8 +228,7 @@ class TrainSession(OnertSteps):
 
     def _run(self, mode: Mode, x: Any, y: Any) -> StepResult:
         """Feed, run, read."""
-        inputs = list(x) if isinstance(x, (list, tuple)) else [x]
-        executor = self._executor(mode, _count(inputs))
+        executor = self._executor(mode, count_samples(x, self.program.inputs, "x"))
         program = executor.program
         feeds = dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
         feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
@@ -274,16 +273,6 @@ class TrainSession(OnertSteps):
 
 def _number(array: Array) -> Any:
     return float(array.reshape(-1)[0]) if array.size == 1 else array.copy()
-
-
-def _count(inputs: Sequence[Any]) -> int:
-    """How many samples a batch holds."""
-    if not inputs:
-        raise DataError("x is empty: give an array for each of the model's inputs")
-    shape = np.shape(inputs[0])
-    if not shape or shape[0] == 0:
-        raise DataError(f"x has shape {shape}: expected at least one sample along the first axis")
-    return int(shape[0])
 
 
 def _no_config() -> TrainConfig:

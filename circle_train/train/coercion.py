@@ -45,6 +45,17 @@ def parts(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
     return [value]
 
 
+def count_samples(value: Any, tensors: Sequence[Tensor], what: str) -> int:
+    """How many samples the value holds, counted along the first axis of its first array."""
+    first = parts(value, tensors, what)[0]
+    shape = first.shape if isinstance(first, np.ndarray) else as_array(first, what).shape
+    if not shape or not shape[0]:
+        raise DataError(
+            f"{what} has shape {_times(shape)}, expected at least one sample along the first axis"
+        )
+    return int(shape[0])
+
+
 def _by_name(value: Mapping[str, Any], tensors: Sequence[Tensor], what: str) -> list[Any]:
     names = [public_name(tensor) for tensor in tensors]
     missing = [name for name in names if name not in value]

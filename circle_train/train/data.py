@@ -16,9 +16,19 @@ import numpy as np
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name
+from circle_train.train.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
+from circle_train.train.loss import Loss
 
-__all__ = ["Dataset", "Stream", "coerce", "open_data", "order_of_epoch", "reads", "training_count"]
+__all__ = [
+    "Dataset",
+    "Stream",
+    "check_labels",
+    "coerce",
+    "open_data",
+    "order_of_epoch",
+    "reads",
+    "training_count",
+]
 
 Batch = tuple[list[Any], list[Any]]
 Reader = Callable[[Path, Sequence[Tensor]], Any]
@@ -123,12 +133,23 @@ def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor
         return x
     if y is None and targets and _is_path(x):
         x, y = _both(_read(x, [*inputs, *targets]), x)
-    if y is None and _is_stream(x):
+    if y is None and _is_stream(x, bool(targets)):
         return Stream(x, inputs, targets)
     if targets and y is None:
         raise DataError("y is missing: give labels, or an iterable of (x, y) batches")
     given = [_arrays(x, inputs, "x"), _arrays(y, targets, "y") if targets else []]
     return Dataset(*given)
+
+
+def check_labels(
+    data: Dataset | Stream, targets: Sequence[Tensor], losses: Sequence[Loss], outputs: Sequence[Tensor]
+) -> None:
+    """Refuse labels that some step would refuse, before the first step changes anything."""
+    if not isinstance(data, Dataset):
+        return
+    for array, target, loss, output in zip(data.targets, targets, losses, outputs, strict=True):
+        whole = Tensor(target.name, target.type.with_shape((len(array), *target.shape[1:])))
+        loss.check_target(to_tensor(array, whole, "y"), output.type)
 
 
 def training_count(samples: int, fraction: float) -> int:
@@ -220,12 +241,12 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def _is_stream(value: Any) -> bool:
+def _is_stream(value: Any, in_pairs: bool) -> bool:
     """Iterators, data loaders, lists of (x, y) pairs: not an array, nor what becomes one."""
     if isinstance(value, (np.ndarray, Mapping)) or hasattr(value, "__array__") or _is_path(value):
         return False
     if isinstance(value, (list, tuple)):
-        return bool(value) and all(isinstance(item, tuple) and len(item) == 2 for item in value)
+        return in_pairs and bool(value) and all(isinstance(item, tuple) and len(item) == 2 for item in value)
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
