@@ -24,6 +24,8 @@ class Opaque(Op):
     fields: dict[str | int, Any] = field(default_factory=dict, compare=False, repr=False)
     """The options as they lie in the file's Operator table."""
 
+    is_runnable = False
+
     def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """What the file says, for we know no rule."""
         return self.output_types

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from circle_train.errors import ConfigError, ModelError
+from circle_train.errors import ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.passes.fold import infer_node
@@ -30,7 +30,7 @@ def set_batch(graph: Graph, batch_size: int | None) -> None:
     except ModelError as error:
         if batch == first:
             raise
-        raise ConfigError(f"batch size {batch} does not fit a model made for {first}: {error}") from error
+        raise type(error)(f"{error} (at batch size {batch}; the file is made for {first})") from error
 
 
 def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:

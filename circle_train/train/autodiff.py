@@ -109,7 +109,15 @@ def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor
         type=x.type,
         counts=tuple((need, len(by_name[need])) for need in read),
         shapes={need: shapes[need] for need in needs if need in shapes},
-        work=op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs]),
+        work=_work(node, x),
         source=node.index,
     )
     return graph.emit(gradient, *(tensor for need in read for tensor in by_name[need]), name=f"d({x.name})")
+
+
+def _work(node: Node, x: Tensor) -> int:
+    """A gradient of a product costs what the product does; that of a bias is a sum over the output."""
+    outputs = [t.type for t in node.outputs]
+    if x.type.rank <= 1:
+        return sum(type_.size for type_ in outputs)
+    return int(node.op.flops([None if t is None else t.type for t in node.inputs], outputs))

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED_SURVIVORS = 1
 SECONDS = 240
 
-OPS = ("tests/test_ops.py", "tests/test_ops_gradient.py", "tests/test_ops_windows.py")
+OPS = ("tests/test_attributes.py", "tests/test_ops.py", "tests/test_ops_gradient.py", "tests/test_ops_windows.py")
 TRAIN = ("tests/test_session.py", "tests/test_losses.py", "tests/test_optimizers.py", "tests/test_memory.py", "tests/test_graph.py")
 
 
