@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.format.decode import Table
 from circle_train.format.encode import encode
+from circle_train.format.reader import SCHEMAS
 from circle_train.format.schema import ENUMS, TABLES, UNIONS
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
@@ -34,7 +35,9 @@ def small() -> Module:
     graph.inputs.append(x)
     kernel = constant(rng.standard_normal((3, 2, 2, 2), np.float32), "kernel")
     bias = constant(rng.standard_normal(3, np.float32), "bias")
-    y = graph.emit(REGISTRY["CONV_2D"](fused_activation_function=Activation.RELU), x, kernel, bias, name="conv")
+    y = graph.emit(
+        REGISTRY["CONV_2D"](fused_activation_function=Activation.RELU), x, kernel, bias, name="conv"
+    )
     flat = int(np.prod(y.shape))
     y = graph.emit(REGISTRY["RESHAPE"](), y, constant(np.array([1, flat], np.int32), "shape"), name="flat")
     weights = constant(rng.standard_normal((5, flat), np.float32), "weights")
@@ -83,17 +86,44 @@ def rich() -> Table:
     ]
     # Operator 0 reads what operator 1 writes: the file's order is not one to run in.
     operators: list[Table] = [
-        {"opcode_index": 0, "inputs": ints(9, 0), "outputs": ints(8), "builtin_options_type": TAGS["AddOptions"],
-         "builtin_options": {"fused_activation_function": 1, "pot_scale_int16": False}},
-        {"opcode_index": 1, "inputs": ints(0, 1, -1), "outputs": ints(9), "builtin_options_type": TAGS["FullyConnectedOptions"],
-         "builtin_options": {"keep_num_dims": True}, "debug_metadata_index": 4},
-        {"opcode_index": 2, "inputs": ints(0, 2), "outputs": ints(11), "custom_options": np.array([1, 2, 3], np.uint8),
-         "mutating_variable_inputs": np.array([False, True]), "intermediates": ints(3, 6)},
-        {"opcode_index": 3, "inputs": ints(0), "outputs": ints(5), "builtin_options_type": TAGS["IfOptions"],
-         "builtin_options": {"then_subgraph_index": 1, "else_subgraph_index": 1}},
-        {"opcode_index": 4, "inputs": ints(0), "outputs": ints(3), "builtin_options_2_type": TAGS["StablehloReduceWindowOptions"],
-         "builtin_options_2": {"window_dimensions": np.array([1, 2], np.int64)}},
-    ]  # fmt: skip
+        {
+            "opcode_index": 0,
+            "inputs": ints(9, 0),
+            "outputs": ints(8),
+            "builtin_options_type": TAGS["AddOptions"],
+            "builtin_options": {"fused_activation_function": 1, "pot_scale_int16": False},
+        },
+        {
+            "opcode_index": 1,
+            "inputs": ints(0, 1, -1),
+            "outputs": ints(9),
+            "builtin_options_type": TAGS["FullyConnectedOptions"],
+            "builtin_options": {"keep_num_dims": True},
+            "debug_metadata_index": 4,
+        },
+        {
+            "opcode_index": 2,
+            "inputs": ints(0, 2),
+            "outputs": ints(11),
+            "custom_options": np.array([1, 2, 3], np.uint8),
+            "mutating_variable_inputs": np.array([False, True]),
+            "intermediates": ints(3, 6),
+        },
+        {
+            "opcode_index": 3,
+            "inputs": ints(0),
+            "outputs": ints(5),
+            "builtin_options_type": TAGS["IfOptions"],
+            "builtin_options": {"then_subgraph_index": 1, "else_subgraph_index": 1},
+        },
+        {
+            "opcode_index": 4,
+            "inputs": ints(0),
+            "outputs": ints(3),
+            "builtin_options_2_type": TAGS["StablehloReduceWindowOptions"],
+            "builtin_options_2": {"window_dimensions": np.array([1, 2], np.int64)},
+        },
+    ]
     return {
         "version": 3,
         "description": "rich",
@@ -105,24 +135,46 @@ def rich() -> Table:
             {"deprecated_builtin_code": 127, "builtin_code": CODES["STABLEHLO_REDUCE_WINDOW"]},
         ],
         "subgraphs": [
-            {"tensors": tensors, "inputs": ints(0), "outputs": ints(8), "operators": operators, "name": "main",
-             "debug_metadata_index": 2},
-            {"tensors": [{"shape": ints(1), "name": "s", "buffer": 0}], "inputs": ints(0), "outputs": ints(0),
-             "operators": [], "name": "branch"},
+            {
+                "tensors": tensors,
+                "inputs": ints(0),
+                "outputs": ints(8),
+                "operators": operators,
+                "name": "main",
+                "debug_metadata_index": 2,
+            },
+            {
+                "tensors": [{"shape": ints(1), "name": "s", "buffer": 0}],
+                "inputs": ints(0),
+                "outputs": ints(0),
+                "operators": [],
+                "name": "branch",
+            },
         ],
-        "buffers": [{}, {"data": raw(1, 2, 3, 4)}, {"data": raw(5, 6)}, {"data": np.array([1, 2], np.uint8)},
-                    {"data": np.arange(9, dtype=np.uint8)}, {}, {"data": np.array([4, 5], np.uint8)},
-                    {"data": raw(1, 2, 3, 4)}],
+        "buffers": [
+            {},
+            {"data": raw(1, 2, 3, 4)},
+            {"data": raw(5, 6)},
+            {"data": np.array([1, 2], np.uint8)},
+            {"data": np.arange(9, dtype=np.uint8)},
+            {},
+            {"data": np.array([4, 5], np.uint8)},
+            {"data": raw(1, 2, 3, 4)},
+        ],
         "metadata_buffer": ints(6),
         "metadata": [{"name": "note", "buffer": 6}],
-        "signature_defs": [{"inputs": [{"name": "a", "tensor_index": 0}], "outputs": [{"name": "b", "tensor_index": 8}],
-                            "signature_key": "serve", "subgraph_index": 0}],
-    }  # fmt: skip
+        "signature_defs": [
+            {
+                "inputs": [{"name": "a", "tensor_index": 0}],
+                "outputs": [{"name": "b", "tensor_index": 8}],
+                "signature_key": "serve",
+                "subgraph_index": 0,
+            }
+        ],
+    }
 
 
 def rich_file(identifier: bytes = b"CIR0") -> bytes:
-    from circle_train.format.reader import SCHEMAS
-
     return encode("Model", rich(), identifier, SCHEMAS[identifier.decode()])
 
 

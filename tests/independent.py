@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from typing import Any
 
 UNIONS = {
@@ -23,7 +24,9 @@ def dump(raw: bytes) -> Any:
 
 
 def _table(table: Any, package: str) -> dict[str, Any]:
-    names = [name for name, member in vars(type(table)).items() if inspect.isfunction(member) and name != "Init"]
+    names = [
+        name for name, member in vars(type(table)).items() if inspect.isfunction(member) and name != "Init"
+    ]
     fields = {}
     for name in names:
         getter = getattr(table, name)
@@ -55,6 +58,10 @@ def _union(union: str, tag: int, table: Any, package: str) -> Any:
     return name, _table(member, package)
 
 
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def differences(one: Any, other: Any, place: str = "") -> list[str]:
     """Where two dumps differ; a string that is left out is an empty one."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -62,6 +69,10 @@ def differences(one: Any, other: Any, place: str = "") -> list[str]:
         return [d for key in keys for d in differences(one.get(key), other.get(key), f"{place}.{key}")]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = zip(one, other, strict=True)
-        return [] if one == other else [d for i, (a, b) in enumerate(pairs) for d in differences(a, b, f"{place}[{i}]")]
-    same = one == other or (not one and not other) or (one != one and other != other)
+        return (
+            []
+            if one == other
+            else [d for i, (a, b) in enumerate(pairs) for d in differences(a, b, f"{place}[{i}]")]
+        )
+    same = one == other or (not one and not other) or (is_nan(one) and is_nan(other))
     return [] if same else [f"{place}: {one!r:.80} against {other!r:.80}"]

@@ -77,8 +77,10 @@ def _read_op(code: OperatorCode, fields: Table, carried: dict[str, Any], outputs
     table = None
     if cls.options is not None:
         name, tag = tag_of(cls.options)
-        found = fields.pop(f"{name}_type", 0)
+        found = fields.get(f"{name}_type", 0)
         table = fields.pop(name, None)
+        if table is not None:
+            del fields[f"{name}_type"]
         if table is not None and found != tag:
             union = "BuiltinOptions" if name == "builtin_options" else "BuiltinOptions2"
             given = UNIONS[union].get(found, f"options of type {found}")

@@ -1,0 +1,78 @@
+"""Fields and options of a schema newer than ours survive, or saving refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import format_models as models
+import numpy as np
+import pytest
+
+from circle_train import format
+from circle_train.errors import ModelError
+from circle_train.format.decode import decode
+from circle_train.format.encode import encode
+from circle_train.format.schema import TABLES, UNIONS
+
+NEWER: dict[str, tuple[str, Any]] = {
+    "wide": ("int64", 1 << 40),
+    "small": ("int32", 6),
+    "minus": ("int32", -1),
+    "flag": ("uint8", 3),
+    "text": ("string", "new"),
+    "table": ("QuantizationParameters", {"quantized_dimension": 2, "scale": np.array([0.5, 2], np.float32)}),
+    "longs": ("[int64]", np.arange(3, dtype=np.int64)),
+    "one": ("[int32]", models.ints(65)),
+}
+
+
+def test_fields_of_a_newer_schema_survive() -> None:
+    types = {name: type_ for name, (type_, _) in NEWER.items()}
+    raw = models.newer({name: value for name, (_, value) in NEWER.items()}, types)
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    wider = {
+        **TABLES,
+        "Tensor": (*TABLES["Tensor"], *((name, type_, None, "") for name, type_ in types.items())),
+    }
+    tensor = decode(format.write(module), "Model", b"CIR0", wider)["subgraphs"][0]["tensors"][0]
+    for name, (_, value) in NEWER.items():
+        if name == "table":
+            assert tensor[name].keys() == value.keys() and tensor[name]["scale"].tolist() == [0.5, 2]
+        else:
+            assert np.array_equal(tensor[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("[string]", ["a", "b"]),
+        ("[QuantizationParameters]", [{"quantized_dimension": 2}]),
+        ("[int64]", np.zeros(0, np.int64)),
+    ],
+)
+def test_what_may_be_offsets_survives_patches_but_refuses_rewriting(type_: str, value: Any) -> None:
+    module = format.read(models.newer({"new": value}, {"new": type_}))
+    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    assert format.read(format.write(module)).buffers[1].bytes.tolist() == models.raw(9, 9, 9, 9).tolist()
+    module.description = "changed"
+    with pytest.raises(ModelError, match="Tensor has a field 11 of a newer schema"):
+        format.write(module)
+
+
+def test_union_members_of_a_newer_schema_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = models.rich()
+    known = UNIONS["BuiltinOptions"]
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known | {200: "SubGraph"})
+    operator = root["subgraphs"][0]["operators"][3]
+    operator |= {"builtin_options_type": 200, "builtin_options": {"name": "new", "debug_metadata_index": 5}}
+    raw = encode("Model", root, b"CIR0")
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known)
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    again = format.write(module)
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known | {200: "SubGraph"})
+    reread = decode(again, "Model", b"CIR0")["subgraphs"][0]["operators"][3]
+    assert reread["builtin_options"] == operator["builtin_options"] and reread["builtin_options_type"] == 200
