@@ -134,6 +134,31 @@ def _random(tensor: Tensor) -> Any:
     return RNG.integers(limits.min, limits.max, tensor.shape, endpoint=True).astype(numpy_dtype)
 
 
+def test_reals_become_integers(litert: LiteRT) -> None:
+    x = Tensor("x0", TensorType(DType.FLOAT32, (4, 25)))
+    y = activation(DType.INT8, 4, 25)
+    y.name = "y"
+    graph = Graph("main", [x], [y], [Node(op("QUANTIZE"), [x], [y], 0)])
+    values = np.linspace(-6, 6, 100, dtype=np.float32).reshape(4, 25)
+    (expected,) = litert.run(write(Module([graph]), "TFL3"), {"x0": values}, ["y"])
+    run_quantized(graph)
+    (found,) = graph.nodes[0].op.compute([values])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_weights_alone_may_be_integers(litert: LiteRT) -> None:
+    """Dynamic range quantization: LiteRT rounds the input too, to 1/255 of its range."""
+    w, _ = weights(DType.INT8, (5, 8), 0, False)
+    x, y = Tensor("x0", TensorType(DType.FLOAT32, (3, 8))), Tensor("y", TensorType(DType.FLOAT32, (3, 5)))
+    w.name = "w"
+    graph = Graph("main", [x], [y], [Node(op("FULLY_CONNECTED"), [x, w], [y], 0)])
+    values = RNG.uniform(-1, 1, (3, 8)).astype(np.float32)
+    (expected,) = litert.run(write(Module([graph]), "TFL3"), {"x0": values}, ["y"])
+    run_quantized(graph)
+    (found,) = graph.nodes[0].op.compute([values, w.data])
+    np.testing.assert_allclose(found, expected, atol=8 / 127)
+
+
 def test_bias_without_scale_has_that_of_the_product() -> None:
     w, b = weights(DType.INT8, (5, 8), 0, True)
     x, y = activation(DType.INT8, 3, 8), activation(DType.INT8, 3, 5)
