@@ -51,7 +51,13 @@ int32_t depthwise(Context& context, const void* opaque) {
       row_end.bias = t.b;
       row_end.act = clamp_of(t.act);
       row_end.add = t.add ? t.add + i * s.out_w * s.out_c : nullptr;
-      depthwise_row(window, rows, t.w, row_end, t.y + i * s.out_w * s.out_c);
+      Ahead ahead;
+      const int64_t next = h0 + (s.kernel_h - 1) * s.dilation_h + 1;
+      if (next > 0) {
+        const int64_t row = s.in_w * s.in_c;
+        ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, t.x + s.batch * s.in_h * row, row_steps(window));
+      }
+      depthwise_row(window, rows, t.w, row_end, ahead, t.y + i * s.out_w * s.out_c);
     }
   });
   return CT_OK;

@@ -51,7 +51,11 @@ struct GradX {
     for (int64_t kh = 0; kh < s.kernel_h; ++kh) table[kh] = from.row(n, h - pad_h + kh * s.dilation_h, kh);
     const RowWindow window{s.kernel_h, s.kernel_w, 1, s.dilation_w, pad_w, s.out_w, s.in_w, s.in_c};
     const int64_t at = (n * s.in_h + h) * s.in_w * s.in_c;
-    depthwise_row(window, table, turned, end_of(at), t.dx + at);
+    Ahead ahead;
+    const int64_t next = h - pad_h + (s.kernel_h - 1) * s.dilation_h + 1, row = s.out_w * s.out_c, size = in_pixels(s) * s.in_c;
+    if (next > 0) ahead.add(t.dy + (n * s.out_h + next) * row, row, t.dy + s.batch * s.out_h * row, row_steps(window));
+    if (t.out_mask_y) ahead.add(t.out_mask_y + at + s.in_w * s.in_c, s.in_w * s.in_c, t.out_mask_y + size, row_steps(window));
+    depthwise_row(window, table, turned, end_of(at), ahead, t.dx + at);
   }
 
   // The dy row that kernel row kh of pixel row h was multiplied into, or NULL.
@@ -155,7 +159,13 @@ struct GradW {
       const int64_t n = r / s.out_h, oh = r % s.out_h;
       for (int64_t kh = 0; kh < s.kernel_h; ++kh)
         table[kh] = xs.row(n, oh * s.stride_h - s.pad_top + kh * s.dilation_h, kh);
-      depthwise_row_grad_w(window, table, dys.row(n, oh, 0), own_w, own_b);
+      Ahead ahead;
+      const int64_t next = oh * s.stride_h - s.pad_top + (s.kernel_h - 1) * s.dilation_h + 1, row = s.in_w * s.in_c;
+      const float* const x_end = t.x + s.batch * s.in_h * row;
+      if (next > 0) ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, x_end, row_steps(window));
+      const int64_t dy_row = s.out_w * s.out_c;
+      ahead.add(t.dy + (r + 1) * dy_row, dy_row, t.dy + rows * dy_row, row_steps(window));
+      depthwise_row_grad_w(window, table, dys.row(n, oh, 0), ahead, own_w, own_b);
     }
   }
 

@@ -21,6 +21,14 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
   return made;
 }
 
+void Ahead::add(const float* from, int64_t floats, const float* end, int64_t steps) {
+  if (from >= end) return;
+  const float* const stop = floats < end - from ? from + floats : end;
+  const int64_t bytes = (stop - from) * int64_t(sizeof(float));
+  regions_[count_++] = {reinterpret_cast<const char*>(from), reinterpret_cast<const char*>(stop),
+                        round_up(ceil_div(bytes, steps), 64)};
+}
+
 namespace {
 
 // The outputs whose whole window lies inside the row.
@@ -145,11 +153,13 @@ InsideGrad inside_grad_for(const RowWindow& w) {
 
 }  // namespace
 
-void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, float* out) {
+void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, Ahead& ahead,
+                   float* out) {
   const Interior in(window);
   const Inside fast = inside_for(window);
   for (int64_t ow = 0; ow < window.out_w;) {
     if (fast && ow >= in.begin && ow + T <= in.end) {
+      ahead.step();
       fast(window, rows, w, end, ow, out);
       ow += T;
     } else {
@@ -158,11 +168,13 @@ void depthwise_row(const RowWindow& window, const float* const* rows, const floa
   }
 }
 
-void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, const float* dy, float* dw, float* db) {
+void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, const float* dy, Ahead& ahead, float* dw,
+                          float* db) {
   const Interior in(window);
   const InsideGrad fast = inside_grad_for(window);
   for (int64_t ow = 0; ow < window.out_w && dw;) {
     if (fast && ow >= in.begin && ow + T <= in.end) {
+      ahead.step();
       fast(window, rows, dy, ow, dw);
       ow += T;
     } else {

@@ -30,16 +30,43 @@ struct RowEnd {
   bool accumulate = false;
 };
 
+// Memory the next row will read, asked for in equal pieces while this row is computed: rows of many channels are read along
+// several kernel rows at once, which the hardware's own prefetching does not follow.
+class Ahead {
+ public:
+  // `floats` from `from` on, but nothing at or past `end`, in `steps` pieces.
+  void add(const float* from, int64_t floats, const float* end, int64_t steps);
+  void step() {
+    for (int i = 0; i < count_; ++i) {
+      Region& r = regions_[i];
+      for (const char* stop = r.at + r.piece; r.at < stop && r.at < r.end; r.at += 64) __builtin_prefetch(r.at, 0, 2);
+    }
+  }
+
+ private:
+  struct Region {
+    const char *at, *end;
+    int64_t piece;
+  };
+  Region regions_[3];
+  int count_ = 0;
+};
+
 struct RowWindow {
   int64_t kernel_h, kernel_w, stride, dilation, pad;  // along the width
   int64_t in_w, out_w, channels;
 };
 
 // out[ow][c] = end(sum over kh, kw of rows[kh][ow*stride - pad + kw*dilation][c] * w[kh*kernel_w + kw][c]); rows may be NULL.
-void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, float* out);
+void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, Ahead& ahead,
+                   float* out);
+
+// Pieces of `ahead` that one row takes.
+inline int64_t row_steps(const RowWindow& window) { return window.out_w / 4 + 1; }
 
 // dw[kh*kernel_w+kw][c] += sum over ow of dy[ow][c] * rows[kh][...][c]; db[c] += sum dy[ow][c]. dw, db may be NULL.
-void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, const float* dy, float* dw, float* db);
+void depthwise_row_grad_w(const RowWindow& window, const float* const* rows, const float* dy, Ahead& ahead, float* dw,
+                          float* db);
 
 }  // namespace CT_TIER
 }  // namespace ct
