@@ -1,0 +1,138 @@
+"""Programs: order, cancelling, times, forks, and several callers at once."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from native import CONSTANTS as C
+from native import Program, lib, pool, struct
+from test_kernels import rand
+
+
+def product(m: int = 300, n: int = 200, k: int = 100) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A product worth several threads, its result and what that should be."""
+    a, b, c = rand(m, k), rand(k, n), np.zeros((m, n), np.float32)
+    args = struct("ct_matmul_args", a=a, b=b, c=c, batch0=1, batch1=1, m=m, n=n, k=k, a_row=k, a_col=1, b_row=n, b_col=1, c_row=n,
+                  alpha=1)
+    return args, c, a.astype(np.float64) @ b
+
+
+def add_one(x: np.ndarray) -> Any:
+    """x += 1 as a chain."""
+    tensor = struct("ct_chain_tensor", data=x, strides=[1] + [0] * 7)
+    op = struct("ct_chain_op", op=C["CT_OP_ADD_IMM"], imm=1.0)
+    return struct("ct_chain_args", inputs=[tensor], outputs=[tensor], ops=[op], shape=[x.size] + [0] * 7, rank=1, input_count=1,
+                  output_count=1, op_count=1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_steps_run_in_order_many_times(threads: int) -> None:
+    x = np.zeros(50000, np.float32)
+    program = Program([("CHAIN", add_one(x))] * 10, threads)
+    for _ in range(100):
+        assert program.run() == 0
+    assert (x == 1000).all()
+
+
+def test_times_are_added_per_step() -> None:
+    args, _, _ = product()
+    program = Program([("MATMUL", args), ("CHAIN", add_one(np.zeros(10, np.float32)))])
+    program.run(times=True)
+    once = program.times.copy()
+    program.run(times=True)
+    assert (once > 0).all() and (program.times > once).all()
+
+
+def test_cancelled_before_the_first_step() -> None:
+    x = np.zeros(10, np.float32)
+    program = Program([("CHAIN", add_one(x))])
+    cancel, failed = ctypes.c_int32(1), ctypes.c_int64(-1)
+    status = lib.ct_run(program.pool, ctypes.addressof(program.steps), 1, program.scratch, ctypes.addressof(cancel), None,
+                        ctypes.addressof(failed))
+    assert (status, failed.value, x[0]) == (C["CT_CANCELLED"], 0, 0)
+
+
+def test_an_unknown_kernel_or_opcode_is_refused() -> None:
+    x = np.zeros(10, np.float32)
+    program = Program([("CHAIN", add_one(x))])
+    program.steps[0].kernel = C["CT_KERNEL_COUNT"]
+    assert program.run() == C["CT_BAD_KERNEL"]
+    args = add_one(x)
+    args._keep["ops"][0].op = 999
+    args._keep["ops_array"][0].op = 999
+    assert Program([("CHAIN", args)]).run() == C["CT_BAD_KERNEL"]
+
+
+def test_a_tier_this_processor_lacks_gives_no_pool() -> None:
+    assert not lib.ct_pool_create(1, 7)
+    assert lib.ct_best_tier() in (0, 1, 2)
+
+
+def test_two_threads_share_a_pool() -> None:
+    """The second caller runs alone, with the same bits."""
+    made = [product() for _ in range(4)]
+    programs = [Program([("MATMUL", args)] * 20, 2) for args, _, _ in made]
+    callers = [threading.Thread(target=lambda p=p: [p.run() for _ in range(20)]) for p in programs]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    for _, c, want in made:
+        assert c.tobytes() == made[0][1].tobytes()
+        np.testing.assert_allclose(c, want, atol=1e-3)
+
+
+def test_a_forked_child_gets_its_own_threads() -> None:
+    args, c, want = product()
+    program = Program([("MATMUL", args)], 3)
+    program.run()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        c[:] = 0
+        ok = all(program.run() == 0 for _ in range(50)) and np.allclose(c, want, atol=1e-3)
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert program.run() == 0
+
+
+def test_a_fork_while_another_thread_runs() -> None:
+    args, c, _ = product()
+    program = Program([("MATMUL", args)] * 50, 2)
+    stop = threading.Event()
+
+    def keep_running() -> None:
+        while not stop.is_set():
+            program.run()
+
+    busy = threading.Thread(target=keep_running)
+    busy.start()
+    for _ in range(10):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if program.run() == 0 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    stop.set()
+    busy.join()
+
+
+def test_pools_come_and_go() -> None:
+    args, _, _ = product(64, 64, 64)
+    number = C["CT_MATMUL"]
+    for threads in (1, 2, 5, 2, 8):
+        made = lib.ct_pool_create(threads, -1)
+        assert lib.ct_pool_threads(ctypes.c_void_p(made)) == threads
+        steps = Program([("MATMUL", args)]).steps
+        scratch = np.zeros(lib.ct_scratch_bytes(made, number, ctypes.addressof(args)) + 64, np.uint8)
+        at = (scratch.ctypes.data + 63) // 64 * 64
+        for _ in range(10):
+            assert lib.ct_run(made, ctypes.addressof(steps), 1, at, None, None, None) == 0
+        lib.ct_pool_destroy(made)
+    assert pool(2)
