@@ -43,6 +43,22 @@ def test_internal_operators_are_not_saved() -> None:
         format.write(Module([graph]))
 
 
+def test_constants_that_do_not_fit_are_not_saved() -> None:
+    module = models.small()
+    weights = module.main.nodes[2].inputs[1]
+    assert weights is not None and weights.buffer is not None
+    weights.buffer.bytes = weights.buffer.bytes[:-4]
+    with pytest.raises(ModelError, match=r"constant 'weights' \(float32 5×48\) has 956 bytes of data"):
+        format.write(module)
+
+
+def test_numbers_that_do_not_fit_are_not_saved() -> None:
+    module = models.small()
+    module.version = 1 << 40
+    with pytest.raises(ModelError, match="a number of the Model does not fit its field"):
+        format.write(module)
+
+
 def damaged(change: Any) -> bytes:
     root = models.rich()
     change(root, root["subgraphs"][0]["tensors"], root["subgraphs"][0]["operators"])

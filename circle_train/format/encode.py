@@ -50,7 +50,10 @@ def encode_chunks(root: str, table: Table, identifier: bytes, tables: Tables | N
     """The same in pieces, of which the large blobs are the caller's own memory."""
     encoder = Encoder(TABLES if tables is None else tables)
     encoder.out += bytes(4) + identifier
-    _UINT32.pack_into(encoder.out, 0, encoder.table(root, table))
+    try:
+        _UINT32.pack_into(encoder.out, 0, encoder.table(root, table))
+    except struct.error as error:
+        raise ModelError(f"a number of the {root} does not fit its field ({error})") from error
     return encoder.finish()
 
 

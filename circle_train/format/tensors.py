@@ -32,8 +32,8 @@ def read_tensor(table: Table, buffers: Sequence[Buffer]) -> Tensor:
     type_ = TensorType(DTYPE_OF[number], read_shape(table, "shape"))
     buffer = pick(buffers, table.get("buffer", 0), "buffer")
     fields = {key: value for key, value in table.items() if key not in INTERPRETED}
-    if buffer.bytes.size and "sparsity" not in fields and type_.dtype not in FREE_SIZE:
-        check_size(name, type_, buffer.bytes.size)
+    if "sparsity" not in fields:
+        check_size(name, type_, buffer)
     tensor = Tensor(name, type_, buffer, is_variable=table.get("is_variable", False))
     if "shape_signature" in table:
         tensor.shape_signature = read_shape(table, "shape_signature")
@@ -67,10 +67,10 @@ def read_shape(table: Table, field: str) -> tuple[int, ...]:
     return shape
 
 
-def check_size(name: str, type_: TensorType, found: int) -> None:
+def check_size(name: str, type_: TensorType, buffer: Buffer) -> None:
     """A constant's bytes must be its shape's."""
-    expected = constant_size(type_)
-    if found != expected:
+    found = buffer.bytes.size
+    if found and type_.dtype not in FREE_SIZE and found != (expected := constant_size(type_)):
         raise Damage(f"constant '{name}' ({type_}) has {found} bytes of data, its shape takes {expected}")
 
 
@@ -97,9 +97,11 @@ def read_quantization(table: Table, shape: tuple[int, ...]) -> Quantization | No
     return Quantization(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
 
 
-def write_tensor(tensor: Tensor, buffer_index: int) -> Table:
+def write_tensor(tensor: Tensor, buffer_index: int, buffer: Buffer) -> Table:
     """The Tensor table of a tensor."""
     table: Table = dict(tensor.carried.get("fields", {}))
+    if "sparsity" not in table:
+        check_size(tensor.name, tensor.type, buffer)
     shape, signature = tensor.shape, tensor.shape_signature
     if min(shape, default=0) < 0 and "open_shape" not in tensor.carried:
         shape, signature = (

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from circle_train.errors import ConfigError
+from circle_train.errors import ConfigError, ModelError
 from circle_train.format.atomic import atomic_write
 from circle_train.format.carried import Signature
-from circle_train.format.decode import Table
+from circle_train.format.decode import Damage, Table
 from circle_train.format.encode import LARGEST, Chunk, encode_chunks
 from circle_train.format.indices import Indices
 from circle_train.format.nodes import LARGE_OPTIONS, write_node, write_operator_code
@@ -65,7 +65,10 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
             f"the file identifier is '{identifier}', expected one of {', '.join(SUFFIXES.values())}"
         )
     indices = Indices(module)
-    root = write_module(module, indices)
+    try:
+        root = write_module(module, indices)
+    except Damage as damage:
+        raise ModelError(f"the module cannot be saved: {damage.what}; make its constants fit") from None
     if identifier == "TFL3":
         check_tflite(root)
     patched = patch(module, root, indices.buffers, identifier)
@@ -145,7 +148,11 @@ def write_graph(graph: Graph, indices: Indices) -> Table:
     """A SubGraph table."""
     table: Table = dict(graph.carried.get("fields", {}))
     tensors = indices.tensors(graph)
-    table["tensors"] = [write_tensor(tensor, indices.buffer_of(tensor)) for tensor in tensors.items]
+    numbers = [indices.buffer_of(tensor) for tensor in tensors.items]
+    table["tensors"] = [
+        write_tensor(tensor, number, indices.buffers[number])
+        for tensor, number in zip(tensors.items, numbers, strict=True)
+    ]
     table["inputs"] = np.array([tensors.index(tensor) for tensor in graph.inputs], np.int32)
     table["outputs"] = np.array([tensors.index(tensor) for tensor in graph.outputs], np.int32)
     nodes = graph.nodes
