@@ -66,17 +66,18 @@ class _Numbering:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.nodes = sorted(graph.nodes, key=lambda node: node.index)
         self.tensors = list(graph.tensors) or list(graph.all_tensors())
         self.number = {id(tensor): number for number, tensor in enumerate(self.tensors)}
         self.expected = range(len(self.tensors), len(self.tensors) + len(graph.outputs))
         self.next = len(self.tensors) + 2 * len(graph.outputs)
         self.users: dict[int, list[int]] = {}
-        for index, node in enumerate(graph.nodes):
+        for index, node in enumerate(self.nodes):
             for constant in _constants(node):
                 self.users.setdefault(id(constant), []).append(index)
 
     def slots(self) -> list[tuple[Tensor, int]]:
-        """(constant, position of the operator that reads it) by slot."""
+        """(constant, place in the file's operator list of its reader) by slot."""
         operands = self._with_losses()
         readers = self._split_shared(operands)
         elsewhere = self._permute(operands)
@@ -97,7 +98,7 @@ class _Numbering:
         """Give every reader of a constant one of its own: the first that ONERT meets keeps the number."""
         readers: dict[int, tuple[Tensor, int]] = {}
         for index in self._operator_order():
-            for constant in _constants(self.graph.nodes[index]):
+            for constant in _constants(self.nodes[index]):
                 if self.number[id(constant)] in readers:
                     continue
                 readers[self.number[id(constant)]] = constant, index
@@ -109,7 +110,7 @@ class _Numbering:
         return readers
 
     def _operator_order(self) -> list[int]:
-        count = len(self.graph.nodes)
+        count = len(self.nodes)
         operators = HashOrder(HashOrder(range(count)))
         for loss in range(len(self.graph.outputs)):
             operators.insert(count + loss)
