@@ -81,11 +81,19 @@ void finish_narrow(const TileEnd& end, const float* aside, int64_t rows, int64_t
   }
 }
 
+// Results that would only push other things out of the caches, written once and not read again here.
+constexpr int64_t kLarge = 6 << 20;  // floats
+bool writes_past(const RowsProduct& p) {
+  const bool whole = p.c_row % W == 0 && reinterpret_cast<uintptr_t>(p.c) % (W * sizeof(float)) == 0;
+  const bool once = p.k <= kMaxDepth && !p.add && !p.out_mask && p.act != CT_ACT_TANH;
+  return whole && once && p.m * p.n >= kLarge;
+}
+
 // One k block of one panel's rows; `last` brings bias and clamp.
 void run_tile(const RowsProduct& p, const Clamp& act, const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t kc,
-              int rows, int64_t n0, int64_t cols, float* c, int64_t c_row, bool load_c, bool last, float* narrow) {
+              int rows, int64_t n0, int64_t cols, float* c, int64_t c_row, bool load_c, bool last, bool past, float* narrow) {
   const int vectors = cols > W ? 2 : 1;
-  TileEnd end{c, c_row, nullptr, act.low, act.high, load_c, false};
+  TileEnd end{c, c_row, nullptr, act.low, act.high, load_c, false, past};
   if (last) {
     end.bias = p.bias ? p.bias + n0 : nullptr;
     end.clamp = p.act != CT_ACT_NONE && !act.tanh && !p.add;
@@ -93,7 +101,7 @@ void run_tile(const RowsProduct& p, const Clamp& act, const float* a, int64_t a_
   if (cols == vectors * W) {
     tile_for(rows, vectors)(a, a_row, 1, b, b_row, kc, end);
   } else {
-    const TileEnd aside{narrow, kTileCols, nullptr, 0, 0, false, false};
+    const TileEnd aside{narrow, kTileCols, nullptr, 0, 0, false, false, false};
     tile_for(rows, vectors)(a, a_row, 1, b, b_row, kc, aside);
     finish_narrow(end, narrow, rows, cols);
   }
@@ -102,6 +110,7 @@ void run_tile(const RowsProduct& p, const Clamp& act, const float* a, int64_t a_
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, int64_t m0, int64_t mc, int64_t n0, int64_t n1) {
   const Clamp act = clamp_of(p.act);
   float* const narrow = buffers.c;
+  const bool past = !p.sink && writes_past(p);
   float* const c = p.sink ? buffers.c + kTileRows * kTileCols : p.c + m0 * p.c_row;
   const int64_t c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;
   for (int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += s.depth) {
@@ -122,13 +131,14 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
       for (int64_t i = 0; i < mc; i += kTileRows) {
         const int rows = int(std::min<int64_t>(kTileRows, mc - i));
         run_tile(p, act, a + i * a_row, a_row, b, b_row, kc, rows, n, cols, c + i * c_row + n, c_row,
-                 k0 > 0 || (p.accumulate && !p.sink), last, narrow);
+                 k0 > 0 || (p.accumulate && !p.sink), last, past, narrow);
         const bool more = p.add || act.tanh || p.out_mask;
         if (last && more && !p.sink) finish_rows(p, c + i * c_row + n, c_row, (m0 + i) * c_row + n, rows, cols);
       }
     }
   }
   if (p.sink) p.sink->rows(m0, mc, c, c_row);
+  if (past) finish_stores_past();
 }
 
 void pack_columns(const RowsProduct& p, float* packed, int64_t panel) {

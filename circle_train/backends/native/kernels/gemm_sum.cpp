@@ -113,7 +113,7 @@ void add_block(const float* a, const float* b, int64_t b_row, float* c, int64_t 
     const int vectors = u.cols - n > W ? 2 : 1;
     for (int64_t i = 0; i < u.rows; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, u.rows - i));
-      const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, true, false};
+      const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, true, false, false};
       tile_for(rows, vectors)(a + i * kc, 1, kTileRows, b + n, b_row, kc, end);
     }
   }

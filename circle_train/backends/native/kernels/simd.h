@@ -30,6 +30,21 @@ typedef int32_t vi __attribute__((vector_size(W * 4), may_alias));
 
 inline vf load(const float* p) { return *reinterpret_cast<const vf_loose*>(p); }
 inline void store(float* p, vf v) { *reinterpret_cast<vf_loose*>(p) = v; }
+// Past the caches: for results too large to stay in them. p is aligned to the vector.
+inline void store_past(float* p, vf v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, (__m512)v);
+#elif defined(__AVX2__)
+  _mm256_stream_ps(p, (__m256)v);
+#else
+  store(p, v);
+#endif
+}
+inline void finish_stores_past() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 inline vf splat(float s) { return s - vf{}; }
 
 // The first n < W lanes; the others read as 0 and are not written.

@@ -23,6 +23,7 @@ struct TileEnd {
   float low, high;
   bool load_c;
   bool clamp;
+  bool past;  // store past the caches
 };
 
 template <int MR, int NV>
@@ -57,7 +58,7 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
       if (end.load_c) s += load(c + v * W);
       if (end.bias) s += load(end.bias + v * W);
       if (end.clamp) s = at_most(at_least(s, splat(end.low)), splat(end.high));
-      store(c + v * W, s);
+      end.past ? store_past(c + v * W, s) : store(c + v * W, s);
     }
   }
 }
