@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
 from circle_train.train.callbacks import Callback, Progress
-from circle_train.train.data import Dataset, Stream, check_labels, open_data, order_of_epoch
+from circle_train.train.data import Dataset, Stream, check_data, open_data, order_of_epoch
 from circle_train.train.history import History
 from circle_train.train.metrics import Metric
 
@@ -47,7 +47,7 @@ def fit(
     losses = session.config.losses_for(len(program.outputs))
     for part in (data, validation):
         if part is not None:
-            check_labels(part, program.targets, losses, program.outputs)
+            check_data(part, program, losses, passes=epochs)
     history = History()
     listeners = [*Progress.wanted(verbose), *callbacks, history]
     state = session.state
@@ -117,7 +117,7 @@ class Average:
 
     def add(self, loss: Any, outputs: Sequence[Array], targets: Sequence[Any]) -> None:
         count = len(outputs[0]) if outputs and outputs[0].ndim else 1
-        self.total += float(np.mean(loss)) * count
+        self.total += (loss if isinstance(loss, float) else float(np.mean(loss))) * count
         self.samples += count
         for metric in self.metrics:
             for output, target in zip(outputs, targets, strict=True):

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+import circle_train as ct
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.data import (
     Dataset,
     Stream,
-    check_labels,
+    check_data,
     open_data,
     order_of_epoch,
     reads,
     training_count,
 )
-from circle_train.train.losses import SparseCategoricalCrossentropy
 
+MODEL = Path(__file__).parent / "data" / "mlp.circle"
 X = Tensor("x", TensorType(DType.FLOAT32, (4, 3)))
 IMAGE = Tensor("image", TensorType(DType.FLOAT32, (4, 2, 2, 1)))
 TOKENS = Tensor("tokens", TensorType(DType.INT32, (4, 5)))
@@ -121,6 +122,7 @@ def test_several_inputs_come_as_a_list_or_by_name() -> None:
             "x is one ndarray, expected 2 arrays: 'x' of float32 4×3, 'tokens' of int32 4×5",
         ),
         ([NUMBERS], [X, TOKENS], "x holds 1 arrays, expected 2"),
+        ([NUMBERS, NUMBERS], [X], "x holds 2 arrays, expected 1: 'x' of float32 4×3"),
         ({"y": NUMBERS}, [X], "x holds 'y'; expected exactly 'x'"),
         ({"x": NUMBERS, "z": 1}, [X], "x holds 'x', 'z'; expected exactly 'x'"),
         (np.zeros(4), [ONE_HOT], "'out' has shape 4, expected 4×6; give one-hot rows of 6, or use Sparse"),
@@ -285,14 +287,18 @@ def test_a_list_of_pairs_is_a_stream_only_where_labels_are_wanted() -> None:
     np.testing.assert_array_equal(data.inputs[0], pairs)
 
 
-def test_labels_are_checked_before_anything_runs() -> None:
-    output = Tensor("out", TensorType(DType.FLOAT32, (4, 6)))
-    labels = np.array([0, 1, 2, 3, 4, 5, 0, 6])
-    data = open_data(np.zeros((8, 3)), labels, [X], [LABELS])
-    with pytest.raises(DataError, match="label 6 at position 7: expected 0 … 5"):
-        check_labels(data, [LABELS], [SparseCategoricalCrossentropy()], [output])
-    fine = open_data(np.zeros((8, 3)), labels % 6, [X], [LABELS])
-    check_labels(fine, [LABELS], [SparseCategoricalCrossentropy()], [output])
+def test_what_a_later_step_would_refuse_is_refused_before_anything_runs() -> None:
+    session = ct.TrainSession(MODEL, ct.TrainConfig("sparse_categorical_crossentropy", batch_size=4))
+    program, losses = session.program, session.config.losses_for(1)
+    labels = np.array([0, 1, 2, 3, 4, 4, 0, 5])
+    data = open_data(np.zeros((8, 6)), labels, program.inputs, program.targets)
+    with pytest.raises(DataError, match="label 5 at position 7: expected 0 … 4"):
+        check_data(data, program, losses)
+    check_data(open_data(np.zeros((8, 6)), labels % 5, program.inputs, program.targets), program, losses)
+    once = open_data(iter([(np.zeros((4, 6)), labels[:4])]), None, program.inputs, program.targets)
+    check_data(once, program, losses, passes=1)
+    with pytest.raises(DataError, match="can be walked only once, expected 2 epochs of batches"):
+        check_data(once, program, losses, passes=2)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,11 @@ def parts(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
                 found = f"{len(value)} arrays"
                 raise DataError(f"{what} holds {found}, expected {len(tensors)}: {_wanted(tensors)}")
             return list(value)
-        holds_input = len(value) == 1 and getattr(value[0], "ndim", -1) == tensors[0].type.rank
-        return [value[0] if holds_input else value]
+        if not value or getattr(value[0], "ndim", -1) != tensors[0].type.rank:
+            return [value]
+        if len(value) != 1:
+            raise DataError(f"{what} holds {len(value)} arrays, expected 1: {_wanted(tensors)}")
+        return [value[0]]
     if len(tensors) != 1:
         found = type(value).__name__
         raise DataError(f"{what} is one {found}, expected {len(tensors)} arrays: {_wanted(tensors)}")
@@ -47,7 +50,7 @@ def parts(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
 
 def count_samples(value: Any, tensors: Sequence[Tensor], what: str) -> int:
     """How many samples the value holds, counted along the first axis of its first array."""
-    first = parts(value, tensors, what)[0]
+    first = value if type(value) is np.ndarray else parts(value, tensors, what)[0]
     shape = first.shape if isinstance(first, np.ndarray) else as_array(first, what).shape
     if not shape or not shape[0]:
         raise DataError(
@@ -82,7 +85,8 @@ def to_tensor(value: Any, tensor: Tensor, what: str) -> Array:
     if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
         return value if value.flags.c_contiguous else np.ascontiguousarray(value)
     array = as_array(value, f"{what}: '{public_name(tensor)}'")
-    check_shape(array.shape, tensor, what)
+    if array.shape != shape:
+        check_shape(array.shape, tensor, what)
     assert dtype is not None
     converted = convert(array, dtype, f"{what}: '{public_name(tensor)}'")
     return converted if -1 in shape or converted.shape == shape else converted.reshape(shape)

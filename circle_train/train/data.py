@@ -18,11 +18,12 @@ from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.train.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
 from circle_train.train.loss import Loss
+from circle_train.train.program import Program
 
 __all__ = [
     "Dataset",
     "Stream",
-    "check_labels",
+    "check_data",
     "coerce",
     "open_data",
     "order_of_epoch",
@@ -112,7 +113,7 @@ class Stream:
                 yield self._batch(item, count)
         if not count:
             raise DataError(
-                "the stream gave no batch; give a list or a loader: a generator can be walked only once"
+                "the stream gave no batch; give a list or a loader, as a generator can be walked only once"
             )
 
     def _batch(self, item: Any, count: int) -> Batch:
@@ -141,13 +142,16 @@ def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor
     return Dataset(*given)
 
 
-def check_labels(
-    data: Dataset | Stream, targets: Sequence[Tensor], losses: Sequence[Loss], outputs: Sequence[Tensor]
-) -> None:
-    """Refuse labels that some step would refuse, before the first step changes anything."""
-    if not isinstance(data, Dataset):
+def check_data(data: Dataset | Stream, program: Program, losses: Sequence[Loss], passes: int = 1) -> None:
+    """Refuse before the first step what some later one would refuse: labels, a stream that ends too soon."""
+    if isinstance(data, Stream):
+        if passes > 1 and isinstance(data.source, Iterator):
+            found = f"the stream is a {type(data.source).__name__}, which can be walked only once"
+            raise DataError(f"{found}, expected {passes} epochs of batches; give a list or a loader")
         return
-    for array, target, loss, output in zip(data.targets, targets, losses, outputs, strict=True):
+    for array, target, loss, output in zip(
+        data.targets, program.targets, losses, program.outputs, strict=True
+    ):
         whole = Tensor(target.name, target.type.with_shape((len(array), *target.shape[1:])))
         loss.check_target(to_tensor(array, whole, "y"), output.type)
 

@@ -58,8 +58,7 @@ class CategoricalAccuracy(Metric):
     name = "categorical_accuracy"
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
-        hits = output.argmax(-1) == like(target, output).argmax(-1)
-        return float(np.count_nonzero(hits)), hits.size
+        return _equal(output.argmax(-1), like(target, output).argmax(-1))
 
 
 @dataclass
@@ -90,8 +89,7 @@ class BinaryAccuracy(Metric):
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
         threshold = 0.5 if self.threshold is None else self.threshold
-        hits = (output > threshold) == (like(target, output) > 0.5)
-        return float(np.count_nonzero(hits)), hits.size
+        return _equal(output > threshold, like(target, output) > 0.5)
 
 
 @dataclass
@@ -107,9 +105,9 @@ class TopKCategoricalAccuracy(Metric):
         super().__post_init__()
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
-        return self._hits(output, like(target, output).argmax(-1))
+        return self.hits(output, like(target, output).argmax(-1))
 
-    def _hits(self, output: Array, labels: Array) -> tuple[float, int]:
+    def hits(self, output: Array, labels: Array) -> tuple[float, int]:
         classes = output.shape[-1]
         known = (labels >= 0) & (labels < classes)
         own = np.take_along_axis(output, np.where(known, labels, 0)[..., None].astype(np.intp), -1)
@@ -124,7 +122,7 @@ class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy):
     name = "sparse_top_k_categorical_accuracy"
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
-        return self._hits(output, labels_of(target, output))
+        return self.hits(output, labels_of(target, output))
 
 
 @dataclass
@@ -138,8 +136,8 @@ class Accuracy(Metric):
         if output.ndim == 0 or output.shape[-1] == 1 or output.ndim == 1:
             return BinaryAccuracy(self.threshold).measure(output, target)
         if target.size * output.shape[-1] == output.size:
-            return SparseCategoricalAccuracy().measure(output, target)
-        return CategoricalAccuracy().measure(output, target)
+            return _equal(output.argmax(-1), labels_of(target, output))
+        return _equal(output.argmax(-1), like(target, output).argmax(-1))
 
 
 @dataclass
@@ -170,6 +168,11 @@ class RootMeanSquaredError(MeanSquaredError):
 
     def result(self) -> float:
         return sqrt(super().result())
+
+
+def _equal(found: Array, wanted: Array) -> tuple[float, int]:
+    """How many agree, of how many."""
+    return float(np.count_nonzero(found == wanted)), found.size
 
 
 def like(target: Array, output: Array) -> Array:
