@@ -76,3 +76,45 @@ def test_union_members_of_a_newer_schema_survive(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(UNIONS, "BuiltinOptions", known | {200: "SubGraph"})
     reread = decode(again, "Model", b"CIR0")["subgraphs"][0]["operators"][3]
     assert reread["builtin_options"] == operator["builtin_options"] and reread["builtin_options_type"] == 200
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Model",
+        "OperatorCode",
+        "SubGraph",
+        "Operator",
+        "Buffer",
+        "Metadata",
+        "SignatureDef",
+        "TensorMap",
+        "QuantizationParameters",
+        "AddOptions",
+        "IfOptions",
+    ],
+)
+def test_every_table_keeps_its_newer_fields(kind: str) -> None:
+    root = models.rich()
+    graph, signature = root["subgraphs"][0], root["signature_defs"][0]
+    places: dict[str, Any] = {
+        "Model": root,
+        "OperatorCode": root["operator_codes"][0],
+        "SubGraph": graph,
+        "Operator": graph["operators"][0],
+        "Buffer": root["buffers"][1],
+        "Metadata": root["metadata"][0],
+        "SignatureDef": signature,
+        "TensorMap": signature["inputs"][0],
+        "QuantizationParameters": graph["tensors"][3]["quantization"],
+        "AddOptions": graph["operators"][0]["builtin_options"],
+        "IfOptions": graph["operators"][3]["builtin_options"],
+    }
+    places[kind]["newer"] = 3
+    wider = {**TABLES, kind: (*TABLES[kind], ("newer", "uint8", 0, ""))}
+    raw = encode("Model", root, b"CIR0", wider)
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    expected, found = (decode(data, "Model", b"CIR0", wider) for data in (raw, format.write(module)))
+    assert str(found).count("'newer': 3") == str(expected).count("'newer': 3") == 1

@@ -29,6 +29,8 @@ class Signature:
     outputs: list[tuple[str, Tensor]]
     fields: Table = field(default_factory=dict, repr=False)
     """Slots of a newer schema."""
+    entry_fields: dict[str, list[Table]] = field(default_factory=dict, repr=False)
+    """The same of the entries of `inputs` and `outputs`."""
 
 
 @dataclass(eq=False, slots=True)

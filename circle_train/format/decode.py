@@ -21,7 +21,7 @@ import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.format.schema import TABLES, UNIONS, FieldFact
-from circle_train.format.unknown import LIMIT, Unknowns
+from circle_train.format.unknown import Unknowns
 
 Table = dict[str | int, Any]
 Tables = dict[str, tuple["FieldFact | None", ...]]
@@ -30,10 +30,12 @@ CODES = {
     "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
     "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
+MOST_UNKNOWN = 100_000
+"""Fields of a newer schema in one file."""
 SHARED = 32
 """Bytes that one more reference to a table counts as: readers make an object of each."""
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in CODES}
-_INT32, _UINT32, _UINT16 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct("<H")
+_INT32, _UINT32 = struct.Struct("<i"), struct.Struct("<I")
 
 
 class Damage(Exception):
@@ -208,8 +210,8 @@ class Decoder:
 
     def postpone(self, owner: Table, key: str | int, position: int, width: int) -> None:
         """Something unknown, to be told from numbers when everything known has been seen."""
-        if len(self.unknown) == LIMIT:
-            raise Damage(f"more than {LIMIT} fields are unknown")
+        if len(self.unknown) == MOST_UNKNOWN:
+            raise Damage(f"more than {MOST_UNKNOWN} fields are unknown")
         self.unknown.append((owner, key, position, width))
 
     def settle_unknown(self) -> None:
@@ -219,7 +221,7 @@ class Decoder:
             assert unknowns is not None
             owner[key] = unknowns.field(position, width) if width else unknowns.table(position)
             if owner[key] is None:
-                raise Damage(f"{key} of unknown type {owner.get(f'{key}_type')} is no table")
+                raise Damage(f"{key} of unknown type {owner[f'{key}_type']} at byte {position} are no table")
         if unknowns is not None and not unknowns.is_consistent():
             for owner, key, _, width in self.unknown:
                 if width and owner[key].target is not None:

@@ -33,6 +33,11 @@ def pick(items: Sequence[Item], index: int, what: str) -> Item:
     return items[index]
 
 
+def unknown_of(table: Table) -> Table:
+    """The slots of a newer schema."""
+    return {slot: value for slot, value in table.items() if isinstance(slot, int)}
+
+
 def tables_of(table: Table, field: str) -> list[Table]:
     """A vector of tables, empty where the file has none."""
     tables: list[Table] = table.get(field, [])

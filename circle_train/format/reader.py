@@ -13,7 +13,7 @@ from circle_train.errors import ModelError
 from circle_train.format.carried import OperatorCode, Signature, Source
 from circle_train.format.decode import Damage, Table, Tables, decode
 from circle_train.format.nodes import read_node, read_operator_code, sort_nodes
-from circle_train.format.places import at, indices_of, pick, tables_of
+from circle_train.format.places import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.schema import TABLES, TFLITE_TABLES
 from circle_train.format.tensors import read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
@@ -83,6 +83,8 @@ def read_module(source: Source) -> Module:
             module.metadata.append(
                 Metadata(table.get("name", ""), pick(buffers, table.get("buffer", 0), "buffer"))
             )
+            if extra := unknown_of(table):
+                module.carried.setdefault("metadata_fields", {})[table.get("name", "")] = extra
     if "metadata_buffer" in root:
         with at(".metadata_buffer"):
             indices = root["metadata_buffer"].tolist()
@@ -92,7 +94,7 @@ def read_module(source: Source) -> Module:
         for index, table in enumerate(root["signature_defs"]):
             with at(f".signature_defs[{index}]"):
                 module.carried["signatures"].append(read_signature(table, graphs))
-    module.carried["fields"] = {slot: value for slot, value in root.items() if isinstance(slot, int)}
+    module.carried["fields"] = unknown_of(root)
     return module
 
 
@@ -157,5 +159,7 @@ def read_signature(table: Table, graphs: Sequence[Graph]) -> Signature:
         ]
         for field in ("inputs", "outputs")
     )
-    fields: Table = {slot: value for slot, value in table.items() if isinstance(slot, int)}
-    return Signature(table.get("signature_key", ""), graph, inputs, outputs, fields)
+    extra = {
+        field: [unknown_of(entry) for entry in tables_of(table, field)] for field in ("inputs", "outputs")
+    }
+    return Signature(table.get("signature_key", ""), graph, inputs, outputs, unknown_of(table), extra)

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 DEPTH = 8
-LIMIT = 100_000
-"""How far unknown tables are followed: tables within tables, and fields in all."""
+LIMIT = 10_000
+"""How far unknown tables are followed: tables within tables, and their fields in all."""
 LARGEST_ITEM = 8
 """Bytes of the largest scalar, for vectors whose items we do not know."""
 
@@ -62,7 +62,7 @@ class Unknowns:
     def field(self, position: int, width: int, depth: int = DEPTH) -> Unknown:
         """The field at a position, up to the next field."""
         raw = bytes(self.buffer[position : position + width])
-        self.left -= 1
+        self.left -= depth < DEPTH
         target = position + int.from_bytes(raw[:4], "little")
         if not 4 <= width < 12 or any(raw[4:]) or target < position + 4 or target + 4 > len(self.buffer):
             return Unknown(raw)  # smaller than an offset, a struct, or leading nowhere

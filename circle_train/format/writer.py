@@ -170,7 +170,11 @@ def write_signature(signature: Signature, indices: Indices) -> Table:
     graph = indices.graph(signature.graph)
     tensors = indices.tensors(graph)
     for field, entries in (("inputs", signature.inputs), ("outputs", signature.outputs)):
-        table[field] = [{"name": name, "tensor_index": tensors.index(tensor)} for name, tensor in entries]
+        extra: list[Table] = [*signature.entry_fields.get(field, ()), *({} for _ in entries)]
+        table[field] = [
+            {"name": name, "tensor_index": tensors.index(tensor)} | fields
+            for (name, tensor), fields in zip(entries, extra, strict=False)
+        ]
     table["signature_key"] = signature.key
     table["subgraph_index"] = indices.graph_index(graph)
     return table
