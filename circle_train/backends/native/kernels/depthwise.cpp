@@ -40,6 +40,7 @@ int32_t depthwise(Context& context, const void* opaque) {
   const Layout l = layout_of(t, carver, context.workers());
   const RowWindow window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, s.in_w, s.out_w, s.out_c};
   const double work = double(out_pixels(s)) * s.out_c * (0.1 + s.kernel_h * s.kernel_w * 0.02);
+  const bool past = is_large(t.y, s.out_c, out_pixels(s) * s.out_c, W);
   context.parallel(s.batch * s.out_h, work, [&](int worker, int64_t begin, int64_t end) {
     RowReader reader = l.reader;
     reader.scratch = l.rows + worker * l.row_floats;
@@ -50,6 +51,7 @@ int32_t depthwise(Context& context, const void* opaque) {
       RowEnd row_end;
       row_end.bias = t.b;
       row_end.act = clamp_of(t.act);
+      row_end.past = past;
       row_end.add = t.add ? t.add + i * s.out_w * s.out_c : nullptr;
       Ahead ahead;
       const int64_t next = h0 + (s.kernel_h - 1) * s.dilation_h + 1;
@@ -59,6 +61,7 @@ int32_t depthwise(Context& context, const void* opaque) {
       }
       depthwise_row(window, rows, t.w, row_end, ahead, t.y + i * s.out_w * s.out_c);
     }
+    if (past) finish_stores_past();
   });
   return CT_OK;
 }

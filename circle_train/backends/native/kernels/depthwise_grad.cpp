@@ -21,6 +21,7 @@ struct GradX {
   const ct_conv_grad_x_args& t;
   RowReader reader;
   int64_t row_floats, pointers;
+  bool past;
   float* turned;          // the kernel turned round
   float* sums;            // out_c floats a worker: one pixel before channels are joined
   float* rows;
@@ -29,6 +30,7 @@ struct GradX {
   GradX(const ct_conv_grad_x_args& args, Carver& carver, int workers) : t(args) {
     const ct_conv_shape& s = t.shape;
     reader = dy_reader(t.dy, t.y, t.act, s);
+    past = !t.accumulate && is_large(t.dx, s.in_c, in_pixels(s) * s.in_c, W);
     row_floats = reader.floats_per_row() * s.kernel_h;
     pointers = round_up(s.kernel_h, 8);
     turned = carver.take<float>(turns_round(s) ? s.kernel_h * s.kernel_w * s.out_c : 0);
@@ -42,6 +44,7 @@ struct GradX {
     end.accumulate = t.accumulate != 0;
     end.out_mask = t.out_mask_y ? t.out_mask_y + at : nullptr;
     end.mask = clamp_of(t.out_mask_act);
+    end.past = past;
     return end;
   }
 
@@ -107,6 +110,7 @@ struct GradX {
   void put(const RowEnd& end, vf v, int64_t at, int64_t c, Lanes lanes) const {
     if (end.accumulate) v += load_some(t.dx + at, lanes);
     if (end.out_mask) v = masked(v, load_some(end.out_mask + c, lanes), end.mask);
+    if (end.past && lanes == W) return store_past(t.dx + at, v);
     store_some(t.dx + at, v, lanes);
   }
 
@@ -208,6 +212,7 @@ int32_t depthwise_grad_x(Context& context, const void* opaque) {
         g.gathered_row(n, h, reader, table, g.sums + worker * round_up(s.out_c, 16));
       }
     }
+    if (g.past) finish_stores_past();
   });
   return CT_OK;
 }

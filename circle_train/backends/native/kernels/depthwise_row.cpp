@@ -21,14 +21,6 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
   return made;
 }
 
-void Ahead::add(const float* from, int64_t floats, const float* end, int64_t steps) {
-  if (from >= end) return;
-  const float* const stop = floats < end - from ? from + floats : end;
-  const int64_t bytes = (stop - from) * int64_t(sizeof(float));
-  regions_[count_++] = {reinterpret_cast<const char*>(from), reinterpret_cast<const char*>(stop),
-                        round_up(ceil_div(bytes, steps), 64)};
-}
-
 namespace {
 
 // The outputs whose whole window lies inside the row.
@@ -48,6 +40,7 @@ inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, L
   if (end.accumulate) v += load_some(out + at, lanes);
   v = activate(v, end.act);
   if (end.out_mask) v = masked(v, load_some(end.out_mask + at, lanes), end.mask);
+  if (end.past && lanes == W) return store_past(out + at, v);
   store_some(out + at, v, lanes);
 }
 

@@ -1,6 +1,7 @@
 // One row of a depthwise convolution: each channel by itself, channels side by side in vectors.
 #pragma once
 
+#include "ahead.h"
 #include "conv_shape.h"
 
 namespace ct {
@@ -28,28 +29,7 @@ struct RowEnd {
   const float* out_mask = nullptr;
   Clamp act, mask;
   bool accumulate = false;
-};
-
-// Memory the next row will read, asked for in equal pieces while this row is computed: rows of many channels are read along
-// several kernel rows at once, which the hardware's own prefetching does not follow.
-class Ahead {
- public:
-  // `floats` from `from` on, but nothing at or past `end`, in `steps` pieces.
-  void add(const float* from, int64_t floats, const float* end, int64_t steps);
-  void step() {
-    for (int i = 0; i < count_; ++i) {
-      Region& r = regions_[i];
-      for (const char* stop = r.at + r.piece; r.at < stop && r.at < r.end; r.at += 64) __builtin_prefetch(r.at, 0, 2);
-    }
-  }
-
- private:
-  struct Region {
-    const char *at, *end;
-    int64_t piece;
-  };
-  Region regions_[3];
-  int count_ = 0;
+  bool past = false;  // store past the caches
 };
 
 struct RowWindow {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ahead.h"
+
 #include "pack.h"
 #include "tile.h"
 
@@ -81,12 +83,16 @@ void finish_narrow(const TileEnd& end, const float* aside, int64_t rows, int64_t
   }
 }
 
-// Results that would only push other things out of the caches, written once and not read again here.
-constexpr int64_t kLarge = 6 << 20;  // floats
+// Results that are written once and not read again here.
 bool writes_past(const RowsProduct& p) {
-  const bool whole = p.c_row % W == 0 && reinterpret_cast<uintptr_t>(p.c) % (W * sizeof(float)) == 0;
   const bool once = p.k <= kMaxDepth && !p.add && !p.out_mask && p.act != CT_ACT_TANH;
-  return whole && once && p.m * p.n >= kLarge;
+  return once && is_large(p.c, p.c_row, p.m * p.n, W);
+}
+
+// Rows m..m+count of A, when A is large and read in place.
+void ask_for_rows(const RowsProduct& p, int64_t m, int64_t count) {
+  for (int64_t i = m; i < std::min(m + count, p.m); ++i)
+    for (int64_t k = 0; k < p.k; k += 16) __builtin_prefetch(p.a + i * p.a_row + k, 0, 2);
 }
 
 // One k block of one panel's rows; `last` brings bias and clamp.
@@ -111,6 +117,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
   const Clamp act = clamp_of(p.act);
   float* const narrow = buffers.c;
   const bool past = !p.sink && writes_past(p);
+  const bool ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 20);
   float* const c = p.sink ? buffers.c + kTileRows * kTileCols : p.c + m0 * p.c_row;
   const int64_t c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;
   for (int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += s.depth) {
@@ -130,6 +137,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
       const int64_t b_row = s.pack_b ? width : p.b_row;
       for (int64_t i = 0; i < mc; i += kTileRows) {
         const int rows = int(std::min<int64_t>(kTileRows, mc - i));
+        if (ahead && n == n0) ask_for_rows(p, m0 + i + 2 * kTileRows, kTileRows);
         run_tile(p, act, a + i * a_row, a_row, b, b_row, kc, rows, n, cols, c + i * c_row + n, c_row,
                  k0 > 0 || (p.accumulate && !p.sink), last, past, narrow);
         const bool more = p.add || act.tanh || p.out_mask;

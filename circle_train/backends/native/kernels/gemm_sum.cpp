@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ahead.h"
 #include "gemm.h"
 #include "optimizer.h"
 #include "tile.h"
@@ -108,11 +109,12 @@ Unit unit_at(const SumProduct& p, const Blocks& s, int64_t index) {
 }
 
 // c += A^T B over one chunk; b's rows may be read up to whole vectors.
-void add_block(const float* a, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t kc, const Unit& u) {
+void add_block(const float* a, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t kc, const Unit& u, Ahead& ahead) {
   for (int64_t n = 0; n < u.cols; n += kTileCols) {
     const int vectors = u.cols - n > W ? 2 : 1;
     for (int64_t i = 0; i < u.rows; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, u.rows - i));
+      ahead.step();
       const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, true, false, false};
       tile_for(rows, vectors)(a + i * kc, 1, kTileRows, b + n, b_row, kc, end);
     }
@@ -149,7 +151,12 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     if (sums && p.transposed) add_row_sums(b, b_row, kc, u.cols, sum_at);
     if (p.w || !p.transposed) p.a->panels(k0, kc, u.m0, u.rows, kTileRows, a);
     if (sums && !p.transposed) add_panel_sums(a, kc, u.rows, sum_at);
-    if (p.w) add_block(a, b, b_row, c, s.cols, kc, u);
+    Ahead ahead;
+    // Whole rows of B that the next chunk reads.
+    if (p.b_dense && u.cols == p.b_row)
+      ahead.add(p.b_dense + (k0 + kc) * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row,
+                ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows));
+    if (p.w) add_block(a, b, b_row, c, s.cols, kc, u, ahead);
   }
   if (!p.w) return;
   if (s.splits == 1) return deliver(p, c, s.cols, u.m0, u.rows, u.n0, u.cols);
