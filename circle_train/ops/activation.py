@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import erf, pi, sqrt
 
 import numpy as np
@@ -13,6 +12,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Unary, broadcast, same_dtype
+from circle_train.record import record
 
 
 class FloatUnary(Unary):
@@ -67,7 +67,7 @@ class Relu0To1(Clipped):
 
 
 @register("LEAKY_RELU", "LeakyReluOptions")
-@dataclass(frozen=True)
+@record
 class LeakyRelu(FloatUnary):
     alpha: float = 0.2
 
@@ -127,7 +127,7 @@ class Elu(FloatUnary):
 
 
 @register("GELU", "GeluOptions")
-@dataclass(frozen=True)
+@record
 class Gelu(FloatUnary):
     """x Φ(x), Φ the normal distribution, or its approximation through tanh."""
 
@@ -193,7 +193,7 @@ class HardSwish(FloatUnary):
 
 
 @register("SOFTMAX", "SoftmaxOptions")
-@dataclass(frozen=True)
+@record
 class Softmax(Op):
     """exp(beta x) over the last axis, divided by its sum."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +12,10 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Binary, same_dtype
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class FusedBinary(Binary):
     """A binary op that may carry an activation; its constants are scales and shifts, which train."""
 
@@ -31,7 +31,7 @@ class FusedBinary(Binary):
 
 
 @register("ADD", "AddOptions")
-@dataclass(frozen=True)
+@record
 class Add(FusedBinary):
     pot_scale_int16: bool = True
 
@@ -48,7 +48,7 @@ class Add(FusedBinary):
 
 
 @register("SUB", "SubOptions")
-@dataclass(frozen=True)
+@record
 class Sub(FusedBinary):
     pot_scale_int16: bool = True
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.record import record
 
 REGISTRY: dict[str, type[Op]] = {}
 """Circle's operators by name; what we add ourselves (losses, gradients, updates) is in INTERNAL."""
@@ -37,7 +38,7 @@ INTERNAL: dict[str, type[Op]] = {}
 OpClass = TypeVar("OpClass", bound="type[Op]")
 
 
-@dataclass(frozen=True)
+@record
 class InputSpec:
     """One parameter of `forward`."""
 
@@ -46,7 +47,7 @@ class InputSpec:
     variadic: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class GradientSpec:
     """One `grad_<input>` method and the names of what it reads."""
 
@@ -54,7 +55,7 @@ class GradientSpec:
     needs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Example:
     """An op with inputs for the registry's tests; integer and `constant` inputs are constants in a graph."""
 
@@ -66,7 +67,7 @@ class Example:
     """False where the gradient does not exist at these inputs (ties, kinks) or is not meant to be checked."""
 
 
-@dataclass(frozen=True)
+@record
 class Op:
     """Base of all operators; frozen, so that equal options are equal ops."""
 

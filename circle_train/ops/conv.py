@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -23,12 +23,13 @@ from circle_train.ops.window import (
     placements,
     scatter,
 )
+from circle_train.record import record
 
 BLOCK_ELEMENTS = 1 << 16
 """Output elements that a depthwise convolution keeps in the cache while it adds up the kernel's cells."""
 
 
-@dataclass(frozen=True)
+@record
 class Convolution(Op):
     """What CONV_2D and DEPTHWISE_CONV_2D share: options and geometry."""
 
@@ -69,7 +70,7 @@ class Convolution(Op):
 
 
 @register("CONV_2D", "Conv2DOptions")
-@dataclass(frozen=True)
+@record
 class Conv2D(Convolution):
     """w: outputs × height × width × inputs / groups; the shapes tell the number of groups."""
 
@@ -123,7 +124,7 @@ class Conv2D(Convolution):
 
 
 @register("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions")
-@dataclass(frozen=True)
+@record
 class DepthwiseConv2D(Convolution):
     """w: 1 × height × width × outputs; output c reads input c // multiplier, which the shapes tell."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -24,12 +23,13 @@ from circle_train.ops.window import (
     placements,
     scatter,
 )
+from circle_train.record import record
 
 LAST_FIRST = (4, 0, 1, 2, 3)
 FIRST_LAST = (1, 2, 3, 4, 0)
 
 
-@dataclass(frozen=True)
+@record
 class VolumeConvolution(Op):
     """Options of both; the schema's Conv3DOptions."""
 
@@ -76,7 +76,7 @@ class VolumeConvolution(Op):
 
 
 @register("CONV_3D", "Conv3DOptions")
-@dataclass(frozen=True)
+@record
 class Conv3D(VolumeConvolution):
     """w: depth × height × width × inputs × outputs."""
 
@@ -116,7 +116,7 @@ class Conv3D(VolumeConvolution):
 
 
 @register("CONV_3D_TRANSPOSE", "Conv3DOptions")
-@dataclass(frozen=True)
+@record
 class Conv3DTranspose(VolumeConvolution):
     """w: depth × height × width × outputs × inputs."""
 

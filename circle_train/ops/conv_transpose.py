@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -24,6 +23,7 @@ from circle_train.ops.window import (
     placements,
     scatter,
 )
+from circle_train.record import record
 
 TO_KERNEL = (3, 1, 2, 0)
 """From w, outputs × height × width × inputs, to the kernel of the convolution that is undone."""
@@ -42,7 +42,7 @@ def output_spatial(op: str, output_shape: TensorType, x: TensorType, channels: i
     return wanted[1:-1]
 
 
-@dataclass(frozen=True)
+@record
 class TransposedConvolution(Op):
     """Weights are outputs × height × width × inputs; `window` says which convolution is undone."""
 
@@ -74,7 +74,7 @@ class TransposedConvolution(Op):
 
 
 @register("TRANSPOSE_CONV", "TransposeConvOptions")
-@dataclass(frozen=True)
+@record
 class TransposeConv(TransposedConvolution):
     padding: Padding = Padding.SAME
     stride_w: int = 1
@@ -125,7 +125,7 @@ class TransposeConv(TransposedConvolution):
 
 
 @register("CUSTOM:Convolution2DTransposeBias")
-@dataclass(frozen=True)
+@record
 class Convolution2DTransposeBias(TransposedConvolution):
     """MediaPipe's operator; its options are three int32: padding (1 SAME, 2 VALID), stride_w, stride_h."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import length
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
+from circle_train.record import record
 
 
 @register("SHAPE", "ShapeOptions")
-@dataclass(frozen=True)
+@record
 class Shape(Movement):
     """The sizes of a tensor; known before running where the type is."""
 
@@ -136,7 +137,7 @@ class ZerosLike(Movement):
 
 
 @register("CAST", "CastOptions")
-@dataclass(frozen=True)
+@record
 class Cast(Op):
     """Another element type; floats lose their fraction on the way to integers."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op, register
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Part:
     """One of the nodes: its values are numbered, the fused inputs first, then what the parts make."""
 
@@ -21,7 +22,7 @@ class Part:
 
 
 @register("FUSED", internal=True)
-@dataclass(frozen=True, kw_only=True)
+@record
 class Fused(Op):
     """Nodes that `kernel` computes together; `roles` name for it what each input is (it may be several things), `settings` hold the rest."""
 

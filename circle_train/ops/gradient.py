@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op, register
+from circle_train.record import record
 
 
 @register("GRADIENT", internal=True)
-@dataclass(frozen=True)
+@record
 class Gradient(Op):
     """Gradient of `of` with respect to its input `wrt`; reads what the gradient method's parameters name."""
 
@@ -65,7 +66,7 @@ class Gradient(Op):
 
 
 @register("ACTIVATION_GRADIENT", internal=True)
-@dataclass(frozen=True)
+@record
 class ActivationGradient(Op):
     """dy times the derivative of a fused activation, from the op's output."""
 
@@ -77,7 +78,7 @@ class ActivationGradient(Op):
 
 
 @register("ZEROS", internal=True)
-@dataclass(frozen=True)
+@record
 class Zeros(Op):
     """The gradient of an output that nobody used."""
 
@@ -91,7 +92,7 @@ class Zeros(Op):
 
 
 @register("ACCUMULATE", internal=True)
-@dataclass(frozen=True)
+@record
 class Accumulate(Op):
     """total += g, in the memory of `total`."""
 
@@ -110,7 +111,7 @@ class NonFiniteLoss(ArithmeticError):
 
 
 @register("GUARD_FINITE", internal=True)
-@dataclass(frozen=True)
+@record
 class GuardFinite(Op):
     """Stops the run before anything is updated when the loss is NaN or infinite."""
 

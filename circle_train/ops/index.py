@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,10 +13,11 @@ from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axis_in, has_rank, indices_below, integers, length, same_size, scalar
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, added
+from circle_train.record import record
 
 
 @register("GATHER", "GatherOptions")
-@dataclass(frozen=True)
+@record
 class Gather(Movement):
     """What the indices name along one axis; `batch_dims` leading axes run along with the indices'."""
 
@@ -178,7 +178,7 @@ class ScatterNd(Movement):
 
 
 @register("ONE_HOT", "OneHotOptions")
-@dataclass(frozen=True)
+@record
 class OneHot(Movement):
     """A new axis of `depth` elements, `on` at the index and `off` elsewhere; no `on` for an index outside."""
 

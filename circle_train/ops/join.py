@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axis_in, scalar, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
+from circle_train.record import record
 
 
 def _common(op: str, xs: tuple[TensorType, ...], free: int | None = None) -> list[int]:
@@ -35,7 +35,7 @@ def _common(op: str, xs: tuple[TensorType, ...], free: int | None = None) -> lis
 
 
 @register("CONCATENATION", "ConcatenationOptions")
-@dataclass(frozen=True)
+@record
 class Concatenation(Movement):
     axis: int = 0
     fused_activation_function: Activation = Activation.NONE
@@ -73,7 +73,7 @@ class Concatenation(Movement):
 
 
 @register("SPLIT", "SplitOptions")
-@dataclass(frozen=True)
+@record
 class Split(Movement):
     """Equal parts."""
 
@@ -107,7 +107,7 @@ class Split(Movement):
 
 
 @register("SPLIT_V", "SplitVOptions")
-@dataclass(frozen=True)
+@record
 class SplitV(Movement):
     """Parts of given sizes, one of which may be -1: the rest."""
 
@@ -153,7 +153,7 @@ class SplitV(Movement):
 
 
 @register("PACK", "PackOptions")
-@dataclass(frozen=True)
+@record
 class Pack(Movement):
     """Operands of one shape side by side along a new axis."""
 
@@ -183,7 +183,7 @@ class Pack(Movement):
 
 
 @register("UNPACK", "UnpackOptions")
-@dataclass(frozen=True)
+@record
 class Unpack(Movement):
     """One output for each element of an axis, which disappears."""
 

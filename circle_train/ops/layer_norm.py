@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class RowStatistics:
     """Mean and 1/√(variance + ε) of the last axis."""
 
@@ -25,7 +25,7 @@ class RowStatistics:
 
 
 @register("LAYER_NORM", internal=True)
-@dataclass(frozen=True)
+@record
 class LayerNorm(Op):
     """y = gamma · (x - mean) / √(variance + ε) + beta, along the last axis."""
 
@@ -63,7 +63,7 @@ class LayerNorm(Op):
 
 
 @register("LAYER_NORM_STATISTICS", internal=True)
-@dataclass(frozen=True)
+@record
 class LayerNormStatistics(Op):
     """Mean and 1/√(variance + ε) of every row: what the gradients of LAYER_NORM read."""
 

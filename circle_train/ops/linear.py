@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,10 +13,11 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, WeightsFormat
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import check_bias, check_floats, check_rank
+from circle_train.record import record
 
 
 @register("FULLY_CONNECTED", "FullyConnectedOptions")
-@dataclass(frozen=True)
+@record
 class FullyConnected(Op):
     """y = x wᵀ + b; w: outputs × inputs; x of any rank is cut into rows of `inputs` elements."""
 
@@ -88,7 +88,7 @@ class FullyConnected(Op):
 
 
 @register("BATCH_MATMUL", "BatchMatMulOptions")
-@dataclass(frozen=True)
+@record
 class BatchMatMul(Op):
     """Products of the last two axes, the others broadcasting; `adjoint` swaps an operand's last two axes."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.record import record
 
 TINY = 1e-20
 """Smallest probability whose logarithm is taken."""
 
 
-@dataclass(frozen=True)
+@record
 class DenseLoss(Op):
     """A loss of a prediction and a target of the same shape, summed over the last axis."""
 
@@ -30,7 +30,7 @@ class DenseLoss(Op):
             yield Example(cls(), (random(*shape, low=0.1, high=3), target))
 
 
-@dataclass(frozen=True)
+@record
 class SparseLoss(Op):
     """A loss of a prediction and integer labels; a label outside the classes counts nothing."""
 
@@ -44,7 +44,7 @@ class SparseLoss(Op):
 
 
 @register("SOFTMAX_CROSS_ENTROPY", internal=True)
-@dataclass(frozen=True)
+@record
 class SoftmaxCrossEntropy(DenseLoss):
     """-Σ t·log softmax(x)."""
 
@@ -56,7 +56,7 @@ class SoftmaxCrossEntropy(DenseLoss):
 
 
 @register("SPARSE_SOFTMAX_CROSS_ENTROPY", internal=True)
-@dataclass(frozen=True)
+@record
 class SparseSoftmaxCrossEntropy(SparseLoss):
     """-log softmax(x)[label]."""
 
@@ -69,7 +69,7 @@ class SparseSoftmaxCrossEntropy(SparseLoss):
 
 
 @register("CROSS_ENTROPY", internal=True)
-@dataclass(frozen=True)
+@record
 class CrossEntropy(DenseLoss):
     """-Σ t·log max(p, 1e-20) of probabilities."""
 
@@ -83,7 +83,7 @@ class CrossEntropy(DenseLoss):
 
 
 @register("SPARSE_CROSS_ENTROPY", internal=True)
-@dataclass(frozen=True)
+@record
 class SparseCrossEntropy(SparseLoss):
     """-log max(p[label], 1e-20) of probabilities."""
 
@@ -96,7 +96,7 @@ class SparseCrossEntropy(SparseLoss):
 
 
 @register("SIGMOID_CROSS_ENTROPY", internal=True)
-@dataclass(frozen=True)
+@record
 class SigmoidCrossEntropy(Op):
     """pos_weight·t·log(1 + e^-x) + (1-t)·log(1 + e^x), elementwise and stable at any logit."""
 
@@ -117,7 +117,7 @@ class SigmoidCrossEntropy(Op):
 
 
 @register("BINARY_CROSS_ENTROPY", internal=True)
-@dataclass(frozen=True)
+@record
 class BinaryCrossEntropy(Op):
     """-(pos_weight·t·log p + (1-t)·log(1-p)), elementwise, p kept 1e-7 away from 0 and 1.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from circle_train.ir import TensorType
@@ -13,6 +12,7 @@ from circle_train.ops.base import Example, random, register
 from circle_train.ops.recurrence import Cell, LstmCell
 from circle_train.ops.recurrent import AUXILIARY, STATES, Recurrent, both, example, with_inputs
 from circle_train.ops.window import check_rank
+from circle_train.record import record
 
 WEIGHTS = (
     "w_i", "w_f", "w_g", "w_o", "r_i", "r_f", "r_g", "r_o", "p_i", "p_f", "p_o", "b_i", "b_f", "b_g", "b_o",
@@ -41,7 +41,7 @@ def weights_of(
     return {prefix + name: value for name, value in values.items() if not (cifg and name.endswith("_i"))}
 
 
-@dataclass(frozen=True)
+@record
 class Lstm(Recurrent):
     """Options that the two LSTM operators share."""
 
@@ -59,7 +59,7 @@ class Lstm(Recurrent):
 
 @register("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions")
 @with_inputs(("x", *WEIGHTS, *STATES, *NORMS), {"x", *NEEDED})
-@dataclass(frozen=True)
+@record
 class UnidirectionalSequenceLstm(Lstm):
     time_major: bool = False
     asymmetric_quantize_inputs: bool = False
@@ -88,7 +88,7 @@ class UnidirectionalSequenceLstm(Lstm):
 
 @register("BIDIRECTIONAL_SEQUENCE_LSTM", "BidirectionalSequenceLSTMOptions")
 @with_inputs(("x", *both(WEIGHTS), *both(STATES), AUXILIARY, *both(AUXILIARY_WEIGHTS)), {"x", *both(NEEDED)})
-@dataclass(frozen=True)
+@record
 class BidirectionalSequenceLstm(Lstm):
     merge_outputs: bool = False
     time_major: bool = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import check_floats
+from circle_train.record import record
 
 SMALLEST_NORM = 1e-6
 """TFLite divides by no less."""
 
 
 @register("L2_NORMALIZATION", "L2NormOptions")
-@dataclass(frozen=True)
+@record
 class L2Normalization(Op):
     """y = x / max(‖x‖, 1e-6) along the last axis."""
 
@@ -55,7 +55,7 @@ class L2Normalization(Op):
 
 
 @register("LOCAL_RESPONSE_NORMALIZATION", "LocalResponseNormalizationOptions")
-@dataclass(frozen=True)
+@record
 class LocalResponseNormalization(Op):
     """y = x · (bias + alpha Σ x²)^-beta, the sum over channels at most `radius` away."""
 
@@ -106,7 +106,7 @@ class LocalResponseNormalization(Op):
 
 
 @register("INSTANCE_NORM", "InstanceNormOptions")
-@dataclass(frozen=True)
+@record
 class InstanceNorm(Op):
     """y = gamma · (x - mean) / √(variance + epsilon) + beta, over the spatial axes of every sample."""
 
@@ -165,7 +165,7 @@ class InstanceNorm(Op):
 
 
 @register("RMS_NORM", "RmsNormOptions")
-@dataclass(frozen=True)
+@record
 class RmsNorm(Op):
     """y = gamma · x / √(mean of x² along the last axis + epsilon)"""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import TensorType
 from circle_train.ops.base import Op
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Opaque(Op):
     """One operator as its file describes it; equal when it is the same code with the same option fields."""
 

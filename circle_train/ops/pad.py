@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from circle_train.ops.attributes import MirrorPadMode
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import integers, same_size
 from circle_train.ops.movement import Movement, added
+from circle_train.record import record
 
 PADDINGS = (((1, 2),), ((0, 0), (3, 1)), ((1, 0), (0, 2), (1, 1)), ((0, 0), (1, 1), (2, 0), (0, 1)))
 
@@ -93,7 +93,7 @@ class PadV2(Padded):
 
 
 @register("MIRROR_PAD", "MirrorPadOptions")
-@dataclass(frozen=True)
+@record
 class MirrorPad(Padded):
     """Reflection at the border: REFLECT leaves the border element out, SYMMETRIC repeats it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import Window, check_floats, check_rank, placements
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Pool(Op):
     """Options, type rule and examples of all three."""
 
@@ -92,7 +92,7 @@ def valid_cells(window: Window, dtype: Any) -> Array:
 
 
 @register("MAX_POOL_2D", "Pool2DOptions")
-@dataclass(frozen=True)
+@record
 class MaxPool2D(Pool):
     """Among equal cells the first in h-then-w order is the one that counts."""
 
@@ -119,7 +119,7 @@ class MaxPool2D(Pool):
 
 
 @register("AVERAGE_POOL_2D", "Pool2DOptions")
-@dataclass(frozen=True)
+@record
 class AveragePool2D(Pool):
     def infer(self, x: TensorType) -> TensorType:
         check_floats(self.name, x)
@@ -136,7 +136,7 @@ class AveragePool2D(Pool):
 
 
 @register("L2_POOL_2D", "Pool2DOptions")
-@dataclass(frozen=True)
+@record
 class L2Pool2D(Pool):
     """y = √(mean of x²)"""
 

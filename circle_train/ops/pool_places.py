@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.pool import MaxPool2D
+from circle_train.record import record
 
 LARGEST_WINDOW = 256
 """Cells that a byte can number."""
 
 
 @register("MAX_POOL_AND_PLACES", internal=True)
-@dataclass(frozen=True)
+@record
 class MaxPoolAndPlaces(Op):
     """The pool's output, and for each element the number of the first cell of its window that holds the maximum."""
 
@@ -44,7 +45,7 @@ class MaxPoolAndPlaces(Op):
 
 
 @register("MAX_POOL_SCATTER", internal=True)
-@dataclass(frozen=True)
+@record
 class MaxPoolScatter(Op):
     """dy, times the derivative of the activation that made y, added where the maxima came from."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import DType, Quantization, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.record import record
 
 
 def dequantize(stored: Array, quantization: Quantization) -> Array:
@@ -138,7 +139,7 @@ def _expand(metadata: dict[str, Any], nodes: int, size: int, level: int) -> tupl
 
 
 @register("DEQUANTIZE", "DequantizeOptions")
-@dataclass(frozen=True)
+@record
 class Dequantize(Op):
     """To float32; what integers mean is known to the Quantized op around this one."""
 
@@ -169,7 +170,7 @@ class Dequantize(Op):
 
 
 @register("QUANTIZE", "QuantizeOptions")
-@dataclass(frozen=True)
+@record
 class Quantize(Op):
     """Leaves real numbers as they are; the Quantized op around this one rounds them for its output's type."""
 
@@ -182,12 +183,14 @@ class Quantize(Op):
 
 
 @register("SPREAD", internal=True)
-@dataclass(frozen=True, eq=False)
+@record
 class Spread(Op):
     """The dense tensor around a sparse constant's elements; only they are trained, so the pattern stays."""
 
     shape: tuple[int, ...]
     places: Array = field(repr=False)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def infer(self, values: TensorType) -> TensorType:
         return TensorType(values.dtype, self.shape)
@@ -202,7 +205,7 @@ class Spread(Op):
 
 
 @register("DENSIFY", "DensifyOptions")
-@dataclass(frozen=True)
+@record
 class Densify(Op):
     """The file stores a constant's nonzero elements; a pass decodes them, and in memory all are there."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from circle_train.ir import DType, Quantization, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op, register
 from circle_train.ops.quantize import dequantize, quantize
+from circle_train.record import record
 
 
 @register("QUANTIZED", internal=True)
-@dataclass(frozen=True)
+@record
 class Quantized(Op):
     """quantize(op(dequantize(x), …)); tensors without quantization pass as they are."""
 

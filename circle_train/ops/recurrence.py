@@ -14,6 +14,7 @@ import numpy as np
 
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.record import record
 
 Weights = Mapping[str, Any]
 """Arrays by name; None where an optional one is absent."""
@@ -63,7 +64,7 @@ def over_time(dz: Array, x: Array) -> Array:
     return dw
 
 
-@dataclass(frozen=True)
+@record
 class RnnCell:
     """h = act(W x + R h + b)"""
 
@@ -91,7 +92,7 @@ class RnnCell:
         return {**gradients, "x": dz @ w, "h": dh}
 
 
-@dataclass(frozen=True)
+@record
 class GruCell:
     """Rows z, n, r: h = z h + (1 - z) tanh(W_n x + b_wn + r (R_n h + b_rn)), luci-interpreter's formula."""
 
@@ -153,7 +154,7 @@ class LstmStep:
     projected_inside: Array | bool = True
 
 
-@dataclass(frozen=True)
+@record
 class LstmCell:
     """Gates i, f, g (the candidate), o, with TFLite's options; without w_i, i = 1 - f.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.recurrence import Cell, GruCell, RnnCell
 from circle_train.ops.window import check_floats, check_rank
+from circle_train.record import record
 
 Class = TypeVar("Class", bound="type[Recurrent]")
 
@@ -64,7 +64,7 @@ def _gradient(name: str, signature: inspect.Signature) -> Callable[..., Array]:
     return gradient
 
 
-@dataclass(frozen=True)
+@record
 class Recurrent(Op):
     """Runs its cells over x; the activation belongs to the cell, the engine must not apply it."""
 
@@ -170,7 +170,7 @@ def rnn_values(prefix: str, states: bool = True) -> dict[str, Array]:
     return {prefix + name: value for name, value in values.items() if states or name != "h"}
 
 
-@dataclass(frozen=True)
+@record
 class Rnn(Recurrent):
     """Options that the two RNN operators share."""
 
@@ -183,7 +183,7 @@ class Rnn(Recurrent):
 
 @register("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions")
 @with_inputs(("x", "w", "r", "b", "h"), {"x", "w", "r", "b"})
-@dataclass(frozen=True)
+@record
 class UnidirectionalSequenceRnn(Rnn):
     asymmetric_quantize_inputs: bool = False
 
@@ -196,7 +196,7 @@ class UnidirectionalSequenceRnn(Rnn):
 
 @register("BIDIRECTIONAL_SEQUENCE_RNN", "BidirectionalSequenceRNNOptions")
 @with_inputs(("x", *both("wrbh"), AUXILIARY, *both("a")), {"x", *both("wrb")})
-@dataclass(frozen=True)
+@record
 class BidirectionalSequenceRnn(Rnn):
     merge_outputs: bool = False
     asymmetric_quantize_inputs: bool = False
@@ -213,7 +213,7 @@ class BidirectionalSequenceRnn(Rnn):
 
 @register("GRU", "GRUOptions")
 @with_inputs(("x", "r", "b_r", "w", "b_w", "h"), {"x", "r", "w"})
-@dataclass(frozen=True)
+@record
 class Gru(Recurrent):
     """Circle's: rows z, n, r; without return_sequences time comes first, and only the last output is made."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +12,13 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axes_in, booleans, integers
+from circle_train.record import record
 
 AXES = ((-1,), (0, 2), (1, -1), (2, 1, 1), (0, 1, 2, 3), ())
 """Axis lists of the examples: any sign, order and repetition; none at all leaves the tensor as it is."""
 
 
-@dataclass(frozen=True)
+@record
 class Reducer(Op):
     """Reduces the axes named by the second input; negative ones count from the end, repeated ones once."""
 

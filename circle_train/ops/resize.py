@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import check_floats, check_rank
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Resize(Op):
     """y = R_h x R_wᵀ for every channel; the rows of R hold one or two weights."""
 
@@ -85,7 +85,7 @@ class Resize(Op):
 
 
 @register("RESIZE_BILINEAR", "ResizeBilinearOptions")
-@dataclass(frozen=True)
+@record
 class ResizeBilinear(Resize):
     def infer(self, x: TensorType, size: TensorType) -> TensorType:
         check_floats(self.name, x)
@@ -100,7 +100,7 @@ class ResizeBilinear(Resize):
 
 
 @register("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
-@dataclass(frozen=True)
+@record
 class ResizeNearestNeighbor(Resize):
     def sources(self, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
         half = np.float32(0.5 if self.half_pixel_centers else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, has_rank, integers, same_size
 from circle_train.ops.movement import Movement
+from circle_train.record import record
 
 
 @register("REVERSE_V2", "ReverseV2Options")
@@ -37,7 +37,7 @@ class ReverseV2(Movement):
 
 
 @register("REVERSE_SEQUENCE", "ReverseSequenceOptions")
-@dataclass(frozen=True)
+@record
 class ReverseSequence(Movement):
     """The first elements of each sequence backwards, as many as its length says; the rest stays."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,10 +11,11 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axis_in, scalar
+from circle_train.record import record
 
 
 @register("CUMSUM", "CumsumOptions")
-@dataclass(frozen=True)
+@record
 class Cumsum(Op):
     """Running sum along one axis; `exclusive` leaves out the element itself, `reverse` starts at the end."""
 
@@ -53,7 +53,7 @@ class Cumsum(Op):
                 )
 
 
-@dataclass(frozen=True)
+@record
 class ArgExtremum(Op):
     """Where along an axis the extreme element is, the first of equals."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import booleans, has_rank, same_size
 from circle_train.ops.elementwise import broadcast, same_dtype
+from circle_train.record import record
 
 
 @register("SELECT", "SelectOptions")
@@ -107,7 +107,7 @@ class Where(Op):
 
 
 @register("UNIQUE", "UniqueOptions")
-@dataclass(frozen=True)
+@record
 class Unique(Op):
     """The distinct elements in the order in which they first appear, and for each element which one it is."""
 

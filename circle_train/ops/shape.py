@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,6 +13,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, vector
 from circle_train.ops.movement import Movement
+from circle_train.record import record
 
 
 class View(Movement):
@@ -27,7 +27,7 @@ class View(Movement):
 
 
 @register("RESHAPE", "ReshapeOptions")
-@dataclass(frozen=True)
+@record
 class Reshape(View):
     """The shape comes from the second input, or from the option where there is none; one size may be -1."""
 
@@ -72,7 +72,7 @@ class Reshape(View):
 
 
 @register("SQUEEZE", "SqueezeOptions")
-@dataclass(frozen=True)
+@record
 class Squeeze(View):
     """Drops axes of size 1: those named, or all."""
 

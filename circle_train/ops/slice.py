@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import integers, length, same_size, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, placed
+from circle_train.record import record
 
 
 @register("SLICE", "SliceOptions")
@@ -62,7 +62,7 @@ Numbers = Sequence[int] | Array
 
 
 @register("STRIDED_SLICE", "StridedSliceOptions")
-@dataclass(frozen=True)
+@record
 class StridedSlice(Movement):
     """Python's slicing in integers: bit i of a mask speaks of the i-th entry of begin, end and strides.
 

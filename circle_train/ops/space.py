@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,9 +11,10 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import check_rank
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class BlockOp(Op):
     """Moves block × block pixels into or out of the channels."""
 
@@ -43,7 +43,7 @@ def to_space(x: Array, block: int) -> Array:
 
 
 @register("SPACE_TO_DEPTH", "SpaceToDepthOptions")
-@dataclass(frozen=True)
+@record
 class SpaceToDepth(BlockOp):
     def infer(self, x: TensorType) -> TensorType:
         self.check(x)
@@ -70,7 +70,7 @@ class SpaceToDepth(BlockOp):
 
 
 @register("DEPTH_TO_SPACE", "DepthToSpaceOptions")
-@dataclass(frozen=True)
+@record
 class DepthToSpace(BlockOp):
     def infer(self, x: TensorType) -> TensorType:
         self.check(x)
@@ -143,7 +143,7 @@ def _cells(block: Array) -> tuple[int, ...]:
 
 
 @register("SPACE_TO_BATCH_ND", "SpaceToBatchNDOptions")
-@dataclass(frozen=True)
+@record
 class SpaceToBatchND(Op):
     def infer(self, x: TensorType, block: TensorType, paddings: TensorType) -> TensorType:
         sizes, pads = _checked(self.name, "paddings", x, block, paddings)
@@ -174,7 +174,7 @@ class SpaceToBatchND(Op):
 
 
 @register("BATCH_TO_SPACE_ND", "BatchToSpaceNDOptions")
-@dataclass(frozen=True)
+@record
 class BatchToSpaceND(Op):
     def infer(self, x: TensorType, block: TensorType, crops: TensorType) -> TensorType:
         sizes, cut = _checked(self.name, "crops", x, block, crops)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.gradient import unbroadcast
+from circle_train.record import record
 
 
 @register("SUM_TO", internal=True)
-@dataclass(frozen=True)
+@record
 class SumTo(Op):
     """Sums over the axes along which `shape` was broadcast."""
 

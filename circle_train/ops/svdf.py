@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import check_bias, check_floats, check_rank
+from circle_train.record import record
 
 
 @register("SVDF", "SVDFOptions")
-@dataclass(frozen=True)
+@record
 class Svdf(Op):
     """y = act(Σ over ranks and the last steps of (F x) · T + b); w: F filters × inputs, t: filters × steps.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol
 
@@ -12,6 +11,7 @@ import numpy as np
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.record import record
 
 
 class Rule(Protocol):
@@ -21,7 +21,7 @@ class Rule(Protocol):
 
 
 @register("UPDATE", internal=True)
-@dataclass(frozen=True)
+@record
 class Update(Op):
     """One optimizer step on one weight, in its memory and its slots'."""
 
@@ -44,7 +44,7 @@ class Update(Op):
 
 
 @register("CLIP_BY_VALUE", internal=True)
-@dataclass(frozen=True)
+@record
 class ClipByValue(Op):
     """Elements beyond ±limit become ±limit."""
 
@@ -60,7 +60,7 @@ class ClipByValue(Op):
 
 
 @register("CLIP_FACTOR", internal=True)
-@dataclass(frozen=True)
+@record
 class ClipFactor(Op):
     """min(max_norm / (N + 1e-6), 1), N the Euclidean norm of all elements of all inputs together."""
 
@@ -83,7 +83,7 @@ class ClipFactor(Op):
 
 
 @register("SCALE_BY", internal=True)
-@dataclass(frozen=True)
+@record
 class ScaleBy(Op):
     """g times a factor that is known only at run time."""
 

@@ -8,7 +8,6 @@ writes small, its gradient and the transposed convolution the other way round. A
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -18,13 +17,14 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Padding
+from circle_train.record import record
 
 Sizes = tuple[int, ...]
 CHUNK_BYTES = 4 << 20
 """Upper bound of the patches gathered for one matrix product (or one row of positions, if that is more)."""
 
 
-@dataclass(frozen=True)
+@record
 class Window:
     """Geometry of one placement: all tuples have one entry per spatial axis."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
+from circle_train.record import record
 from circle_train.train.loss import Loss, Reduction
 from circle_train.train.symbol import Symbol
 
 Formula = Callable[[Symbol, Symbol], Symbol]
 
 
-@dataclass(frozen=True)
+@record
 class Custom(Loss):
     """A loss from a function of output and target (see `custom`)."""
 
@@ -64,7 +64,7 @@ def custom(
     return Custom(reduction=reduction, formula=formula, name=name, sparse=sparse)
 
 
-@dataclass(frozen=True)
+@record
 class Traced(Loss):
     """A loss given by a graph of inputs (output, target) and one output, as `trace` makes it."""
 

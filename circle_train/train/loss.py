@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 from circle_train.train.symbol import Symbol
 
 
@@ -27,7 +27,7 @@ class Reduction(enum.Enum):
     """Each item's loss is reported; training minimises their sum."""
 
 
-@dataclass(frozen=True)
+@record
 class Loss:
     """Base: `values` adds the nodes of the formula; the rest is common to all losses.
 
@@ -93,7 +93,7 @@ class Loss:
             )
 
 
-@dataclass(frozen=True)
+@record
 class Sum(Loss):
     """A weighted sum of losses of the same output and target; each term is reduced in its own way."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from circle_train.ops.loss import (
     SparseCrossEntropy,
     SparseSoftmaxCrossEntropy,
 )
+from circle_train.record import record
 from circle_train.train.custom_loss import Custom, Traced, custom, trace
 from circle_train.train.loss import Loss, Reduction, Sum
 from circle_train.train.symbol import Symbol
@@ -44,7 +44,7 @@ __all__ = [
 ClassWeights = Sequence[float] | Mapping[int, float]
 
 
-@dataclass(frozen=True)
+@record
 class MeanSquaredError(Loss):
     """(output - target)², averaged over each sample."""
 
@@ -54,7 +54,7 @@ class MeanSquaredError(Loss):
         return output.apply("SQUARED_DIFFERENCE", target), None
 
 
-@dataclass(frozen=True)
+@record
 class MeanAbsoluteError(Loss):
     """|output - target|, averaged over each sample."""
 
@@ -64,7 +64,7 @@ class MeanAbsoluteError(Loss):
         return abs(output - target), None
 
 
-@dataclass(frozen=True)
+@record
 class Huber(Loss):
     """½e² where |e| ≤ delta, delta·(|e| - ½delta) beyond, averaged over each sample."""
 
@@ -81,7 +81,7 @@ class Huber(Loss):
         return near * (error - near * 0.5), None
 
 
-@dataclass(frozen=True)
+@record
 class CrossEntropyLoss(Loss):
     """Base of the losses that take probabilities or logits; `from_logits=None` lets the graph decide.
 
@@ -137,7 +137,7 @@ def _maker(output: Tensor) -> str:
     return "" if producer is None else str(producer.op.name)
 
 
-@dataclass(frozen=True)
+@record
 class ClassLoss(CrossEntropyLoss):
     """Base of the cross-entropies over classes, which are the output's last axis.
 
@@ -191,7 +191,7 @@ class ClassLoss(CrossEntropyLoss):
         return Symbol(output.graph, constant(np.array(given, np.float32), "class_weights"))
 
 
-@dataclass(frozen=True)
+@record
 class CategoricalCrossentropy(ClassLoss):
     """-Σ target·log p over the last axis; targets are one-hot or any distribution."""
 
@@ -201,7 +201,7 @@ class CategoricalCrossentropy(ClassLoss):
         return self.dense(output, target), (target * self.weights_of(output)).sum(len(output.shape) - 1)
 
 
-@dataclass(frozen=True)
+@record
 class SparseCategoricalCrossentropy(ClassLoss):
     """-log p[label]; labels are class numbers. Items labelled `ignore_index` count nothing."""
 
@@ -255,7 +255,7 @@ class SparseCategoricalCrossentropy(ClassLoss):
         return target.apply("NOT_EQUAL", np.array(self.ignore_index, np.int32)).as_float()
 
 
-@dataclass(frozen=True)
+@record
 class BinaryCrossentropy(CrossEntropyLoss):
     """-(pos_weight·t·log p + (1-t)·log(1-p))·weight of targets t, averaged over each sample."""
 

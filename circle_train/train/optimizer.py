@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.update import ClipByValue, ClipFactor, ScaleBy, Update
+from circle_train.record import record
 from circle_train.train.schedules import Function, Schedule
 
 
@@ -23,7 +24,7 @@ class Progress(Protocol):
     arrays: dict[StateKey, Array]
 
 
-@dataclass(frozen=True)
+@record
 class ParameterGroup:
     """Parameters with settings of their own; what is None is as for the others.
 
@@ -63,7 +64,7 @@ class ParameterGroup:
         return 1.0 if self.multiplier is None else self.multiplier
 
 
-@dataclass(frozen=True)
+@record
 class Optimizer:
     """Base: `slots` are per-weight states, zero at first; `scalars` and `update` are the whole rule.
 

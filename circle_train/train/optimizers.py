@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 from circle_train.train.optimizer import Optimizer, ParameterGroup
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AdamWStyle", "Optimizer", "ParameterGroup", "RMSprop"]
 
 
-@dataclass(frozen=True)
+@record
 class SGD(Optimizer):
     """w -= lr·g; with momentum v = momentum·v + g and w -= lr·v (nesterov: lr·(g + momentum·v)).
 
@@ -47,7 +47,7 @@ class SGD(Optimizer):
         w -= scalars[0] * g
 
 
-@dataclass(frozen=True)
+@record
 class Adam(Optimizer):
     """alpha = lr·√(1-β2^t)/(1-β1^t); m += (g-m)(1-β1); v += (g²-v)(1-β2); w -= alpha·m/(√v+ε).
 
@@ -97,7 +97,7 @@ class AdamWStyle(enum.Enum):
     """Decay after the update; ε is added to the uncorrected root (old Hugging Face, ONNX Runtime)."""
 
 
-@dataclass(frozen=True)
+@record
 class AdamW(Adam):
     """Adam with decoupled weight decay, in PyTorch's form or ONNX Runtime's (`style="ort"`)."""
 
@@ -137,7 +137,7 @@ class AdamW(Adam):
             w *= scalars[1]
 
 
-@dataclass(frozen=True)
+@record
 class RMSprop(Optimizer):
     """s += (g²-s)(1-ρ); w -= lr·g/(√s+ε); centered: √(s-a²) with a += (g-a)(1-ρ).
 
@@ -181,7 +181,7 @@ class RMSprop(Optimizer):
         w -= scalars[0] * g
 
 
-@dataclass(frozen=True)
+@record
 class Adagrad(Optimizer):
     """s += g²; w -= lr·g/(√(s+s0)+ε), s0 being the initial accumulator value. Decay adds to g."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import cos, isfinite, pi
 
 from circle_train.errors import ConfigError
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Schedule:
     """Base: `factor(step)` times the base learning rate; `step` counts the updates already made, from 0.
 
@@ -38,7 +38,7 @@ class Schedule:
             )
 
 
-@dataclass(frozen=True)
+@record
 class LinearWarmup(Schedule):
     """t / max(1, w) while t < w, then max(0, (T-t) / max(1, T-w)): up in w steps, down to 0 at step T."""
 
@@ -56,7 +56,7 @@ class LinearWarmup(Schedule):
         return max(0.0, (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps))
 
 
-@dataclass(frozen=True)
+@record
 class Cosine(Schedule):
     """a + (1-a)·½(1 + cos(π·t/T)) until step T, then a, after a linear rise over `warmup_steps`."""
 
@@ -79,7 +79,7 @@ class Cosine(Schedule):
         return self.alpha + (1 - self.alpha) * 0.5 * (1 + cos(pi * done))
 
 
-@dataclass(frozen=True)
+@record
 class Step(Schedule):
     """gamma^⌊t / step_size⌋."""
 
@@ -95,7 +95,7 @@ class Step(Schedule):
         return float(self.gamma ** (step // self.step_size))
 
 
-@dataclass(frozen=True)
+@record
 class Exponential(Schedule):
     """decay_rate^(t / decay_steps)."""
 
@@ -111,7 +111,7 @@ class Exponential(Schedule):
         return float(self.decay_rate ** (step / self.decay_steps))
 
 
-@dataclass(frozen=True)
+@record
 class OneCycle(Schedule):
     """Up to `learning_rate` in the first part of `total_steps`, down to almost nothing in the rest.
 
@@ -140,7 +140,7 @@ class OneCycle(Schedule):
         )
 
 
-@dataclass(frozen=True)
+@record
 class Function(Schedule):
     """A user's function of the step that gives the learning rate itself; `learning_rate` scales it."""
 
