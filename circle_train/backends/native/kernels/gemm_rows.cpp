@@ -45,7 +45,7 @@ Blocks plan(const RowsProduct& p) {
 struct Buffers {
   float* packed_b;
   float* a;   // one worker's gathered rows
-  float* c;   // one worker's rows for a sink, or a narrow tile
+  float* c;   // one worker's tile computed aside, and rows for a sink
 };
 
 int64_t a_floats(const RowsProduct& p, const Blocks& s) { return p.source ? s.rows * s.depth : 0; }
@@ -54,98 +54,105 @@ int64_t c_floats(const RowsProduct& p, const Blocks& s) {
 }
 int64_t b_floats(const RowsProduct& p, const Blocks& s) { return s.pack_b ? packed_size(p.k, p.n) : 0; }
 
-// alpha, bias and clamps happen in the tile; what is rarer happens here, on rows that are still in the nearest cache.
-void finish_rows(const RowsProduct& p, float* c, int64_t c_row, int64_t offset, int64_t rows, int64_t cols) {
-  const Clamp act = clamp_of(p.act), mask = clamp_of(p.out_mask_act);
-  for (int64_t i = 0; i < rows; ++i) {
-    each_vector(cols, [&](int64_t j, auto lanes) {
-      float* const at = c + i * c_row + j;
-      vf v = load_some(at, lanes);
-      if (p.add) v += load_some(p.add + offset + i * c_row + j, lanes);
-      if (p.add || act.tanh) v = activate(v, act);
-      if (p.out_mask) v = masked(v, load_some(p.out_mask + offset + i * c_row + j, lanes), mask);
-      store_some(at, v, lanes);
-    });
-  }
-}
-
-// A tile whose columns are not whole vectors was computed aside; this brings it home.
-void finish_narrow(const TileEnd& end, const float* aside, int64_t rows, int64_t cols) {
-  for (int64_t i = 0; i < rows; ++i) {
-    each_vector(cols, [&](int64_t j, auto lanes) {
-      float* const at = end.c + i * end.c_row + j;
-      vf v = load_some(aside + i * kTileCols + j, lanes);
-      if (end.load_c) v += load_some(at, lanes);
-      if (end.bias) v += load_some(end.bias + j, lanes);
-      if (end.clamp) v = at_most(at_least(v, splat(end.low)), splat(end.high));
-      store_some(at, v, lanes);
-    });
-  }
-}
+// What the tile itself cannot do to its sums.
+bool is_rare(const RowsProduct& p) { return p.add || p.out_mask || p.act == CT_ACT_TANH; }
 
 // Results that are written once and not read again here.
-bool writes_past(const RowsProduct& p) {
-  const bool once = p.k <= kMaxDepth && !p.add && !p.out_mask && p.act != CT_ACT_TANH;
-  return once && is_large(p.c, p.c_row, p.m * p.n, W);
+bool writes_past(const RowsProduct& p, const Blocks& s) {
+  return !p.sink && !p.accumulate && s.depth >= p.k && is_large(p.c, p.c_row, p.m * p.n, W);
 }
 
-// Rows m..m+count of A, when A is large and read in place.
-void ask_for_rows(const RowsProduct& p, int64_t m, int64_t count) {
-  for (int64_t i = m; i < std::min(m + count, p.m); ++i)
-    for (int64_t k = 0; k < p.k; k += 16) __builtin_prefetch(p.a + i * p.a_row + k, 0, 2);
+// One tile's operands and its place: rows x cols at row m (within the block), column n of the product.
+struct Tile {
+  const float* a;
+  int64_t a_row;
+  const float* b;
+  int64_t b_row, kc;
+  int64_t m, n;
+  int rows;
+  int64_t cols;
+  float* c;
+  int64_t c_row;
+  bool load_c, last, past;
+};
+
+// Sums computed aside go to c with everything that follows them.
+void finish_aside(const RowsProduct& p, const Tile& t, const float* aside) {
+  const Clamp act = clamp_of(p.act), mask = clamp_of(p.out_mask_act);
+  const int64_t offset = t.m * p.c_row + t.n;
+  for (int64_t i = 0; i < t.rows; ++i) {
+    each_vector(t.cols, [&](int64_t j, auto lanes) {
+      float* const to = t.c + i * t.c_row + j;
+      vf v = load_some(aside + i * kTileCols + j, lanes);
+      if (t.load_c) v += load_some(to, lanes);
+      if (t.last) {
+        const int64_t at = offset + i * p.c_row + j;
+        if (p.bias) v += load_some(p.bias + t.n + j, lanes);
+        if (p.add) v += load_some(p.add + at, lanes);
+        v = activate(v, act);
+        if (p.out_mask) v = masked(v, load_some(p.out_mask + at, lanes), mask);
+        if (t.past && lanes == W) return store_past(to, v);
+      }
+      store_some(to, v, lanes);
+    });
+  }
 }
 
-// One k block of one panel's rows; `last` brings bias and clamp.
-void run_tile(const RowsProduct& p, const Clamp& act, const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t kc,
-              int rows, int64_t n0, int64_t cols, float* c, int64_t c_row, bool load_c, bool last, bool past, float* narrow) {
-  const int vectors = cols > W ? 2 : 1;
-  TileEnd end{c, c_row, nullptr, act.low, act.high, load_c, false, past};
-  if (last) {
-    end.bias = p.bias ? p.bias + n0 : nullptr;
-    end.clamp = p.act != CT_ACT_NONE && !act.tanh && !p.add;
+void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
+  const int vectors = t.cols > W ? 2 : 1;
+  TileEnd end{t.c, t.c_row, nullptr, 0, 0, t.load_c, false, t.past};
+  const bool whole = t.cols == vectors * W && !(t.last && is_rare(p));
+  if (whole && t.last) {
+    const Clamp act = clamp_of(p.act);
+    end.bias = p.bias ? p.bias + t.n : nullptr;
+    end.clamp = p.act != CT_ACT_NONE;
+    end.low = act.low, end.high = act.high;
+  } else if (!whole) {
+    end = {aside, kTileCols, nullptr, 0, 0, false, false, false};
   }
-  if (cols == vectors * W) {
-    tile_for(rows, vectors)(a, a_row, 1, b, b_row, kc, end);
-  } else {
-    const TileEnd aside{narrow, kTileCols, nullptr, 0, 0, false, false, false};
-    tile_for(rows, vectors)(a, a_row, 1, b, b_row, kc, aside);
-    finish_narrow(end, narrow, rows, cols);
-  }
+  tile_for(t.rows, vectors)(t.a, t.a_row, 1, t.b, t.b_row, t.kc, end);
+  if (!whole) finish_aside(p, t, aside);
+}
+
+// Rows m..m+count of a matrix, before they are needed.
+void ask_for_rows(const float* x, int64_t row, int64_t m, int64_t end, int64_t cols) {
+  for (int64_t i = m; i < end; ++i)
+    for (int64_t k = 0; k < cols; k += 16) __builtin_prefetch(x + i * row + k, 0, 2);
 }
 
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, int64_t m0, int64_t mc, int64_t n0, int64_t n1) {
-  const Clamp act = clamp_of(p.act);
-  float* const narrow = buffers.c;
-  const bool past = !p.sink && writes_past(p);
-  const bool ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 20);
+  const bool past = writes_past(p, s);
+  const bool a_ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 20);
+  const bool mask_ahead = p.out_mask && p.n <= 1024 && p.m * p.n > (1 << 20);
+  Tile t;
+  t.c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;
+  t.past = past;
   float* const c = p.sink ? buffers.c + kTileRows * kTileCols : p.c + m0 * p.c_row;
-  const int64_t c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;
   for (int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += s.depth) {
-    const int64_t kc = std::min(s.depth, p.k - k0);
-    const bool last = k0 + kc >= p.k;
-    const float* a = p.a + m0 * p.a_row + k0;
-    int64_t a_row = p.a_row;
-    if (p.source) {
-      p.source->rows(m0, mc, k0, kc, buffers.a, kc);
-      a = buffers.a;
-      a_row = kc;
-    }
-    for (int64_t n = n0; n < n1; n += kTileCols) {
-      const int64_t cols = std::min<int64_t>(kTileCols, n1 - n);
-      const int64_t width = panel_width(p.n, n);
-      const float* const b = s.pack_b ? buffers.packed_b + n * p.k + k0 * width : p.b + k0 * p.b_row + n;
-      const int64_t b_row = s.pack_b ? width : p.b_row;
+    t.kc = std::min(s.depth, p.k - k0);
+    t.last = k0 + t.kc >= p.k;
+    t.load_c = k0 > 0 || (p.accumulate && !p.sink);
+    if (p.source) p.source->rows(m0, mc, k0, t.kc, buffers.a, t.kc);
+    const float* const a = p.source ? buffers.a : p.a + m0 * p.a_row + k0;
+    t.a_row = p.source ? t.kc : p.a_row;
+    for (t.n = n0; t.n < n1; t.n += kTileCols) {
+      t.cols = std::min<int64_t>(kTileCols, n1 - t.n);
+      const int64_t width = panel_width(p.n, t.n);
+      t.b = s.pack_b ? buffers.packed_b + t.n * p.k + k0 * width : p.b + k0 * p.b_row + t.n;
+      t.b_row = s.pack_b ? width : p.b_row;
       for (int64_t i = 0; i < mc; i += kTileRows) {
-        const int rows = int(std::min<int64_t>(kTileRows, mc - i));
-        if (ahead && n == n0) ask_for_rows(p, m0 + i + 2 * kTileRows, kTileRows);
-        run_tile(p, act, a + i * a_row, a_row, b, b_row, kc, rows, n, cols, c + i * c_row + n, c_row,
-                 k0 > 0 || (p.accumulate && !p.sink), last, past, narrow);
-        const bool more = p.add || act.tanh || p.out_mask;
-        if (last && more && !p.sink) finish_rows(p, c + i * c_row + n, c_row, (m0 + i) * c_row + n, rows, cols);
+        t.m = m0 + i;
+        t.rows = int(std::min<int64_t>(kTileRows, mc - i));
+        t.a = a + i * t.a_row;
+        t.c = c + i * t.c_row + t.n;
+        const int64_t next = t.m + 2 * kTileRows, end = std::min(next + kTileRows, p.m);
+        if (a_ahead && t.n == n0) ask_for_rows(p.a, p.a_row, next, end, p.k);
+        if (mask_ahead && t.n == n0) ask_for_rows(p.out_mask + n0, p.c_row, next, end, n1 - n0);
+        run_tile(p, t, buffers.c);
       }
     }
   }
-  if (p.sink) p.sink->rows(m0, mc, c, c_row);
+  if (p.sink) p.sink->rows(m0, mc, c, t.c_row);
   if (past) finish_stores_past();
 }
 
