@@ -54,6 +54,8 @@ def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
         return
     if operand is not None and not operand.is_constant:
         return
+    if operand is not None and _follows_by_itself(node, data, operand):
+        return
     before = old[node.outputs[0]].shape
     if node.op.name == "RESHAPE":
         if operand is None and not node.op.new_shape:
@@ -67,6 +69,16 @@ def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
         inputs = [*node.inputs, None][: max(len(node.inputs), position + 1)]
         inputs[position] = constant(np.array(shape, np.int32 if operand is None else operand.dtype.numpy), "shape")
         node.inputs = inputs
+
+
+def _follows_by_itself(node: Node, data: Tensor, operand: Tensor) -> bool:
+    """Whether the file, which knows its open sizes, wrote the operand so that it holds for any of them."""
+    if -1 not in (data.shape_signature or ()):
+        return False
+    if node.op.name == "RESHAPE":
+        return bool((operand.data == -1).any())
+    signature = node.outputs[0].shape_signature
+    return signature is None or signature[0] != -1
 
 
 def stretched(target: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...] | None:
