@@ -144,13 +144,12 @@ def settings(options: argparse.Namespace, model: ct.Model) -> ct.TrainConfig:
         optimizer = OPTIMIZERS[options.optimizer](optimizer.learning_rate)
     if options.learning_rate is not None:
         optimizer = replace(optimizer, learning_rate=options.learning_rate)
-    changes: dict[str, Any] = {"loss": loss, "optimizer": optimizer}
+    metrics = [METRICS[options.metric]] if options.metric in METRICS else []
+    changes: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
     if options.batch_size is not None:
         changes["batch_size"] = options.batch_size
     if options.num_of_trainable_ops is not None:
         changes["trainable"] = options.num_of_trainable_ops
-    if options.metric in METRICS:
-        changes["metrics"] = [METRICS[options.metric]]
     return config.replace(**changes)
 
 

@@ -1,1 +1,5 @@
-"""From a model and a config to a training program."""
+"""From a graph and a config to a program, and what training needs around it."""
+
+from circle_train.train import datafiles, rawfiles  # registers their readers with train.data
+
+__all__ = ["datafiles", "rawfiles"]
