@@ -77,11 +77,12 @@ def _train_epoch(
         listener.on_epoch_begin(epoch)
     order = order_of_epoch(len(data), session.seed, state.epochs_begun) if shuffle and isinstance(data, Dataset) else None
     average = Average(session.metrics)
+    attentive = [listener for listener in listeners if listener.hears_batches]
     for inputs, targets in data.batches(session.config.batch_size, order, state.position):
         result = session.train_step(inputs, targets)
         state.position += 1
         average.add(result.loss, result.outputs, targets)
-        for listener in listeners:
+        for listener in attentive:
             listener.on_batch_end(state.position - 1, {"loss": average.loss})
     state.epochs_begun += 1
     return average.result()

@@ -54,6 +54,11 @@ class Callback:
         self.session, self.epochs, self.steps = session, epochs, steps
         self.on_train_begin()
 
+    @property
+    def hears_batches(self) -> bool:
+        """Whether on_batch_end does anything."""
+        return getattr(self.on_batch_end, "__func__", None) is not Callback.on_batch_end
+
     def on_train_begin(self) -> None:
         """Before the first epoch."""
 

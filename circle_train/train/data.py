@@ -138,8 +138,12 @@ def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor
         return Stream(x, inputs, targets)
     if targets and y is None:
         raise DataError("y is missing: give labels, or an iterable of (x, y) batches")
-    given = [_arrays(x, inputs, "x"), _arrays(y, targets, "y") if targets else []]
-    return Dataset(*given)
+    labels = _arrays(y, targets, "y") if targets else []
+    ready = [
+        label if isinstance(label, np.memmap) else _converted(label, t)
+        for label, t in zip(labels, targets, strict=True)
+    ]
+    return Dataset(_arrays(x, inputs, "x"), ready)
 
 
 def check_data(data: Dataset | Stream, program: Program, losses: Sequence[Loss], passes: int = 1) -> None:
@@ -152,8 +156,7 @@ def check_data(data: Dataset | Stream, program: Program, losses: Sequence[Loss],
     for array, target, loss, output in zip(
         data.targets, program.targets, losses, program.outputs, strict=True
     ):
-        whole = Tensor(target.name, target.type.with_shape((len(array), *target.shape[1:])))
-        loss.check_target(to_tensor(array, whole, "y"), output.type)
+        loss.check_target(_converted(array, target), output.type)
 
 
 def training_count(samples: int, fraction: float) -> int:
@@ -235,6 +238,12 @@ def _arrays(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
             check_shape(array.shape, tensor, what, any_count=True)
         arrays.append(array)
     return arrays
+
+
+def _converted(labels: Array, target: Tensor) -> Array:
+    """All labels as the program wants those of a batch."""
+    whole = target.type.with_shape((len(labels), *target.shape[1:]))
+    return to_tensor(labels, Tensor(target.name, whole), "y")
 
 
 def _is_array(value: Any) -> bool:

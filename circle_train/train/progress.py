@@ -32,6 +32,10 @@ class Progress(Callback):
             raise ConfigError(f"verbose is {verbose!r}, expected 'auto', 0 (silent), 1 (a bar) or 2 (lines)")
         return [cls(bar=verbose == 1)] if verbose else []
 
+    @property
+    def hears_batches(self) -> bool:
+        return self.bar
+
     def on_epoch_begin(self, epoch: int) -> None:
         self.epoch, self.started, self.drawn = epoch, time.perf_counter(), 0.0
 
