@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from math import cos, pi
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import circle_train as ct
 from circle_train.errors import ConfigError
 from circle_train.train.schedules import Cosine, Exponential, Function, LinearWarmup, OneCycle, Step
 
+MODEL = Path(__file__).parent / "data" / "mlp.circle"
 # What PyTorch 2's OneCycleLR(max_lr=0.1, total_steps=10) gives for its steps 0 … 9.
 ONE_CYCLE = [0.004, 0.052, 0.1, 0.09504846, 0.08117457, 0.0611262, 0.0388742, 0.01882583, 0.00495194, 4e-07]
 
@@ -70,3 +74,53 @@ def test_a_function_gives_the_rate_itself() -> None:
 def test_settings_out_of_range_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def session(optimizer: Any) -> ct.TrainSession:
+    return ct.TrainSession(MODEL, ct.TrainConfig("categorical_crossentropy", optimizer, batch_size=5))
+
+
+def batch() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(5, 6)).astype(np.float32), np.eye(5, dtype=np.float32)
+
+
+def test_a_session_follows_the_schedule_and_takes_another_rate_at_any_time() -> None:
+    trained = session(ct.optimizers.SGD(ct.schedules.LinearWarmup(0.3, warmup_steps=3, total_steps=9)))
+    x, y = batch()
+    rates = []
+    for step in range(6):
+        if step == 4:
+            trained.learning_rate = 10 * trained.learning_rate
+        rates.append(trained.learning_rate)
+        before = trained.parameters.flat().copy()
+        trained.train_step(x, y)
+        assert np.array_equal(before, trained.parameters.flat()) == (rates[-1] == 0)
+    assert rates == pytest.approx([0, 0.1, 0.2, 0.3, 2.5, 2.0])
+
+
+def test_steps_are_those_of_the_rates_by_hand() -> None:
+    scheduled = session(ct.optimizers.SGD(lambda step: 0.5 / (step + 1)))
+    by_hand = session(ct.optimizers.SGD(1.0))
+    x, y = batch()
+    for step in range(4):
+        by_hand.learning_rate = 0.5 / (step + 1)
+        assert scheduled.train_step(x, y).loss == by_hand.train_step(x, y).loss
+    np.testing.assert_array_equal(scheduled.parameters.flat(), by_hand.parameters.flat())
+
+
+def test_a_schedule_goes_on_after_a_checkpoint(tmp_path: Path) -> None:
+    optimizer = ct.optimizers.AdamW(ct.schedules.Cosine(0.1, total_steps=8), clip_norm=0.5)
+    straight, first, second = session(optimizer), session(optimizer), session(optimizer)
+    x, y = batch()
+    for trained in (straight, first):
+        for _ in range(3):
+            trained.train_step(x, y)
+        trained.learning_rate *= 0.5
+    first.save_checkpoint(tmp_path / "c.safetensors")
+    second.load_checkpoint(tmp_path / "c.safetensors")
+    for trained in (straight, second):
+        for _ in range(3):
+            trained.train_step(x, y)
+    assert second.learning_rate == straight.learning_rate
+    np.testing.assert_array_equal(second.parameters.flat(), straight.parameters.flat())
