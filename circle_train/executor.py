@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from circle_train.ir.tensor_type import Array
 from circle_train.train.program import Program
 from circle_train.train.state import State
 
+HUGE_PAGE = 2 << 20
+POPULATE_WRITE = 23
+"""Linux's MADV_POPULATE_WRITE, which Python does not name."""
+ADVICE = (mmap.MADV_HUGEPAGE, POPULATE_WRITE) if hasattr(mmap, "MADV_HUGEPAGE") else ()
 LARGEST_ARENA = 1 << 40
 """Bytes; a plan beyond is a damaged or absurd model."""
 
@@ -24,19 +29,42 @@ class Executor:
         self.program, self.state = program, state
         self.generation = state.generation
         """Of the state when its arrays were bound."""
-        fits = arena is not None and arena.nbytes >= program.memory.nbytes
-        self.arena = arena if arena is not None and fits else allocate(program.memory.nbytes)
+        fits = arena is not None and arena.nbytes >= program.arena_bytes
+        self.arena = arena if arena is not None and fits else allocate(program.arena_bytes)
         self.arrays: dict[Tensor, Array] = {}
         self.engines: dict[Node, str] = {}
         """Which engine runs each node; views take no step and are not listed."""
-        self.steps = self._bind(backend or Reference())
+        backend = backend or Reference()
+        self.prefix: Executor | None = None
+        if program.prefix is not None:
+            rest = self.arena[program.memory.nbytes :]
+            self.prefix = Executor(program.prefix.program, state, backend, rest)
+            self.engines.update(self.prefix.engines)
+        self.bound = self._bind(backend)
+        """The nodes that take a step, and their steps one by one."""
+        self.steps = backend.link([step for _, step in self.bound])
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
         """Copy the feeds into the arena and take every step."""
+        if self.prefix is not None:
+            self._run_prefix(self.prefix, feeds)
+        arrays = self.arrays
         for tensor, value in feeds.items():
-            np.copyto(self.arrays[tensor], value)
+            if tensor in arrays:
+                np.copyto(arrays[tensor], value)
         for step in self.steps:
             step()
+
+    def _run_prefix(self, inner: Executor, feeds: Mapping[Tensor, Array]) -> None:
+        """Run the frozen beginning for a few samples at a time, and gather its results."""
+        prefix = self.program.prefix
+        assert prefix is not None
+        few = prefix.program.batch_size
+        for start in range(0, self.program.batch_size, few):
+            part = slice(start, start + few)
+            inner.run({own: feeds[whole][part] for whole, own in prefix.sources.items()})
+            for whole, own in prefix.results.items():
+                np.copyto(self[whole][part], inner[own])
 
     def __getitem__(self, tensor: Tensor) -> Array:
         """The memory of a tensor: valid until the next run if the program keeps it."""
@@ -44,9 +72,9 @@ class Executor:
             self.arrays[tensor] = self._locate(tensor)
         return self.arrays[tensor]
 
-    def _bind(self, backend: Backend) -> list[Step]:
+    def _bind(self, backend: Backend) -> list[tuple[Node, Step]]:
         reference = Reference()
-        steps = []
+        steps: list[tuple[Node, Step]] = []
         for tensor in self.program.graph.inputs:
             self[tensor]
         for node in self.program.graph.nodes:
@@ -57,8 +85,8 @@ class Executor:
             step = backend.bind(node, inputs, outputs)
             for member in node.carried.get("members", (node,)):
                 self.engines[member] = reference.name if step is None else backend.name
-            steps.append(step or reference.bind(node, inputs, outputs))
-        return backend.link(steps)
+            steps.append((node, step or reference.bind(node, inputs, outputs)))
+        return steps
 
     def _locate(self, tensor: Tensor) -> Array:
         memory = self.program.memory
@@ -73,15 +101,24 @@ class Executor:
 
 
 def allocate(nbytes: int) -> Array:
-    """The arena, aligned to a cache line."""
+    """The arena, aligned to a cache line; a large one on huge pages, all of them there before the first step."""
     if nbytes > LARGEST_ARENA:
         raise ModelError(f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged")
     try:
-        memory = np.empty(nbytes + 64, np.uint8)
-    except MemoryError:
-        raise ModelError(f"the program needs {nbytes} bytes of memory, which this machine does not have; use a smaller batch") from None
-    start = -memory.ctypes.data % 64
-    return memory[start : start + nbytes]
+        if nbytes < HUGE_PAGE:
+            memory = np.empty(nbytes + 64, np.uint8)
+            return memory[-memory.ctypes.data % 64 :][:nbytes]
+        mapping = mmap.mmap(-1, nbytes)
+    except (MemoryError, OSError):
+        raise ModelError(
+            f"the program needs {nbytes} bytes of memory, which this machine does not have; use a smaller batch"
+        ) from None
+    for advice in ADVICE:
+        try:
+            mapping.madvise(advice)
+        except OSError:  # an older kernel: pages then come one by one, as they are touched
+            break
+    return np.frombuffer(mapping, np.uint8)
 
 
 def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type: ignore[type-arg]

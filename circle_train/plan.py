@@ -88,7 +88,7 @@ def memory_by_class(program: Program) -> dict[str, int]:
     trained = sum(p.tensor.type.nbytes for p in program.trained)
     slots = sum(nbytes for key, nbytes in states.items() if key.kind != "value")
     frozen = sum(p.tensor.type.nbytes for p in program.parameters if not p.trained)
-    return {"arena": program.memory.nbytes, "trained parameters": trained, "optimizer": slots, "frozen parameters": frozen}
+    return {"arena": program.arena_bytes, "trained parameters": trained, "optimizer": slots, "frozen parameters": frozen}
 
 
 def _operator(node: Node, program: Program, backward: int, executor: Executor) -> PlannedOperator:

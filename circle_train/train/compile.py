@@ -8,16 +8,17 @@ from circle_train import passes
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.verify import verify
+from circle_train.ops.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
-from circle_train.ops.gradient import Accumulate, GuardFinite
 from circle_train.train.autodiff import add_backward
 from circle_train.train.config import TrainConfig
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
-from circle_train.train.program import Mode, Program
+from circle_train.train.prefix import find_cut, separate
+from circle_train.train.program import Mode, Prefix, Program
 from circle_train.train.symbol import Symbol
 
 Fuse = Callable[[Graph, Sequence[Tensor]], None]
@@ -58,13 +59,35 @@ def compile(
     verify(graph)
     batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
     operators = list(graph.nodes)
+    prefix = separate_prefix(graph, [p.tensor for p in trained if p.trained], targets, batch, fuse)
     if fuse is not None:
         fuse(graph, keep)
         verify(graph)
     memory = plan_memory(graph, keep)
     return Program(
-        mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, operators, forward_nodes
+        mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, operators, forward_nodes, prefix
     )
+
+
+def separate_prefix(
+    graph: Graph, trained: Sequence[Tensor], targets: Sequence[Tensor], batch: int, fuse: Fuse | None
+) -> Prefix | None:
+    """Take the frozen beginning out of the graph where running it a few samples at a time saves memory."""
+    cut = find_cut(graph, trained, targets, batch)
+    if cut is None:
+        return None
+    part = separate(graph, cut)
+    operators = list(part.nodes)
+    sources = {t.origin: t for t in part.inputs if t.origin is not None}
+    results = dict(zip(cut.frontier, part.outputs, strict=True))
+    if fuse is not None:
+        fuse(part, part.outputs)
+        verify(part)
+    memory = plan_memory(part, part.outputs)
+    program = Program(
+        Mode.PREDICT, cut.batch, part, memory, [], part.inputs, [], part.outputs, None, [], operators, len(operators)
+    )
+    return Prefix(program, sources, results)
 
 
 def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], fuse: Fuse | None = None) -> Program | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from circle_train.ir import Graph, Node, Tensor
 
@@ -40,6 +41,23 @@ class MemoryPlan:
 
 def plan_memory(graph: Graph, keep: Iterable[Tensor]) -> MemoryPlan:
     """Lifetimes, then sharing (views and in-place), then offsets."""
+    blocks, views = _lifetimes(graph, keep)
+    unique = list(dict.fromkeys(blocks.values()))
+    return MemoryPlan(unique, blocks, views, place(unique))
+
+
+def live_bytes(graph: Graph) -> list[int]:
+    """What must be in memory during each of the graph's nodes."""
+    blocks, _ = _lifetimes(graph, graph.outputs)
+    change = [0] * (len(graph.nodes) + 2)
+    for block in dict.fromkeys(blocks.values()):
+        change[max(block.first, 0)] += block.nbytes
+        change[min(block.last, len(graph.nodes)) + 1] -= block.nbytes
+    return list(accumulate(change))[: len(graph.nodes)]
+
+
+def _lifetimes(graph: Graph, keep: Iterable[Tensor]) -> tuple[dict[Tensor, Block], dict[Tensor, Tensor]]:
+    """The block of every tensor, and the tensors that are views of what lies outside the arena."""
     last_use = _last_uses(graph, keep)
     blocks: dict[Tensor, Block] = {}
     views: dict[Tensor, Tensor] = {}
@@ -56,8 +74,7 @@ def plan_memory(graph: Graph, keep: Iterable[Tensor]) -> MemoryPlan:
                 block.tensors.append(output)
             else:
                 views[output] = views.get(shared, shared)
-    unique = list(dict.fromkeys(blocks.values()))
-    return MemoryPlan(unique, blocks, views, place(unique))
+    return blocks, views
 
 
 def place(blocks: list[Block]) -> int:
@@ -109,7 +126,9 @@ def _shared_input(
         candidate = node.inputs[index] if index < len(node.inputs) else None
         if candidate is None or candidate not in blocks or candidate.type.nbytes != output.type.nbytes:
             continue
-        if blocks[candidate].last == step and candidate.dtype == output.dtype:
+        block = blocks[candidate]
+        alone = all(t is candidate or t is None or blocks.get(t) is not block for t in node.inputs)
+        if alone and block.last == step and candidate.dtype == output.dtype:
             return candidate
     return None
 

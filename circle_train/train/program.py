@@ -35,6 +35,17 @@ class Mode(enum.Enum):
 
 
 @dataclass
+class Prefix:
+    """The frozen beginning of a program, run for a few samples at a time."""
+
+    program: Program
+    sources: dict[Tensor, Tensor]
+    """Its inputs, by the inputs of the whole program that they are parts of."""
+    results: dict[Tensor, Tensor]
+    """Its outputs, by the tensors of the whole program that they are parts of."""
+
+
+@dataclass
 class Program:
     """A compiled graph. Inputs and targets are fed, outputs and losses read after a run."""
 
@@ -54,6 +65,13 @@ class Program:
     """The nodes before the engine joined some of them: forward, loss, backward, updates."""
     forward_nodes: int
     """How many of these compute the outputs."""
+    prefix: Prefix | None = None
+    """What runs before the graph, which then begins where training does, or where tensors have become small."""
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for inputs, activations and gradients."""
+        return self.memory.nbytes + (self.prefix.program.memory.nbytes if self.prefix else 0)
 
     @property
     def trained(self) -> list[Parameter]:

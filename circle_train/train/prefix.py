@@ -1,0 +1,140 @@
+"""The frozen part of a forward pass, run a few samples at a time, so that its large tensors need little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from circle_train.ir import Graph, Node, Tensor
+from circle_train.train.autodiff import influence
+from circle_train.train.memory import live_bytes
+
+CACHE_BYTES = 12 << 20
+"""What the part that runs sample by sample may take: its tensors then stay in the cache."""
+WORTHWHILE = 0.8
+"""Cut only where this share of the memory, or less, is left."""
+ELEMENTWISE = frozenset(
+    "ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE POW RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU PRELU ELU GELU "
+    "LOGISTIC TANH HARD_SWISH NEG ABS SQRT RSQRT EXP LOG SQUARE FLOOR CEIL ROUND SIN COS CAST".split()
+)
+WINDOWED = frozenset(("CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D", "RESIZE_BILINEAR"))
+
+
+@dataclass
+class Cut:
+    """The first nodes of a graph, to be run for `batch` samples at a time, and the tensors that the others read of them."""
+
+    nodes: list[Node]
+    batch: int
+    frontier: list[Tensor]
+
+
+def find_cut(graph: Graph, trained: Iterable[Tensor], targets: Sequence[Tensor], batch: int) -> Cut | None:
+    """Where cutting saves most memory; None where that is not worth while."""
+    nodes = _separable_head(graph, influence(graph, [*trained, *targets]), batch)
+    live = live_bytes(graph)
+    if not nodes or batch < 2:
+        return None
+    whole = max(live)
+    best: tuple[float, int, int] | None = None
+    before = 0
+    after = _suffix_maxima(live)
+    for count in range(1, len(nodes) + 1):
+        before = max(before, live[count - 1])
+        few = max((b for b in _divisors(batch) if before * b <= CACHE_BYTES * batch), default=1)
+        total = after[count] + before * few / batch
+        if few < batch and total <= WORTHWHILE * whole and (best is None or total < best[0]):
+            best = (total, count, few)
+    if best is None:
+        return None
+    chosen = nodes[: best[1]]
+    return Cut(chosen, best[2], _frontier(graph, chosen))
+
+
+def separate(graph: Graph, cut: Cut) -> Graph:
+    """Take the cut's nodes out of the graph; a graph of their own for the smaller batch. The frontier becomes inputs."""
+    inside = set(cut.nodes)
+    part = Graph(f"{graph.name}:prefix")
+    twins: dict[Tensor, Tensor] = {}
+
+    def twin(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or tensor.is_constant or tensor.state is not None:
+            return tensor
+        if tensor not in twins:
+            twins[tensor] = Tensor(tensor.name, tensor.type.with_shape((cut.batch, *tensor.shape[1:])), origin=tensor)
+        return twins[tensor]
+
+    for node in cut.nodes:
+        made = Node(node.op, [twin(t) for t in node.inputs], [twin(t) for t in node.outputs], node.index)  # type: ignore[misc]
+        made.carried["members"] = [node]
+        for tensor in made.outputs:
+            tensor.producer = made
+        part.nodes.append(made)
+    part.inputs = [twins[t] for t in graph.inputs if t in twins]
+    part.outputs = [twins[t] for t in cut.frontier]
+    graph.nodes = [node for node in graph.nodes if node not in inside]
+    read = {t for node in graph.nodes for t in node.inputs}
+    for tensor in cut.frontier:
+        tensor.producer = None
+    graph.inputs = [t for t in graph.inputs if t in read or t not in twins] + cut.frontier
+    return part
+
+
+def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> list[Node]:
+    """The leading nodes that training does not touch and that treat every sample by itself."""
+    head: list[Node] = []
+    whole = {t for t in graph.inputs if t.shape and t.shape[0] == batch}
+    for node in graph.nodes:
+        if any(t in influenced for t in (*node.inputs, *node.outputs)) or not is_separable(node, whole, batch):
+            break
+        head.append(node)
+        whole.update(node.outputs)
+    return head
+
+
+def is_separable(node: Node, whole: set[Tensor], batch: int) -> bool:
+    """Whether one sample of the outputs depends on that sample of the inputs alone; `whole` tensors have all samples."""
+    data = [t for t in node.inputs if t is not None and t in whole]
+    others = [t for t in node.inputs if t is not None and t not in whole]
+    if not data or not all(t.is_constant or t.state is not None for t in others):
+        return False
+    out = node.outputs[0]
+    if any(not t.shape or t.shape[0] != batch for t in (*data, *node.outputs)):
+        return False
+    name = node.op.name
+    if name in WINDOWED:
+        return node.inputs[0] in whole
+    if name in ELEMENTWISE:
+        return all(len(t.shape) < len(out.shape) or not t.shape or t.shape[0] == 1 for t in others) and all(
+            len(t.shape) == len(out.shape) for t in data
+        )
+    if name == "RESHAPE":
+        return True
+    if name == "FULLY_CONNECTED":
+        return node.inputs[0] in whole and out.shape[0] == batch
+    if name in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
+        return len(out.shape) > 1
+    if name in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"):
+        axis = node.inputs[1]
+        rank = len(data[0].shape)
+        return axis is not None and axis.is_constant and all(int(i) % rank for i in axis.data.reshape(-1))
+    return False
+
+
+def _frontier(graph: Graph, nodes: Sequence[Node]) -> list[Tensor]:
+    made = {out for node in nodes for out in node.outputs}
+    inside = set(nodes)
+    read = dict.fromkeys(t for node in graph.nodes if node not in inside for t in node.inputs if t in made)
+    read.update(dict.fromkeys(t for t in graph.outputs if t in made))
+    return list(read)  # type: ignore[arg-type]
+
+
+def _suffix_maxima(values: Sequence[int]) -> list[int]:
+    maxima = [0]
+    for value in reversed(values):
+        maxima.append(max(maxima[-1], value))
+    return maxima[::-1]
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
