@@ -11,12 +11,13 @@ from circle_train.errors import ConversionError
 from circle_train.ir import Module
 from circle_train.ir.tensor_type import Array
 
-__all__ = ["Provenance", "load_onnx", "write_back"]
+__all__ = ["Provenance", "load_onnx", "load_with_onnx2tf", "verify", "write_back"]
 
 
 def load_onnx(
     source: Any,
     *,
+    engine: str = "direct",
     io: str = "nchw",
     fold_batchnorm: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -25,9 +26,30 @@ def load_onnx(
 
     `io="nhwc"` gives image inputs and outputs channels last; `shapes` fixes the symbolic sizes of inputs.
     """
-    direct = _import("direct")
-    result: tuple[Module, Provenance] = direct.convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}))
+    for name, value, known in (("engine", engine, ("direct", "onnx2tf")), ("io", io, ("nchw", "nhwc"))):
+        if value not in known:
+            raise ConversionError(f"{name} is '{value}', expected one of {', '.join(known)}")
+    result: tuple[Module, Provenance]
+    if engine == "onnx2tf":
+        result = _import("onnx2tf").convert(source)
+    else:
+        result = _import("direct").convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}))
     return result
+
+
+def load_with_onnx2tf(source: Any) -> Module:
+    """A Circle module made by onnx2tf, which runs in a process and, mostly, an environment of its own."""
+    module: Module = _import("onnx2tf").convert(source)[0]
+    return module
+
+
+def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
+    """By output, the largest difference from the ONNX model on one random input, relative to the largest value.
+
+    The referee is onnxruntime, or where that is missing onnx's own evaluator.
+    """
+    differences: dict[str, float] = _import("referee").verify(source, module, seed)
+    return differences
 
 
 def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | PathLike[str]) -> None:

@@ -58,7 +58,7 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
     functions = {(f.domain, f.name): f for f in model.model.functions}
     walk = Walk(builder, model.arrays, functions)
     scope = Scope(values, model.opsets, {}, declared_shapes(graph))
-    walk.nodes(graph.node, scope)
+    walk.nodes(graph.node, scope, [info.name for info in graph.output])
     if walk.refusals:
         listed = "\n  ".join(walk.refusals)
         count = len(walk.refusals)

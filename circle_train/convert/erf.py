@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import erf, sqrt
 from typing import ClassVar
 
@@ -16,7 +15,6 @@ from circle_train.ops.base import InputSpec, Op
 _erf = np.vectorize(erf, otypes=[np.float64])
 
 
-@dataclass(frozen=True)
 class Erf(Op):
     """2/√π ∫₀ˣ exp(-t²) dt; never leaves the converter."""
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from circle_train.convert.builder import SMALL, Builder
 from circle_train.convert.importer import Source
+from circle_train.convert.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import known_type
 
-METADATA = "circle_train.conversion"
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
@@ -26,17 +27,23 @@ def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
         node.carried = dict(node.carried)
     _set_types(graph, model, assignment)
     _name(graph)
-    facts = json.dumps({"engine": "direct", "opset": model.opsets.get("", 0), "producer": model.model.producer_name})
-    note = Metadata(METADATA, Buffer(np.frombuffer(facts.encode(), np.uint8)))
+    turned = [t.name for t in (*graph.inputs, *graph.outputs) if t.carried.pop("nhwc", False)]
+    facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": model.model.producer_name}
+    note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
     constants = {id(t.buffer): t.buffer for t in graph.all_tensors() if t.buffer is not None}
     buffers = [Buffer(), *constants.values(), note.buffer]
     return Module([graph], buffers, [note], description="converted from ONNX by circle-train")
 
 
+def conversion_note(facts: dict[str, Any]) -> Metadata:
+    """What the file says of its own making."""
+    return Metadata(METADATA, Buffer(np.frombuffer(json.dumps(facts).encode(), np.uint8)))
+
+
 def _set_types(graph: Graph, model: Source, assignment: Assignment) -> None:
     """Shapes in each world, then those of the file; what differs is open in the signature."""
     dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
-    nhwc = [bool(tensor.carried.pop("nhwc", False)) for tensor in graph.inputs]
+    nhwc = [bool(tensor.carried.get("nhwc", False)) for tensor in graph.inputs]
     shapes = [assignment.shapes(d) for d in dims]
     worlds = [
         _infer(graph, [_placed(s[world], last) for s, last in zip(shapes, nhwc, strict=True)])

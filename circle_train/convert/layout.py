@@ -71,6 +71,8 @@ class Layout:
             made = self.b.emit_unfolded("RESHAPE", made, self.b.integers(self.b.shape(made)))
         made.name = tensor.name
         made.carried["onnx"] = tensor.name
+        if lies:
+            made.carried["nhwc"] = True
         return made
 
     # Where tensors lie

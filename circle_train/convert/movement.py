@@ -103,7 +103,8 @@ def _spread(layout: Layout, tensor: Tensor, order: Order) -> Tensor:
         return layout.ordered(tensor, order)
     plain = layout.plain(tensor)
     assert plain is not None
-    if plain.type.is_static and plain.type.size == 1:
+    own = range(rank - plain.type.rank, rank)
+    if (plain.type.is_static and plain.type.size == 1) or all(order[axis] == axis for axis in own):
         return plain
     shape = layout.b.shape(plain)
     wide = layout.b.reshape(plain, (*(1,) * (rank - len(shape)), *shape))

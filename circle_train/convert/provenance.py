@@ -9,9 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from circle_train.errors import ConversionError
 from circle_train.ir.tensor_type import Array
 
+METADATA = "circle_train.conversion"
+"""Name of the file's metadata that says which engine made it."""
+CHANNELS_LAST = "channels_last"
+"""There: inputs and outputs that the module has channels last and the ONNX model channels first."""
 Shape = tuple[int, ...]
 
 
@@ -107,18 +110,11 @@ class Provenance:
     engine: str = "direct"
 
     def to_circle(self, name: str, value: Array) -> Array:
-        """An initializer's value as the Circle constant of that name holds it."""
-        return self._lineage(name).to_circle(np.asarray(value))
+        """An initializer's value as the Circle constant of that name holds it; other constants as they are."""
+        lineage = self.lineages.get(name)
+        return value if lineage is None else lineage.to_circle(np.asarray(value))
 
     def to_onnx(self, name: str, value: Array) -> Array:
-        """A Circle constant's value in the shape and order of the initializer."""
-        return self._lineage(name).to_onnx(np.asarray(value))
-
-    def _lineage(self, name: str) -> Lineage:
-        if name not in self.lineages:
-            known = ", ".join(sorted(self.lineages)[:5]) or "none"
-            raise ConversionError(
-                f"'{name}' is no initializer of the ONNX model; {len(self.lineages)} came through the conversion ({known}, …); "
-                "use one of those names"
-            )
-        return self.lineages[name]
+        """A Circle constant's value in the shape and order of the initializer; other constants as they are."""
+        lineage = self.lineages.get(name)
+        return value if lineage is None else lineage.to_onnx(np.asarray(value))

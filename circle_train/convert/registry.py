@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from circle_train.convert.builder import Builder
@@ -36,9 +36,8 @@ class Call:
     """The outputs' shapes as far as the model states them as numbers."""
     output_count: int = 1
     wanted: Sequence[bool] = ()
-    """Which outputs have a name, so may be used."""
+    """Which outputs anything reads."""
     subgraphs: Subgraphs | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, index: int) -> Tensor:
         """A required input."""
@@ -83,7 +82,7 @@ class Call:
         return sizes
 
     def uses(self, index: int) -> bool:
-        """Whether the index-th output is named."""
+        """Whether anything reads the index-th output."""
         return index < len(self.wanted) and self.wanted[index]
 
     def declared_shape(self, index: int = 0) -> tuple[int, ...] | None:

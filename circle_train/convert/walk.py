@@ -35,6 +35,8 @@ class Scope:
     declared: dict[str, tuple[int, ...]] = field(default_factory=dict)
     inside: str = ""
     """Where this lies, for messages."""
+    used: set[str] = field(default_factory=set)
+    """Names that some node or the graph's outputs read."""
 
 
 class Walk:
@@ -48,7 +50,9 @@ class Walk:
         self.blocked: set[str] = set()
         self._scopes: list[Scope] = []
 
-    def nodes(self, nodes: Iterable[Any], scope: Scope) -> None:
+    def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Iterable[str]) -> None:
+        """Convert nodes of which these outputs are wanted."""
+        scope.used = names_read(nodes) | set(outputs)
         self._scopes.append(scope)
         for index, node in enumerate(nodes):
             self._node(node, scope, index)
@@ -106,7 +110,7 @@ class Walk:
             return self._function(body, inputs, _defaults(node, domain, opset) | attributes, scope, place)
         before = self.b.annotation
         self.b.annotation = before or {"onnx": (node.op_type, node.name or node.output[0])}
-        wanted = [bool(name) for name in node.output]
+        wanted = [name in scope.used for name in node.output]
         declared = [scope.declared.get(name) for name in node.output]
         values = {name: value for name, (value, _) in attributes.items()}
         call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self)
@@ -156,7 +160,7 @@ class Walk:
         count, blocked, self.blocked = len(self.refusals), self.blocked, set()
         before = self.b.annotation
         self.b.annotation = before or {"onnx": (function.name, place)}
-        self.nodes(function.node, body)
+        self.nodes(function.node, body, function.output)
         self.b.annotation, self.blocked = before, blocked
         if len(self.refusals) > count:
             reasons = self.refusals[count:]
@@ -171,7 +175,7 @@ class Walk:
         values: MutableMapping[str, Tensor | None] = ChainMap(dict(local), outer.values)  # type: ignore[arg-type]
         scope = Scope(values, outer.opsets, outer.attributes, declared_shapes(graph), outer.inside)
         count, blocked, self.blocked = len(self.refusals), self.blocked, set(self.blocked)
-        self.nodes(graph.node, scope)
+        self.nodes(graph.node, scope, [info.name for info in graph.output])
         self.blocked = blocked
         if len(self.refusals) > count:
             reasons = self.refusals[count:]
@@ -181,6 +185,17 @@ class Walk:
             raise Refusal("")
         outputs = [self.lookup(info.name, scope) for info in graph.output]
         return [tensor for tensor in outputs if tensor is not None]
+
+
+def names_read(nodes: Iterable[Any]) -> set[str]:
+    """Inputs of the nodes and of all graphs within them."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= names_read(attribute.g.node) | {info.name for info in attribute.g.output}
+    return found - {""}
 
 
 def _defaults(node: Any, domain: str, opset: int) -> dict[str, tuple[Any, Any]]:

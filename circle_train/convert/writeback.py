@@ -1,0 +1,107 @@
+"""Trained values back into the ONNX file: the same graph and names, only initializers differ."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnx
+
+from circle_train.convert.provenance import Provenance
+from circle_train.errors import ConversionError
+from circle_train.format.atomic import atomic_write
+from circle_train.ir.tensor_type import Array
+
+ALIGNMENT = 4096
+"""Of tensors in an external data file, so that they can be mapped into memory."""
+
+
+def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | os.PathLike[str]) -> None:
+    """Write the model that was loaded to `path`, with these values of Circle constants in its initializers."""
+    raw = _read(provenance)
+    strangers = sorted(set(values) - set(provenance.lineages))
+    if strangers:
+        raise ConversionError(
+            f"{os.fspath(path)}: '{strangers[0]}' was trained but is no initializer of the ONNX model, so it cannot be put "
+            f"back ({provenance.engine} engine); export it as .circle"
+        )
+    model = onnx.ModelProto()
+    model.ParseFromString(raw)
+    del raw
+    fresh = {name: provenance.to_onnx(name, value) for name, value in values.items()}
+    external = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    for tensor in model.graph.initializer:
+        if tensor.name in fresh and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            _put(tensor, fresh[tensor.name])
+    if external:
+        _write_external(external, provenance, fresh, Path(path))
+    with atomic_write(path) as file:
+        file.write(model.SerializeToString())
+
+
+def _read(provenance: Provenance) -> bytes:
+    """The bytes of the file that was loaded; it must not have changed since."""
+    if isinstance(provenance.source, bytes):
+        return provenance.source
+    if not provenance.source.is_file():
+        raise ConversionError(f"'{provenance.source}' is gone; put the ONNX model back where it was loaded from")
+    raw = provenance.source.read_bytes()
+    if hashlib.sha256(raw).hexdigest() != provenance.digest:
+        raise ConversionError(f"'{provenance.source}' has changed since it was loaded; load it again before training")
+    return raw
+
+
+def _checked(tensor: Any, value: Array) -> Array:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if tuple(value.shape) != tuple(tensor.dims):
+        raise ConversionError(f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}")
+    return np.ascontiguousarray(value, dtype)
+
+
+def _put(tensor: Any, value: Array) -> None:
+    """The elements as raw bytes, whichever field held them."""
+    array = _checked(tensor, value)
+    for field in ("float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
+        tensor.ClearField(field)
+    tensor.raw_data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def _write_external(external: list[Any], provenance: Provenance, fresh: Mapping[str, Array], path: Path) -> None:
+    """A data file beside the new model, with the old values of whatever was not trained."""
+    assert isinstance(provenance.source, Path)
+    folder = provenance.source.parent
+    facts = {t.name: {entry.key: entry.value for entry in t.external_data} for t in external}
+    location = facts[external[0].name]["location"]
+    if (path.parent / location).resolve() == (folder / location).resolve():
+        location = f"{path.name}.data"
+    target = path.parent / location
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(target) as file:
+        for tensor in external:
+            if tensor.name in fresh:
+                offset, length = _append(file, _checked(tensor, fresh[tensor.name]).tobytes())
+            else:
+                offset, length = _append(file, _old_bytes(tensor, facts[tensor.name], folder))
+            tensor.ClearField("external_data")
+            for key, value in (("location", location), ("offset", offset), ("length", length)):
+                entry = tensor.external_data.add()
+                entry.key, entry.value = key, str(value)
+
+
+def _append(file: BinaryIO, data: bytes) -> tuple[int, int]:
+    file.write(bytes(-file.tell() % ALIGNMENT))
+    offset = file.tell()
+    file.write(data)
+    return offset, len(data)
+
+
+def _old_bytes(tensor: Any, facts: Mapping[str, str], folder: Path) -> bytes:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    count = int(np.prod(tensor.dims, dtype=np.int64))
+    with open(folder / facts["location"], "rb") as file:
+        file.seek(int(facts.get("offset", 0)))
+        return file.read(int(facts.get("length", count * dtype.itemsize)))
