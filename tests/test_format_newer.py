@@ -118,3 +118,18 @@ def test_every_table_keeps_its_newer_fields(kind: str) -> None:
     module.description = "changed"
     expected, found = (decode(data, "Model", b"CIR0", wider) for data in (raw, format.write(module)))
     assert str(found).count("'newer': 3") == str(expected).count("'newer': 3") == 1
+
+
+@pytest.mark.parametrize(("identifier", "other"), [("TFL3", "CIR0"), ("CIR0", "TFL3")])
+def test_quantization_details_that_the_formats_number_differently(identifier: str, other: str) -> None:
+    root = models.rich()
+    del root["subgraphs"][0]["debug_metadata_index"]
+    root["subgraphs"][0]["tensors"][3]["quantization"] |= {"details_type": 2, "details": {"axis": 3}}
+    raw = encode("Model", root, identifier.encode())
+    module = format.read(raw)
+    assert format.write(module) == raw
+    with pytest.raises(ModelError, match=r"MXQuantization|quantization details 2 of tensor 'q'"):
+        format.write(module, other)
+    module.description = "changed"
+    again = decode(format.write(module), "Model", identifier.encode())
+    assert again["subgraphs"][0]["tensors"][3]["quantization"]["details"] == {"axis": 3}

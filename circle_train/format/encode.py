@@ -190,6 +190,10 @@ class Encoder:
 
     def union(self, member: str | None, value: Any) -> int:
         if isinstance(value, UnknownTable):
+            if member is not None:
+                raise ModelError(
+                    f"a {member} here is something newer in the format it came from; keep that format"
+                )
             return self.unknown_table(value)
         if member is None:
             raise ModelError("a union has a value but no type: the graph contradicts itself")

@@ -22,6 +22,8 @@ from circle_train.ir.tensor_type import Array
 
 MOVED = {"debug_metadata_index", "compression_type"}
 """Fields that lie elsewhere, or nowhere, in the other format."""
+COMMON_DETAILS = 1
+"""The last member of QuantizationDetails that both formats number alike."""
 
 
 def patch(module: Module, root: Table, buffers: Sequence[Buffer], identifier: str) -> list[Chunk] | None:
@@ -46,12 +48,14 @@ def patch(module: Module, root: Table, buffers: Sequence[Buffer], identifier: st
 
 
 def _same_slots(source: Source, identifier: str) -> bool:
-    """Circle and TFLite differ in some last slots of subgraphs and tensors; whether any of these is used."""
+    """Circle and TFLite differ in some last slots and numbers; whether none of these is used."""
     if source.identifier == identifier:
         return True
     graphs = source.root.get("subgraphs", [])
-    tables = [*graphs, *(tensor for graph in graphs for tensor in graph.get("tensors", []))]
-    return not any(key in MOVED or isinstance(key, int) for table in tables for key in table)
+    tensors = [tensor for graph in graphs for tensor in graph.get("tensors", [])]
+    details = [tensor.get("quantization", {}).get("details_type", 0) for tensor in tensors]
+    moved = any(key in MOVED or isinstance(key, int) for table in [*graphs, *tensors] for key in table)
+    return not moved and max(details, default=0) <= COMMON_DETAILS
 
 
 def _content(entry: Table, data: Array) -> Array:

@@ -645,6 +645,15 @@ TABLES: dict[str, tuple[FieldFact | None, ...]] = {
 """Fields in slot order; None where a slot is deprecated."""
 
 TFLITE_TABLES: dict[str, tuple[FieldFact | None, ...]] = {
+    "QuantizationParameters": (
+        ("min", "[float32]", None, ""),
+        ("max", "[float32]", None, ""),
+        ("scale", "[float32]", None, ""),
+        ("zero_point", "[int64]", None, ""),
+        ("details_type", "uint8", 0, "TFLiteQuantizationDetails"),
+        ("details", "union", None, "TFLiteQuantizationDetails"),
+        ("quantized_dimension", "int32", 0, ""),
+    ),
     "SubGraph": (
         ("tensors", "[Tensor]", None, ""),
         ("inputs", "[int32]", None, ""),
@@ -792,15 +801,15 @@ UNIONS: dict[str, dict[int, str]] = {
         "StableHLOCompositeOptions", 22: "StablehloShiftLeftOptions", 23: "StablehloCaseOptions"},
     "QuantizationDetails": {1: "CustomQuantization", 2: "MXQuantization", 3: "BlockwiseQuantization"},
     "SparseIndexVector": {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"},
+    "TFLiteQuantizationDetails": {1: "CustomQuantization"},
     "OptimizerOptions": {1: "SGDOptions", 2: "AdamOptions"},
     "LossFnOptions": {1: "SparseCategoricalCrossentropyOptions", 2: "CategoricalCrossentropyOptions", 3:
         "MeanSquaredErrorOptions"},
 }
 
 CIRCLE_ONLY: dict[str, tuple[int, ...]] = {
-    "BuiltinOperator": (-9, -8, -7, -6, -5, -4, -3, -2, 209),
+    "BuiltinOperator": (-9, -8, -7, -6, -5, -4, -3, -2),
     "BuiltinOptions": (247, 248, 249, 250, 251, 252, 253, 254),
-    "BuiltinOptions2": (23,),
     "FullyConnectedOptionsWeightsFormat": (127,),
     "QuantizationDetails": (2, 3),
     "TensorType": (-7, -6, -5, -4, -3, -2, -1),

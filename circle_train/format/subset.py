@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.format.decode import Table
 from circle_train.format.nodes import OPERATORS, read_operator_code
+from circle_train.format.patch import COMMON_DETAILS
 from circle_train.format.schema import CIRCLE_ONLY
 from circle_train.ir import DType
 
@@ -32,19 +33,15 @@ def _problems(graph: Table) -> Iterator[str]:
             yield f"tensor '{tensor['name']}' of type {DType(tensor['type']).name}"
         if tensor.get("compression_type", 0):
             yield f"compressed tensor '{tensor['name']}'"
-        details = (tensor.get("quantization") or {}).get("details_type", 0)
-        if details in CIRCLE_ONLY["QuantizationDetails"]:
-            yield f"quantization details {details} of tensor '{tensor['name']}'"
+        quantization = tensor.get("quantization") or {}
+        if quantization.get("details_type", 0) > COMMON_DETAILS and isinstance(
+            quantization.get("details"), dict
+        ):
+            yield f"quantization details {quantization['details_type']} of tensor '{tensor['name']}'"
     for index, operator in enumerate(graph["operators"]):
-        for field, union in (
-            ("builtin_options_type", "BuiltinOptions"),
-            ("builtin_options_2_type", "BuiltinOptions2"),
-        ):
-            if operator.get(field, 0) in CIRCLE_ONLY[union]:
-                yield f"{field} {operator[field]} of operator {index}"
+        if operator.get("builtin_options_type", 0) in CIRCLE_ONLY["BuiltinOptions"]:
+            yield f"options of type {operator['builtin_options_type']} of operator {index}"
         options = operator.get("builtin_options")
-        if (
-            isinstance(options, dict)
-            and options.get("weights_format", 0) in CIRCLE_ONLY["FullyConnectedOptionsWeightsFormat"]
-        ):
-            yield f"weights_format {options['weights_format']} of operator {index}"
+        weights = options.get("weights_format", 0) if isinstance(options, dict) else 0
+        if weights in CIRCLE_ONLY["FullyConnectedOptionsWeightsFormat"]:
+            yield f"weights_format {weights} of operator {index}"

@@ -81,6 +81,8 @@ ENUMS_OF_TABLE = {
     ("DimensionMetadata", "format"): "DimensionType", ("MirrorPadOptions", "mode"): "MirrorPadMode",
     ("RoPEOptions", "mode"): "RoPEMode", ("LSHProjectionOptions", "type"): "LSHProjectionType",
 }  # fmt: skip
+TFLITE_DETAILS = "TFLiteQuantizationDetails"
+"""Circle gave the number that TFLite's union uses next to a member of its own."""
 
 TRAINING_ENUMS = {
     "OptimizerType": {"SGD": 0, "ADAM": 1},
@@ -189,9 +191,15 @@ def snake(name: str) -> str:
 
 
 def circle_only(circle: Enums, tflite: Enums) -> dict[str, tuple[int, ...]]:
-    """Values that Circle added to enumerations of TFLite."""
+    """Values that Circle added to TFLite's enumerations; StableHLO's are newer TFLite, not Circle."""
     added = {
-        name: tuple(sorted(set(circle[name].values()) - set(tflite[name].values())))
+        name: tuple(
+            sorted(
+                value
+                for member, value in circle[name].items()
+                if value not in tflite[name].values() and not member.upper().startswith("STABLEHLO")
+            )
+        )
         for name in sorted(tflite)
     }
     return {name: values for name, values in added.items() if values}
@@ -213,6 +221,12 @@ def gather() -> Facts:
     names = set(UNIONS.values())
     unions = {name: {v: m for m, v in classes[name].items() if v} for name in sorted(names)}
     enums = {name: members for name, members in sorted(classes.items()) if name not in names}
+    unions[TFLITE_DETAILS] = {v: m for m, v in tflite_classes["QuantizationDetails"].items() if v}
+    parameters = [
+        field._replace(kind=TFLITE_DETAILS) if field and field.kind == "QuantizationDetails" else field
+        for field in tflite_tables["QuantizationParameters"]
+    ]
+    tflite_tables["QuantizationParameters"] = tuple(parameters)
     return Facts(
         tables=dict(sorted(tables.items())) | TRAINING_TABLES,
         tflite_tables=other_slots(tables, tflite_tables),
