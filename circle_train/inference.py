@@ -14,8 +14,8 @@ from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, TensorInfo, load
 from circle_train.passes.batch import set_shapes
+from circle_train.train.coercion import to_tensor
 from circle_train.train.compile import compile_inference, refuse_unrunnable
-from circle_train.train.data import coerce
 from circle_train.train.state import State
 
 CACHED_SHAPES = 8
@@ -68,7 +68,7 @@ class InferenceSession:
         if executor is None:
             return self._run_eagerly(arrays)
         program = executor.program
-        executor.run(dict(zip(program.inputs, coerce(arrays, program.inputs, "x"), strict=True)))
+        executor.run(feeds_of(program.inputs, arrays))
         return [executor[tensor].copy() for tensor in program.outputs]
 
     def _compile(self, shapes: tuple[tuple[int, ...], ...]) -> Executor | None:
@@ -79,7 +79,7 @@ class InferenceSession:
     def _run_eagerly(self, arrays: list[Array]) -> list[Array]:
         graph: Graph = self._graph.copy()
         set_shapes(graph, [array.shape for array in arrays])
-        values: dict[Tensor, Array] = dict(zip(graph.inputs, coerce(arrays, graph.inputs, "x"), strict=True))
+        values = feeds_of(graph.inputs, arrays)
         execute_once(graph.nodes, values)
         return [np.array(values[t] if t in values else t.data) for t in graph.outputs]
 
@@ -93,6 +93,11 @@ class InferenceSession:
             fits = array.ndim == len(expected) and all(
                 want in (-1, found) for want, found in zip(expected[1:], array.shape[1:], strict=True)
             )
-            if not fits or (array.ndim and array.shape[0] == 0):
+            if not fits or (array.ndim and array.shape[0] == 0 != expected[0]):
                 sizes = ("N", *("any" if size < 0 else size for size in expected[1:])) if expected else ()
                 raise DataError(f"input '{tensor.name}' has shape {array.shape}, expected {sizes}")
+
+
+def feeds_of(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> dict[Tensor, Array]:
+    """Each array in its tensor's shape and element type."""
+    return {tensor: to_tensor(array, tensor, "x") for tensor, array in zip(tensors, arrays, strict=True)}
