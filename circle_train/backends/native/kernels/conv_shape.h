@@ -51,8 +51,17 @@ struct Windows final : RowSource, PanelSource {
   void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
     const int64_t cell = k0 / channels;
     const Cell first{cell / s->kernel_w, cell % s->kernel_w, k0 % channels};
+    const bool whole = k0 == 0 && kc == s->kernel_h * s->kernel_w * channels && s->dilation_w == 1 && channels == s->in_c;
     Pixel p = pixel_at(m0, s->out_h, s->out_w);
-    for (int64_t i = 0; i < mc; ++i, advance(p, s->out_h, s->out_w)) row(p, first, kc, dst + i * dst_row);
+    for (int64_t i = 0; i < mc; ++i, advance(p, s->out_h, s->out_w)) {
+      const int64_t h0 = p.h * s->stride_h - s->pad_top, w0 = p.w * s->stride_w - s->pad_left;
+      const float* const image = x + p.n * s->in_h * s->in_w * s->in_c;
+      if (whole && inside(h0, w0)) {
+        whole_row(image + (h0 * s->in_w + w0) * s->in_c, dst + i * dst_row);
+      } else {
+        row(image, h0, w0, first, kc, dst + i * dst_row);
+      }
+    }
   }
 
   void panels(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
@@ -68,9 +77,17 @@ struct Windows final : RowSource, PanelSource {
     int64_t kh, kw, c;
   };
 
-  void row(const Pixel& p, Cell at, int64_t left, float* to) const {
-    const int64_t h0 = p.h * s->stride_h - s->pad_top, w0 = p.w * s->stride_w - s->pad_left;
-    const float* const image = x + p.n * s->in_h * s->in_w * s->in_c;
+  bool inside(int64_t h0, int64_t w0) const {
+    return h0 >= 0 && h0 + (s->kernel_h - 1) * s->dilation_h < s->in_h && w0 >= 0 && w0 + s->kernel_w <= s->in_w;
+  }
+
+  // A window that touches no padding, each kernel row one piece: with few channels this is most of the work.
+  void whole_row(const float* from, float* to) const {
+    const int64_t run = s->kernel_w * channels, step = s->dilation_h * s->in_w * s->in_c;
+    for (int64_t kh = 0; kh < s->kernel_h; ++kh, from += step, to += run) copy_floats(to, from, run);
+  }
+
+  void row(const float* image, int64_t h0, int64_t w0, Cell at, int64_t left, float* to) const {
     // One kernel row's cells lie side by side in the image when nothing separates them and none is padding.
     const bool joined = s->dilation_w == 1 && channels == s->in_c && w0 >= 0 && w0 + s->kernel_w <= s->in_w;
     while (left > 0) {

@@ -11,7 +11,7 @@ int32_t matmul(Context&, const void*);
 int64_t matmul_scratch(const void*, int);
 int32_t matmul_grad_w(Context&, const void*);
 int64_t matmul_grad_w_scratch(const void*, int);
-// conv.cpp, conv_grad.cpp
+// conv.cpp, conv_grad_x.cpp, conv_grad_w.cpp
 int32_t conv(Context&, const void*);
 int64_t conv_scratch(const void*, int);
 int32_t conv_grad_x(Context&, const void*);

@@ -86,6 +86,13 @@ def test_conv(case: Case) -> None:
     check("CONV_GRAD_X", lambda out: struct("ct_conv_grad_x_args", dy=dy, y=ymask, w=w, dx=out["dx"], act=RELU6, accumulate=1,
                                             out_mask_y=x, out_mask_act=RELU, **common),
           {"dx": before}, {"dx": (dx + before) * slope(x, RELU)})
+    plain = np.zeros(x.shape)
+    for kh, kw, oh, ow, ih, iw in im.cells():
+        for g in range(case.groups):
+            ins, outs = slice(g * cg, (g + 1) * cg), slice(g * og, (g + 1) * og)
+            plain[:, ih, iw, ins] += dy[:, oh, ow, outs].astype(np.float64) @ w[outs, kh, kw]
+    check("CONV_GRAD_X", lambda out: struct("ct_conv_grad_x_args", dy=dy, w=w, dx=out["dx"], accumulate=1, out_mask_y=x,
+                                            out_mask_act=RELU, **common), {"dx": before}, {"dx": (plain + before) * slope(x, RELU)})
     check("CONV_GRAD_W", lambda out: struct("ct_conv_grad_w_args", dy=dy, y=ymask, x=x, act=RELU6, has_w=1, has_b=1,
                                             w=struct("ct_update", g=out["w"]), b=struct("ct_update", g=out["b"]), **common),
           {"w": np.zeros(w.shape, np.float32), "b": np.zeros(case.o, np.float32)}, {"w": dw, "b": masked.sum((0, 1, 2))})

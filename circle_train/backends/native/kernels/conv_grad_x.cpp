@@ -1,9 +1,9 @@
-// CONV_2D gradients. grad_x: input pixels of one phase (position modulo the stride) see the same kernel taps, so each phase is
-// one product of gathered dy against its taps' weights. grad_w: dy^T against gathered windows, summed over pixels.
+// CONV_2D's gradient for its input. With stride 1 it is a convolution with the kernel turned round. In general, input pixels of
+// one phase (position modulo the stride) see the same kernel taps, so each phase is one product of gathered dy against its
+// taps' weights.
 #include <algorithm>
 
 #include "conv_shape.h"
-#include "dense.h"
 #include "gemm.h"
 #include "table.h"
 
@@ -152,6 +152,61 @@ void run_phase(Context& context, const Phase& p) {
   });
 }
 
+// With stride 1 and dy as it is, the gradient is a convolution of dy with the kernel turned round.
+bool turns_round(const ct_conv_grad_x_args& t) {
+  return t.shape.stride_h == 1 && t.shape.stride_w == 1 && (t.act == CT_ACT_NONE || !t.y);
+}
+
+ct_conv_shape turned_shape(const ct_conv_shape& s) {
+  ct_conv_shape r = s;
+  r.in_h = s.out_h, r.in_w = s.out_w, r.in_c = s.out_c;
+  r.out_h = s.in_h, r.out_w = s.in_w, r.out_c = s.in_c;
+  r.pad_top = (s.kernel_h - 1) * s.dilation_h - s.pad_top;
+  r.pad_left = (s.kernel_w - 1) * s.dilation_w - s.pad_left;
+  return r;
+}
+
+// The kernel turned round as B(k = (kh, kw, o), i), dense.
+void turn_weights(Context& context, const ct_conv_grad_x_args& t, int64_t group, float* to) {
+  const ct_conv_shape& s = t.shape;
+  const int64_t cells = s.kernel_h * s.kernel_w, outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
+  context.parallel(cells * outputs, double(cells) * outputs * inputs * 0.2, [&](int, int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t cell = cells - 1 - k / outputs, o = group * outputs + k % outputs;
+      copy_floats(to + k * inputs, t.w + (o * cells + cell) * inputs, inputs);
+    }
+  });
+}
+
+template <class F>
+void with_turned(const ct_conv_grad_x_args& t, int64_t group, F f) {
+  const ct_conv_shape shape = turned_shape(t.shape);
+  const int64_t inputs = t.shape.in_c / t.shape.groups, outputs = t.shape.out_c / t.shape.groups;
+  Windows windows;
+  windows.s = &shape;
+  windows.channels = outputs;
+  windows.x = t.dy + group * outputs;
+  RowsProduct p;
+  p.m = out_pixels(shape), p.n = inputs, p.k = shape.kernel_h * shape.kernel_w * outputs;
+  p.source = &windows;
+  p.b_row = inputs;
+  p.c = t.dx + group * inputs, p.c_row = shape.out_c;
+  p.out_mask = t.out_mask_y ? t.out_mask_y + group * inputs : nullptr;
+  p.out_mask_act = t.out_mask_act;
+  p.accumulate = t.accumulate != 0;
+  f(p);
+}
+
+void run_turned(Context& context, const ct_conv_grad_x_args& t, int64_t group) {
+  with_turned(t, group, [&](RowsProduct& p) {
+    Carver carver(context.scratch());
+    float* const weights = carver.take<float>(p.k * p.n);
+    turn_weights(context, t, group, weights);
+    p.b = weights;
+    run_rows(context, p, context.scratch() + carver.used());
+  });
+}
+
 // The pointwise case is the plain product on tensors as they lie.
 ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   const ct_conv_shape& s = t.shape;
@@ -167,44 +222,6 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   return m;
 }
 
-ct_update shifted(const ct_update& u, int64_t offset) {
-  ct_update v = u;
-  if (v.g) v.g += offset;
-  if (v.w) v.w += offset;
-  if (v.m) v.m += offset;
-  if (v.v) v.v += offset;
-  return v;
-}
-
-template <class F>
-void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
-  const ct_conv_shape& s = t.shape;
-  const int64_t outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
-  const DenseMatrix dy(t.dy + group * outputs, t.y ? t.y + group * outputs : nullptr, s.out_c, t.act);
-  Windows windows;
-  windows.x = t.x + group * inputs, windows.s = &s, windows.channels = inputs;
-  const int64_t size = s.kernel_h * s.kernel_w * inputs;
-  SumProduct p;
-  p.k = out_pixels(s);
-  p.transposed = suits_transposed(outputs, size);
-  if (p.transposed) {
-    p.m = size, p.n = outputs;
-    p.a = &windows, p.b = &dy;
-    p.b_dense = dy.y ? nullptr : dy.x, p.b_row = s.out_c;
-  } else {
-    p.m = outputs, p.n = size;
-    p.a = &dy, p.b = &windows;
-  }
-  const ct_update w = shifted(t.w, group * outputs * size), b = shifted(t.b, group * outputs);
-  p.w = t.has_w ? &w : nullptr;
-  p.bias = t.has_b ? &b : nullptr;
-  f(p);
-}
-
-ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
-  return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, 0};
-}
-
 }  // namespace
 
 int64_t conv_grad_x_scratch(const void* opaque, int threads) {
@@ -214,6 +231,14 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
     return matmul_scratch(&m, threads);
   }
   int64_t most = 0;
+  if (turns_round(t)) {
+    with_turned(t, 0, [&](const RowsProduct& p) {
+      Carver carver(nullptr);
+      carver.take<float>(p.k * p.n);
+      most = carver.used() + rows_scratch(p, threads);
+    });
+    return most;
+  }
   for (int64_t h = 0; h < t.shape.stride_h; ++h)
     for (int64_t w = 0; w < t.shape.stride_w; ++w) {
       const Phase p = phase_at(t, 0, h, w);
@@ -232,31 +257,11 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);
   }
+  for (int64_t g = 0; g < t.shape.groups && turns_round(t); ++g) run_turned(context, t, g);
+  if (turns_round(t)) return CT_OK;
   for (int64_t g = 0; g < t.shape.groups; ++g)
     for (int64_t h = 0; h < t.shape.stride_h; ++h)
       for (int64_t w = 0; w < t.shape.stride_w; ++w) run_phase(context, phase_at(t, g, h, w));
-  return CT_OK;
-}
-
-int64_t conv_grad_w_scratch(const void* opaque, int threads) {
-  const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
-  if (is_pointwise(t.shape)) {
-    const ct_matmul_grad_w_args m = pointwise(t);
-    return matmul_grad_w_scratch(&m, threads);
-  }
-  int64_t bytes = 0;
-  with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
-  return bytes;
-}
-
-int32_t conv_grad_w(Context& context, const void* opaque) {
-  const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
-  if (is_pointwise(t.shape)) {
-    const ct_matmul_grad_w_args m = pointwise(t);
-    return matmul_grad_w(context, &m);
-  }
-  for (int64_t g = 0; g < t.shape.groups; ++g)
-    with_group(t, g, [&](const SumProduct& p) { run_sum(context, p, context.scratch()); });
   return CT_OK;
 }
 
