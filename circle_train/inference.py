@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from circle_train import backends, passes
-from circle_train.errors import DataError
+from circle_train.errors import ConversionError, DataError
 from circle_train.executor import Executor, execute_once
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
@@ -57,6 +57,10 @@ class InferenceSession:
         return [outputs[name] for name in wanted]
 
     def _run(self, values: Sequence[Any]) -> list[Array]:
+        for value in values:
+            if hasattr(value, "SerializeToString"):
+                kind = type(value).__name__
+                raise ConversionError(f"an input is a {kind}, expected an array; convert it with onnx.numpy_helper.to_array")
         arrays = [np.asarray(value) for value in values]
         self._check_shapes(arrays)
         key = tuple(array.shape for array in arrays)
