@@ -149,6 +149,11 @@ def settings(options: argparse.Namespace, model: ct.Model) -> ct.TrainConfig:
     if options.batch_size is not None:
         changes["batch_size"] = options.batch_size
     if options.num_of_trainable_ops is not None:
+        if not -1 <= options.num_of_trainable_ops <= len(model.operators):
+            raise ct.ConfigError(
+                f"--num_of_trainable_ops is {options.num_of_trainable_ops}, the model has "
+                f"{len(model.operators)} operators; give at most that, 0 for none or -1 for all"
+            )
         changes["trainable"] = options.num_of_trainable_ops
     return config.replace(**changes)
 
