@@ -27,7 +27,8 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   const int64_t size = s.kernel_h * s.kernel_w * inputs;
   SumProduct p;
   p.k = out_pixels(s);
-  p.transposed = suits_transposed(outputs, size);
+  // Gathering windows into more than one panel would take them apart.
+  p.transposed = size <= 12 && suits_transposed(outputs, size);
   if (p.transposed) {
     p.m = size, p.n = outputs;
     p.a = &windows, p.b = &dy;

@@ -83,14 +83,19 @@ void add_panel_sums(const float* a, int64_t kc, int64_t rows, float* sums) {
 
 // sums[j] += the rows' column sums
 void add_row_sums(const float* b, int64_t b_row, int64_t kc, int64_t cols, float* sums) {
-  constexpr int64_t kVectors = 8;
-  for (int64_t j = 0; j < cols; j += kVectors * W) {
-    const int64_t n = std::min(kVectors * W, cols - j);
-    vf acc[kVectors] = {};
+  constexpr int kAtOnce = 4;
+  int64_t j = 0;
+  for (; j + kAtOnce * W <= cols; j += kAtOnce * W) {
+    vf acc[kAtOnce] = {};
     for (int64_t k = 0; k < kc; ++k)
-      each_vector(n, [&](int64_t i, auto lanes) { acc[i / W] += load_some(b + k * b_row + j + i, lanes); });
-    each_vector(n, [&](int64_t i, auto lanes) { store_some(sums + j + i, load_some(sums + j + i, lanes) + acc[i / W], lanes); });
+      for (int v = 0; v < kAtOnce; ++v) acc[v] += load(b + k * b_row + j + v * W);
+    for (int v = 0; v < kAtOnce; ++v) store(sums + j + v * W, load(sums + j + v * W) + acc[v]);
   }
+  each_vector(cols - j, [&](int64_t i, auto lanes) {
+    vf acc{};
+    for (int64_t k = 0; k < kc; ++k) acc += load_some(b + k * b_row + j + i, lanes);
+    store_some(sums + j + i, load_some(sums + j + i, lanes) + acc, lanes);
+  });
 }
 
 struct Unit {
