@@ -24,9 +24,15 @@ def coerce(value: Any, tensors: Sequence[Tensor], what: str) -> list[Array]:
 
 
 def parts(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
-    """What the caller gives for each tensor: one array, a list in order, or a dict by name."""
+    """What the caller gives for each tensor: one array, a list in order, or a dict by name.
+
+    Tensors without elements, the labels of losses that take none, are not asked for.
+    """
     if len(tensors) == 1 and isinstance(value, np.ndarray):
         return [value]
+    wanted = [tensor for tensor in tensors if 0 not in tensor.shape[1:]]
+    if len(wanted) < len(tensors):
+        return _with_unwanted(value, tensors, wanted, what)
     if value is None:
         raise DataError(f"{what} is missing: give {_wanted(tensors)}")
     if isinstance(value, Mapping):
@@ -46,6 +52,20 @@ def parts(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
         found = type(value).__name__
         raise DataError(f"{what} is one {found}, expected {len(tensors)} arrays: {_wanted(tensors)}")
     return [value]
+
+
+def _with_unwanted(value: Any, tensors: Sequence[Tensor], wanted: Sequence[Tensor], what: str) -> list[Any]:
+    """The caller's parts, and nothing for the tensors without elements (a data set brings that along)."""
+    if isinstance(value, list) and len(value) == len(tensors):
+        unwanted = [part for part, tensor in zip(value, tensors, strict=True) if tensor not in wanted]
+        if not any(np.size(part) for part in unwanted):
+            return value
+    if not wanted and value is not None:
+        raise DataError(f"{what} is given, but no loss takes labels; give None")
+    given = iter(parts(value, wanted, what) if wanted else ())
+    return [
+        next(given) if tensor in wanted else np.empty(tensor.shape, tensor.dtype.numpy) for tensor in tensors
+    ]
 
 
 def count_samples(value: Any, tensors: Sequence[Tensor], what: str) -> int:

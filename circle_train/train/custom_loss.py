@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from circle_train.errors import ConfigError
@@ -12,13 +12,14 @@ from circle_train.train.loss import Loss, Reduction
 from circle_train.train.symbol import Symbol
 
 Formula = Callable[[Symbol, Symbol], Symbol]
+JointFormula = Callable[[list[Symbol], list[Symbol]], Symbol]
 
 
 @record
 class Custom(Loss):
     """A loss from a function of output and target (see `custom`)."""
 
-    formula: Formula | None = None
+    formula: Callable[..., Symbol] | None = None
     name: str = "custom"
     sparse: bool = False
     elementwise: ClassVar[bool] = True
@@ -37,18 +38,30 @@ class Custom(Loss):
         return result, None
 
 
+@record
+class Joint(Custom):
+    """One loss of all outputs and targets (see `custom`)."""
+
+    def add_jointly(self, graph: Graph, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        """Append the loss's nodes; the reduced loss."""
+        groups = [[Symbol(graph, tensor) for tensor in group] for group in (outputs, targets)]
+        return self(*groups).tensor  # type: ignore[arg-type]
+
+
 def custom(
-    formula: Formula,
+    formula: Formula | JointFormula,
     *,
     name: str = "custom",
     reduction: Reduction | str = Reduction.MEAN,
     sparse: bool = False,
-) -> Custom:
+    joint: bool = False,
+) -> Loss:
     """A loss of one's own.
 
     The function is called once, when a program is built, with symbols for output and target; arithmetic on
     them becomes nodes of the graph, differentiated like the rest. A scalar is the loss; anything larger has
-    samples along its first axis and is reduced. With `sparse` the targets are class numbers, not floats.
+    samples along its first axis and is reduced. With `sparse` the targets are class numbers, not floats. With
+    `joint` the function takes the lists of all outputs and of all targets and gives the model's one loss.
 
     Example:
         >>> import circle_train as ct
@@ -61,7 +74,7 @@ def custom(
         raise ConfigError(
             f"custom loss '{name}' is made from {formula!r}, expected a function of output and target"
         )
-    return Custom(reduction=reduction, formula=formula, name=name, sparse=sparse)
+    return (Joint if joint else Custom)(reduction=reduction, formula=formula, name=name, sparse=sparse)
 
 
 @record

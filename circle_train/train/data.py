@@ -118,11 +118,12 @@ class Stream:
 
     def _batch(self, item: Any, count: int) -> Batch:
         place = f"batch {count} of the stream"
-        if isinstance(item, (tuple, list)) and len(item) == 2 and self.targets:
+        wants_labels = any(0 not in target.shape[1:] for target in self.targets)
+        if isinstance(item, (tuple, list)) and len(item) == 2 and wants_labels:
             return parts(item[0], self.inputs, f"{place}: x"), parts(item[1], self.targets, f"{place}: y")
-        if self.targets:
+        if wants_labels:
             raise DataError(f"{place} is a {type(item).__name__}, expected a pair (x, y)")
-        return parts(item, self.inputs, f"{place}: x"), []
+        return parts(item, self.inputs, f"{place}: x"), parts(None, self.targets, "y") if self.targets else []
 
 
 def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Dataset | Stream:
@@ -132,18 +133,16 @@ def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor
     """
     if isinstance(x, (Dataset, Stream)):
         return x
-    if y is None and targets and _is_path(x):
+    wants_labels = any(0 not in target.shape[1:] for target in targets)
+    if y is None and wants_labels and _is_path(x):
         x, y = _both(_read(x, [*inputs, *targets]), x)
-    if y is None and _is_stream(x, bool(targets)):
+    if y is None and _is_stream(x, wants_labels):
         return Stream(x, inputs, targets)
-    if targets and y is None:
+    if wants_labels and y is None:
         raise DataError("y is missing: give labels, or an iterable of (x, y) batches")
+    given = _arrays(x, inputs, "x")
     labels = _arrays(y, targets, "y") if targets else []
-    ready = [
-        label if isinstance(label, np.memmap) else _converted(label, t)
-        for label, t in zip(labels, targets, strict=True)
-    ]
-    return Dataset(_arrays(x, inputs, "x"), ready)
+    return Dataset(given, [_ready(label, t, len(given[0])) for label, t in zip(labels, targets, strict=True)])
 
 
 def check_data(data: Dataset | Stream, program: Program, losses: Sequence[Loss], passes: int = 1) -> None:
@@ -238,6 +237,13 @@ def _arrays(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
             check_shape(array.shape, tensor, what, any_count=True)
         arrays.append(array)
     return arrays
+
+
+def _ready(labels: Array, target: Tensor, samples: int) -> Array:
+    """Labels in memory as the program wants them; those that nobody wants in the right number."""
+    if 0 in target.shape[1:]:
+        return np.empty((samples, *target.shape[1:]), target.dtype.numpy)
+    return labels if isinstance(labels, np.memmap) else _converted(labels, target)
 
 
 def _converted(labels: Array, target: Tensor) -> Array:

@@ -1,0 +1,248 @@
+"""Losses of probabilities or logits: categorical, sparse categorical and binary cross-entropy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from circle_train.errors import ConfigError, DataError
+from circle_train.ir import DType, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.loss import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    SigmoidCrossEntropy,
+    SoftmaxCrossEntropy,
+    SparseCrossEntropy,
+    SparseSoftmaxCrossEntropy,
+)
+from circle_train.record import record
+from circle_train.train.loss import Loss
+from circle_train.train.symbol import Symbol
+
+ClassWeights = Sequence[float] | Mapping[int, float]
+
+
+@record
+class CrossEntropyLoss(Loss):
+    """Base of the losses that take probabilities or logits; `from_logits=None` lets the graph decide.
+
+    A model whose output comes from `normalizer` gives probabilities. The loss is then taken from what that
+    operator was given: the same number, without a logarithm of something rounded to zero.
+    """
+
+    from_logits: bool | None = None
+    normalizer = "SOFTMAX"
+
+    def takes_logits(self, output: Tensor) -> bool:
+        """Whether the output's values are taken as logits."""
+        return not self.gives_probabilities(output) if self.from_logits is None else self.from_logits
+
+    def gives_probabilities(self, output: Tensor) -> bool:
+        """What the graph says where nobody else does."""
+        return self._is_normalized(output)
+
+    def logits(self, output: Symbol) -> Symbol | None:
+        """The logits to take the loss of, or None: the output itself holds probabilities."""
+        normalized = self._is_normalized(output.tensor)
+        if self.takes_logits(output.tensor):
+            if normalized:
+                self._warn(output, f"ends in {self.normalizer}, which is applied a second time")
+            elif self.from_logits is None and _maker(output.tensor) == self.normalizer:
+                self._warn(output, f"is a reshaped {self.normalizer}, but taken as logits")
+            return output
+        if not normalized:
+            if _maker(output.tensor) not in ("SOFTMAX", "LOGISTIC"):
+                self._warn(output, f"does not end in {self.normalizer}, but is taken as probabilities")
+            return None
+        producer = output.tensor.producer
+        assert producer is not None and producer.inputs[0] is not None
+        before = Symbol(output.graph, producer.inputs[0])
+        beta = getattr(producer.op, "beta", 1.0)
+        return before if beta == 1.0 else before * beta
+
+    def _is_normalized(self, output: Tensor) -> bool:
+        return output.producer is not None and output.producer.op.name == self.normalizer
+
+    def _warn(self, output: Symbol, what: str) -> None:
+        given = "left open" if self.from_logits is None else self.from_logits
+        place = f"{type(self).__name__}: output '{output.tensor.name}'"
+        warnings.warn(f"{place} {what}; from_logits is {given}, set it as it is meant", stacklevel=2)
+
+
+def _maker(output: Tensor) -> str:
+    """The name of the operator whose result, perhaps reshaped, this is."""
+    producer = output.producer
+    while producer is not None and producer.op.view_input is not None:
+        before = producer.inputs[producer.op.view_input]
+        producer = None if before is None else before.producer
+    return "" if producer is None else str(producer.op.name)
+
+
+@record
+class ClassLoss(CrossEntropyLoss):
+    """Base of the cross-entropies over classes, which are the output's last axis.
+
+    With class weights w an item counts w[its class] times, also in the mean, as in PyTorch.
+    """
+
+    label_smoothing: float = 0.0
+    class_weights: ClassWeights | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
+        if self.class_weights is not None:
+            is_mapping = isinstance(self.class_weights, Mapping)
+            weights = self.class_weights.values() if is_mapping else self.class_weights  # type: ignore[union-attr]
+            self._require("class_weights", all(0 <= w < float("inf") for w in weights), "numbers from 0")
+            if not is_mapping:
+                object.__setattr__(self, "class_weights", tuple(self.class_weights))
+
+    def target_type(self, output: TensorType) -> TensorType:
+        if output.rank < 2:
+            found = f"{type(self).__name__}: an output of {output} has no axis of classes"
+            raise ConfigError(f"{found}, expected samples × classes")
+        return super().target_type(output)
+
+    def dense(self, output: Symbol, target: Symbol) -> Symbol:
+        """-Σ target·log p of smoothed and weighted targets."""
+        if self.label_smoothing:
+            target = target * (1 - self.label_smoothing) + self.label_smoothing / output.shape[-1]
+        if self.class_weights is not None:
+            target = target * self.weights_of(output)
+        logits = self.logits(output)
+        return (
+            output.apply(CrossEntropy(), target)
+            if logits is None
+            else logits.apply(SoftmaxCrossEntropy(), target)
+        )
+
+    def weights_of(self, output: Symbol) -> Symbol:
+        """The weight of each class as a constant."""
+        classes = output.shape[-1]
+        given = self.class_weights
+        place = f"class_weights of {type(self).__name__}"
+        if isinstance(given, Mapping):
+            if unknown := [c for c in given if not 0 <= c < classes]:
+                raise ConfigError(f"{place} names class {unknown[0]}, expected 0 … {classes - 1}")
+            given = [given.get(c, 1.0) for c in range(classes)]
+        if given is None or len(given) != classes:
+            found = f"{len(given or ())} numbers for the {classes} classes of output '{output.tensor.name}'"
+            raise ConfigError(f"{place}: {found}; give one for each class")
+        return Symbol(output.graph, constant(np.array(given, np.float32), "class_weights"))
+
+
+@record
+class CategoricalCrossentropy(ClassLoss):
+    """-Σ target·log p over the last axis; targets are one-hot or any distribution."""
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        if self.class_weights is None:
+            return self.dense(output, target), None
+        return self.dense(output, target), (target * self.weights_of(output)).sum(len(output.shape) - 1)
+
+
+@record
+class SparseCategoricalCrossentropy(ClassLoss):
+    """-log p[label]; labels are class numbers. Items labelled `ignore_index` count nothing."""
+
+    ignore_index: int | None = None
+
+    def target_type(self, output: TensorType) -> TensorType:
+        super().target_type(output)
+        return TensorType(DType.INT32, output.shape[:-1])
+
+    def check_target(self, target: Array, output: TensorType) -> None:
+        classes = output.shape[-1]
+        if not target.size or target.view(np.uint32).max() < classes:
+            return
+        bad = (target < 0) | (target >= classes)
+        if self.ignore_index is not None:
+            bad &= target != self.ignore_index
+        if bad.any():
+            position = tuple(map(int, np.argwhere(bad)[0]))
+            at = position[0] if len(position) == 1 else position
+            also = "" if self.ignore_index is None else f", or {self.ignore_index} to ignore the item"
+            raise DataError(f"label {target[position]} at position {at}: expected 0 … {classes - 1}{also}")
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        weights = self._weights(output, target)
+        if self.label_smoothing:
+            classes = constant(np.array(output.shape[-1], np.int32), "classes")
+            hot = target.apply("ONE_HOT", classes, np.array(1, np.float32), np.array(0, np.float32), axis=-1)
+            values = self.dense(output, hot)
+            counts = self._counts(target)
+            return values if counts is None else values * counts, weights
+        logits = self.logits(output)
+        if logits is None:
+            values = output.apply(SparseCrossEntropy(), target)
+        else:
+            values = logits.apply(SparseSoftmaxCrossEntropy(), target)
+        return values if weights is None else values * weights, weights
+
+    def _weights(self, output: Symbol, target: Symbol) -> Symbol | None:
+        """Each item's weight: that of its class, 0 where it is ignored."""
+        counts = self._counts(target)
+        if self.class_weights is None:
+            return counts
+        inside = target.clip(0, output.shape[-1] - 1)
+        weights = self.weights_of(output).gather(inside)
+        return weights if counts is None else weights * counts
+
+    def _counts(self, target: Symbol) -> Symbol | None:
+        """1 for an item that counts, 0 for one that is ignored."""
+        if self.ignore_index is None:
+            return None
+        return target.apply("NOT_EQUAL", np.array(self.ignore_index, np.int32)).as_float()
+
+
+@record
+class BinaryCrossentropy(CrossEntropyLoss):
+    """-(pos_weight·t·log p + (1-t)·log(1-p))·weight of targets t, averaged over each sample."""
+
+    pos_weight: Sequence[float] | float | None = None
+    weight: Sequence[float] | float | None = None
+    elementwise = True
+    normalizer = "LOGISTIC"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("pos_weight", "weight"):
+            value = getattr(self, name)
+            if value is not None:
+                self._require(name, bool(np.all(np.asarray(value, np.float64) >= 0)), "numbers from 0")
+            if isinstance(value, (list, np.ndarray)):
+                object.__setattr__(self, name, tuple(value))
+
+    def gives_probabilities(self, output: Tensor) -> bool:
+        return _maker(output) in ("LOGISTIC", "SOFTMAX")
+
+    def check_target(self, target: Array, output: TensorType) -> None:
+        if target.size and not (target.min() >= 0 and target.max() <= 1) and not np.isnan(target).any():
+            worst = float(target.flat[int(np.abs(target - 0.5).argmax())])
+            raise DataError(f"BinaryCrossentropy: a target is {worst:g}, expected numbers from 0 to 1")
+
+    def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
+        extra = () if self.pos_weight is None else (self._constant("pos_weight", output),)
+        logits = self.logits(output)
+        if logits is None:
+            values = output.apply(BinaryCrossEntropy(), target, *extra)
+        else:
+            values = logits.apply(SigmoidCrossEntropy(), target, *extra)
+        return values if self.weight is None else values * Symbol(
+            output.graph, self._constant("weight", output)
+        ), None
+
+    def _constant(self, name: str, output: Symbol) -> Tensor:
+        """A setting as a constant that broadcasts against the output."""
+        array = np.array(getattr(self, name), np.float32)
+        try:
+            fits = np.broadcast_shapes(array.shape, output.shape) == output.shape
+        except ValueError:
+            fits = False
+        self._require(name, fits, f"a number, or one for each of the output's {output.shape[-1:]}")
+        return constant(array, name)
