@@ -15,6 +15,7 @@ from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
 from circle_train.train.autodiff import add_backward
 from circle_train.train.config import TrainConfig
+from circle_train.train.losses import Joint
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
 from circle_train.train.prefix import find_cut, separate
@@ -134,12 +135,16 @@ def refuse_unrunnable(graph: Graph) -> None:
 
 def add_losses(graph: Graph, config: TrainConfig) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Targets, a loss for each output, and their weighted sum, which is what training minimises."""
-    targets, losses = [], []
-    for output, loss in zip(graph.outputs, config.losses_for(len(graph.outputs)), strict=True):
-        target = Tensor(f"target({output.name})", loss.target_type(output.type))
-        graph.inputs.append(target)
-        targets.append(target)
-        losses.append(loss.add_to(graph, output, target))
+    found = config.losses_for(len(graph.outputs))
+    targets = [
+        Tensor(f"target({output.name})", loss.target_type(output.type))
+        for output, loss in zip(graph.outputs, found, strict=True)
+    ]
+    graph.inputs.extend(targets)
+    if found and isinstance(found[0], Joint):
+        total = found[0].add_jointly(graph, graph.outputs, targets)
+        return targets, [total], total
+    losses = [loss.add_to(graph, *pair) for loss, *pair in zip(found, graph.outputs, targets, strict=True)]
     if len(losses) == 1 and config.loss_weights is None:
         return targets, losses, losses[0]
     return targets, losses, _weighted_sum(graph, losses, config.loss_weights)
