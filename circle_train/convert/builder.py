@@ -10,7 +10,7 @@ import numpy as np
 
 from circle_train.convert.provenance import Lineage, Reshaped, Transposed
 from circle_train.convert.refusal import Refusal
-from circle_train.convert.sizes import Size, is_symbolic, worlds
+from circle_train.convert.sizes import Size, is_one, is_symbolic, worlds
 from circle_train.errors import ModelError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant, known_type
@@ -21,7 +21,9 @@ FOLD_LIMIT = 1 << 16
 """Folded constants of more elements than this, and four times their operands, are left to be computed at run time."""
 SMALL = 4096
 """Elements of a tensor whose value is looked for behind initializers."""
-UNFOLDED = frozenset({"VAR_HANDLE", "READ_VARIABLE", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"})
+UNFOLDED = frozenset(
+    {"VAR_HANDLE", "READ_VARIABLE", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"}
+)
 
 
 def make(name: str, options: dict[str, Any]) -> Op:
@@ -69,7 +71,14 @@ class Builder:
     def emit(self, op: Op, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         given = [tensor for tensor in inputs if tensor is not None]
         if op.name == "SHAPE" and given[0].type.is_static:
-            return self._fold(op, list(inputs), [(np.array(t.shape, np.int32 if op.out_type == DType.INT32 else np.int64),) for t in self.types(given[0])])  # type: ignore[attr-defined]
+            return self._fold(
+                op,
+                list(inputs),
+                [
+                    (np.array(t.shape, np.int32 if op.out_type == DType.INT32 else np.int64),)
+                    for t in self.types(given[0])
+                ],
+            )  # type: ignore[attr-defined]
         if given and all(tensor.is_constant for tensor in given) and op.name not in UNFOLDED:
             folded = self._fold_constants(op, list(inputs))
             if folded is not None:
@@ -84,7 +93,9 @@ class Builder:
         outputs = self.graph.emit_all(op, *inputs)
         self.graph.nodes[-1].carried.update(self.annotation)
         if any(tensor is not None and id(tensor) in self.others for tensor in inputs):
-            in_worlds = [op.infer_types([self._type(t, world) for t in inputs]) for world in range(1, self.count)]
+            in_worlds = [
+                op.infer_types([self._type(t, world) for t in inputs]) for world in range(1, self.count)
+            ]
             for index, output in enumerate(outputs):
                 self._remember(output, tuple(types[index] for types in in_worlds))
         return outputs
@@ -133,7 +144,12 @@ class Builder:
     ) -> list[Tensor] | None:
         """Only rearrangements of an initializer are folded, so that it stays one trainable constant."""
         source = inputs[0]
-        if source is None or lineages[0] is None or any(lineages[1:]) or op.name not in ("TRANSPOSE", "RESHAPE"):
+        if (
+            source is None
+            or lineages[0] is None
+            or any(lineages[1:])
+            or op.name not in ("TRANSPOSE", "RESHAPE")
+        ):
             return None
         (value,) = op.compute([t.data if t is not None else None for t in inputs])
         if op.name == "TRANSPOSE" and inputs[1] is not None:
@@ -253,11 +269,16 @@ class Builder:
         if node is None or not 0 <= tensor.type.size <= SMALL:
             return None
         inputs = [self.known(source) for source in node.inputs]
-        if any(source is None and given is not None for source, given in zip(inputs, node.inputs, strict=True)):
+        if any(
+            source is None and given is not None for source, given in zip(inputs, node.inputs, strict=True)
+        ):
             return None
         with np.errstate(all="ignore"):
             depth = range(self._depth(inputs))
-            values = [node.op.compute([None if t is None else self._value(t, world) for t in inputs]) for world in depth]
+            values = [
+                node.op.compute([None if t is None else self._value(t, world) for t in inputs])
+                for world in depth
+            ]
         folded = self._fold(node.op, list(node.inputs), values)[node.outputs.index(tensor)]
         self._known[id(tensor)] = folded
         if id(folded) in self.recipes:
@@ -274,7 +295,9 @@ class Builder:
             return None
         columns = zip(*(array.tolist() for array in flat), strict=True)
         return tuple(
-            int(column[0]) if len(set(column)) == 1 else Size(tuple(map(int, column)), ("element", tensor, index))
+            int(column[0])
+            if len(set(column)) == 1
+            else Size(tuple(map(int, column)), ("element", tensor, index))
             for index, column in enumerate(columns)
         )
 
@@ -283,28 +306,45 @@ class Builder:
     def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
         """RESHAPE; one symbolic size is written as -1, several are avoided where axes of size 1 come and go."""
         dims = tuple(dims)
-        if sum(isinstance(dim, Size) for dim in dims) > 1 and (made := self._only_ones(tensor, dims)) is not None:
+        if (
+            sum(isinstance(dim, Size) for dim in dims) > 1
+            and (made := self._only_ones(tensor, dims)) is not None
+        ):
             return made
         if dims == self.shape(tensor) and not is_symbolic(dims):
             return tensor
         symbolic = [axis for axis, dim in enumerate(dims) if isinstance(dim, Size)]
         if len(symbolic) == 1 and 0 not in dims:
             dims = tuple(-1 if isinstance(dim, Size) else dim for dim in dims)
-        return self("RESHAPE", tensor, self.integers(dims), new_shape=tuple(-1 if isinstance(d, Size) else int(d) for d in dims))
+        return self(
+            "RESHAPE",
+            tensor,
+            self.integers(dims),
+            new_shape=tuple(-1 if isinstance(d, Size) else int(d) for d in dims),
+        )
 
-    def _only_ones(self, tensor: Tensor, dims: tuple[int, ...]) -> Tensor | None:
+    def can_reshape(self, tensor: Tensor, dims: Sequence[int]) -> bool:
+        """Whether `reshape` needs no sizes computed while running."""
+        return sum(isinstance(dim, Size) for dim in dims) < 2 or self._ones_that_move(tensor, dims) is not None
+
+    def _only_ones(self, tensor: Tensor, dims: Sequence[int]) -> Tensor | None:
         """SQUEEZE and EXPAND_DIMS, if the other sizes stay."""
-        shape = self.shape(tensor)
-        ones = [axis for axis, size in enumerate(shape) if size == 1 and not isinstance(size, Size)]
-        rest = [worlds(size, self.count) for axis, size in enumerate(shape) if axis not in ones]
-        new = [axis for axis, size in enumerate(dims) if size == 1 and not isinstance(size, Size)]
-        if rest != [worlds(size, self.count) for axis, size in enumerate(dims) if axis not in new]:
+        moving = self._ones_that_move(tensor, dims)
+        if moving is None:
             return None
-        if ones:
-            tensor = self("SQUEEZE", tensor, squeeze_dims=tuple(ones))
+        gone, new = moving
+        if gone:
+            tensor = self("SQUEEZE", tensor, squeeze_dims=tuple(gone))
         for axis in new:
             tensor = self("EXPAND_DIMS", tensor, self.constant(axis, np.int32))
         return tensor
+
+    def _ones_that_move(self, tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int]] | None:
+        """Axes of size 1 before and after, if all others are the same."""
+        before, after = self.shape(tensor), tuple(dims)
+        ones = [[axis for axis, n in enumerate(shape) if is_one(n)] for shape in (before, after)]
+        rest = [[worlds(n, self.count) for n in shape if not is_one(n)] for shape in (before, after)]
+        return (ones[0], ones[1]) if rest[0] == rest[1] else None
 
     def transpose(self, tensor: Tensor, permutation: Sequence[int]) -> Tensor:
         if list(permutation) == list(range(tensor.type.rank)):
@@ -332,7 +372,9 @@ class Builder:
 
 
 def _same(first: Array, second: Array) -> bool:
-    return first.shape == second.shape and bool(np.array_equal(first, second, equal_nan=first.dtype.kind in "fc"))
+    return first.shape == second.shape and bool(
+        np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
+    )
 
 
 def elements(shape: Sequence[int]) -> int:

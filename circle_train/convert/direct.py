@@ -33,7 +33,9 @@ def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tu
     raise failure
 
 
-def _convert(model: Source, assignment: Assignment, nhwc: bool, fold_batchnorm: bool) -> tuple[Module, Provenance]:
+def _convert(
+    model: Source, assignment: Assignment, nhwc: bool, fold_batchnorm: bool
+) -> tuple[Module, Provenance]:
     builder, outputs = _walk(model, assignment)
     builder.graph.outputs = outputs
     fuse(builder)
@@ -41,7 +43,8 @@ def _convert(model: Source, assignment: Assignment, nhwc: bool, fold_batchnorm: 
     tidy(builder, fold_batchnorm)
     module = finish(builder, model, assignment)
     used = {id(t) for t in module.main.all_tensors()}
-    lineages = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
+    found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
+    lineages = {name: found[name] for name in model.arrays if name in found}
     return module, Provenance(model.place, model.digest, lineages)
 
 
@@ -72,7 +75,9 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
         if tensor is None and info.name in model.arrays:
             tensor = walk.lookup(info.name, scope)
         if tensor is None:
-            raise ConversionError(f"{_place(model)}: no node makes the output '{info.name}'; the file is damaged")
+            raise ConversionError(
+                f"{_place(model)}: no node makes the output '{info.name}'; the file is damaged"
+            )
         outputs.append(_output(builder, tensor, info.name, outputs))
     return builder, outputs
 

@@ -17,7 +17,6 @@ from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, Tenso
 from circle_train.ir.graph import known_type
 
 
-
 def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     """Number, name and type everything; every world's shapes are inferred once more, as a check of the passes."""
     graph = builder.graph

@@ -26,10 +26,14 @@ def expansion(node: Any, domain: str, opset: int, inputs: Sequence[Tensor | None
             body.ParseFromString(schema.get_function_with_opset_version(version))
             return body
     if schema.has_context_dependent_function:
-        version = max((v for v in schema.context_dependent_function_opset_versions if v <= opset), default=None)
+        version = max(
+            (v for v in schema.context_dependent_function_opset_versions if v <= opset), default=None
+        )
         if version is not None:
             types = [_type_of(tensor).SerializeToString() for tensor in inputs]
-            made = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+            made = schema.get_context_dependent_function_with_opset_version(
+                version, node.SerializeToString(), types
+            )
             body.ParseFromString(made)
             return body
     return None

@@ -16,7 +16,7 @@ from circle_train.errors import ConversionError
 from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6
 Dim = int | str
 """A size, or the name of a symbolic one."""
 
@@ -52,7 +52,9 @@ def read(source: Any) -> Source:
     try:
         model.ParseFromString(raw)
     except DecodeError as error:
-        raise ConversionError(f"{where}: no ONNX model ({error}); give a file that onnx.checker accepts") from error
+        raise ConversionError(
+            f"{where}: no ONNX model ({error}); give a file that onnx.checker accepts"
+        ) from error
     if not model.HasField("graph") or not model.opset_import:
         raise ConversionError(f"{where}: found no graph or no opset, expected an ONNX model; export it again")
     digest = hashlib.sha256(raw).hexdigest()
@@ -103,7 +105,9 @@ def _external(tensor: Any, folder: Path | None, where: str) -> Array:
         )
     path = (folder / facts["location"]).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise ConversionError(f"{where}: initializer '{tensor.name}' lies outside the model's folder, in '{path}'")
+        raise ConversionError(
+            f"{where}: initializer '{tensor.name}' lies outside the model's folder, in '{path}'"
+        )
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     count = int(np.prod(tensor.dims, dtype=np.int64))
     offset, nbytes = int(facts.get("offset", 0)), count * dtype.itemsize
@@ -132,14 +136,20 @@ def _inputs(model: Any, arrays: dict[str, Array], where: str) -> dict[str, tuple
             continue
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise ConversionError(f"{where}: input '{info.name}' is of {kind or 'unknown type'}, expected a tensor")
+            raise ConversionError(
+                f"{where}: input '{info.name}' is of {kind or 'unknown type'}, expected a tensor"
+            )
         tensor = info.type.tensor_type
         dtype = element_type(tensor.elem_type)
         if dtype is None:
             name = onnx.TensorProto.DataType.Name(tensor.elem_type)
-            raise ConversionError(f"{where}: input '{info.name}' has element type {name}, which Circle does not compute")
+            raise ConversionError(
+                f"{where}: input '{info.name}' has element type {name}, which Circle does not compute"
+            )
         if not tensor.HasField("shape"):
-            raise ConversionError(f"{where}: input '{info.name}' has no shape; export the model with input shapes")
+            raise ConversionError(
+                f"{where}: input '{info.name}' has no shape; export the model with input shapes"
+            )
         found[info.name] = (dtype, tuple(_dim(d, info.name, axis) for axis, d in enumerate(tensor.shape.dim)))
     return found
 

@@ -112,14 +112,18 @@ class Layout:
         """The node as it is, on operands in the old order."""
         self.emit(node, node.op, [self.plain(tensor) for tensor in node.inputs])
 
-    def emit(self, node: Node, op: Any, inputs: Sequence[Tensor | None], orders: Sequence[Order] = ()) -> None:
+    def emit(
+        self, node: Node, op: Any, inputs: Sequence[Tensor | None], orders: Sequence[Order] = ()
+    ) -> None:
         """The node's successor; its outputs lie in `orders` (by default the old one)."""
         made = self.b.emit(op, inputs)
         for index, (old, new) in enumerate(zip(node.outputs, made, strict=True)):
             if new.producer is not None:
                 new.name = old.name
                 new.carried.update(old.carried)
-            self.b.refine(new, movement.permuted(old.shape, movement.inverse(orders[index])) if orders else old.shape)
+            self.b.refine(
+                new, movement.permuted(old.shape, movement.inverse(orders[index])) if orders else old.shape
+            )
             self.stored[id(old)] = Stored(new, orders[index] if orders else tuple(range(old.type.rank)))
 
     def alias(self, old: Tensor, new: Tensor, order: Order) -> None:

@@ -18,12 +18,7 @@ Order = tuple[int, ...]
 Move = Callable[["Layout", Node], bool]
 MOVES: dict[str, Move] = {}
 
-ELEMENTWISE = (
-    "ABS NEG SIGN FLOOR CEIL ROUND EXP LOG SQRT RSQRT SQUARE SIN COS RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU ELU "
-    "GELU HARD_SWISH LOGISTIC TANH CAST LOGICAL_NOT ZEROS_LIKE ADD SUB MUL DIV MAXIMUM MINIMUM POW SQUARED_DIFFERENCE "
-    "FLOOR_DIV FLOOR_MOD EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR SELECT_V2 ATAN2 "
-    "BITWISE_XOR RIGHT_SHIFT ADD_N PRELU QUANTIZE DEQUANTIZE"
-).split()
+ELEMENTWISE = ["ABS", "NEG", "SIGN", "FLOOR", "CEIL", "ROUND", "EXP", "LOG", "SQRT", "RSQRT", "SQUARE", "SIN", "COS", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ELU", "GELU", "HARD_SWISH", "LOGISTIC", "TANH", "CAST", "LOGICAL_NOT", "ZEROS_LIKE", "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD", "EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "LOGICAL_AND", "LOGICAL_OR", "SELECT_V2", "ATAN2", "BITWISE_XOR", "RIGHT_SHIFT", "ADD_N", "PRELU", "QUANTIZE", "DEQUANTIZE"]
 REDUCTIONS = ("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
 
 
@@ -135,7 +130,9 @@ def along_axis(layout: Layout, node: Node) -> bool:
     old = [axis % source.type.rank for axis in axes]
     operand = node.inputs[1]
     assert operand is not None
-    moved = layout.b.constant(np.array([stored.order[a] for a in old], operand.dtype.numpy).reshape(operand.shape))
+    moved = layout.b.constant(
+        np.array([stored.order[a] for a in old], operand.dtype.numpy).reshape(operand.shape)
+    )
     order = without(stored.order, old) if node.op.name.startswith("ARG") else stored.order
     layout.emit(node, node.op, [stored.tensor, moved], [order])
     return True
@@ -164,7 +161,9 @@ def _shuffled_layer(layout: Layout, node: Node, source: Tensor) -> bool:
     b, weights = layout.b, node.inputs[1]
     assert weights is not None
     outputs, inputs = b.shape(weights)
-    wide = b.transpose(b.reshape(weights, (outputs, *shuffled.sizes)), (0, *(1 + axis for axis in shuffled.order)))
+    wide = b.transpose(
+        b.reshape(weights, (outputs, *shuffled.sizes)), (0, *(1 + axis for axis in shuffled.order))
+    )
     rest = [layout.plain(tensor) for tensor in node.inputs[2:]]
     layout.emit(node, node.op, [layout.where(source).tensor, b.reshape(wide, (outputs, inputs)), *rest])
     return True
@@ -237,7 +236,9 @@ def strided_slice(layout: Layout, node: Node) -> bool:
         return False
     stored = layout.where(source)
     back = inverse(stored.order)
-    moved = [layout.b.constant(np.array(permuted(table, back), np.int32)) for table in tables if table is not None]
+    moved = [
+        layout.b.constant(np.array(permuted(table, back), np.int32)) for table in tables if table is not None
+    ]
     masks = {name: _mask(getattr(op, name), back) for name in ("begin_mask", "end_mask")}
     layout.emit(node, replace(op, **masks), [stored.tensor, *moved], [stored.order])
     return True
@@ -255,7 +256,9 @@ def gather(layout: Layout, node: Node) -> bool:
     stored = layout.where(source)
     axis = node.op.axis % source.type.rank
     order = stored.order if indices.type.rank else without(stored.order, [axis])
-    layout.emit(node, replace(node.op, axis=stored.order[axis]), [stored.tensor, layout.plain(indices)], [order])
+    layout.emit(
+        node, replace(node.op, axis=stored.order[axis]), [stored.tensor, layout.plain(indices)], [order]
+    )
     return True
 
 
@@ -274,10 +277,17 @@ def reshape(layout: Layout, node: Node) -> bool:
         return False
     lying = sorted((g for g in groups if g[0]), key=lambda g: min(stored.order[axis] for axis in g[0]))
     heavy = [stored.order[axis] for g in lying for axis in g[0]]
+    lies = stored.tensor
     if heavy != sorted(heavy):
-        return _shuffling(layout, node, groups, old)
+        if _shuffling(layout, node, groups, old):
+            return True
+        sequence = _with_ones([axis for g in lying for axis in g[0]], len(old))
+        lies = layout.ordered(source, inverse(sequence))
     axes = _with_ones([axis for g in lying for axis in g[1]], len(new))
-    layout.alias(target, layout.b.reshape(stored.tensor, [new[axis] for axis in axes]), inverse(axes))
+    dims = [new[axis] for axis in axes]
+    if not layout.b.can_reshape(lies, dims):
+        return False
+    layout.alias(target, layout.b.reshape(lies, dims), inverse(axes))
     return True
 
 
@@ -315,12 +325,15 @@ def _with_ones(axes: list[int], rank: int) -> list[int]:
     return result
 
 
-def _shuffling(layout: Layout, node: Node, groups: list[tuple[list[int], list[int]]], old: Sequence[int]) -> bool:
+def _shuffling(
+    layout: Layout, node: Node, groups: list[tuple[list[int], list[int]]], old: Sequence[int]
+) -> bool:
     """batch × channels × height × width flattened for dense layers: flatten as it lies, shuffle the weights instead."""
     source, target = node.inputs[0], node.outputs[0]
     assert source is not None
     users = layout.consumers.get(id(target), [])
-    dense = all(n.op.name == "FULLY_CONNECTED" and n.inputs[0] is target and n.inputs[1].is_constant for n in users if n.inputs[1])
+    dense = all(n.op.name == "FULLY_CONNECTED" and n.inputs[0] is target for n in users)
+    dense = dense and all(n.inputs[1] is not None and n.inputs[1].is_constant for n in users)
     is_output = any(target is out for out in layout.old.graph.outputs)
     if target.type.rank != 2 or not users or not dense or is_output or not groups:
         return False
@@ -333,6 +346,7 @@ def _shuffling(layout: Layout, node: Node, groups: list[tuple[list[int], list[in
         return False
     new = layout.old.shape(target)
     layout.alias(target, layout.b.reshape(stored.tensor, new), (0, 1))
-    layout.shuffled[id(target)] = Shuffled(tuple(int(old[a]) for a in axes), tuple(axes.index(a) for a in lying))
+    layout.shuffled[id(target)] = Shuffled(
+        tuple(int(old[a]) for a in axes), tuple(axes.index(a) for a in lying)
+    )
     return True
-

@@ -65,9 +65,13 @@ def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except OSError as error:
-        raise ConversionError(f"engine onnx2tf: '{command[0]}' cannot be started ({error}); check the command") from error
+        raise ConversionError(
+            f"engine onnx2tf: '{command[0]}' cannot be started ({error}); check the command"
+        ) from error
     except subprocess.TimeoutExpired as error:
-        raise ConversionError(f"engine onnx2tf: not done after {TIMEOUT_S} s; convert the model by hand") from error
+        raise ConversionError(
+            f"engine onnx2tf: not done after {TIMEOUT_S} s; convert the model by hand"
+        ) from error
     if done.returncode:
         last = "; ".join((done.stderr or done.stdout).strip().splitlines()[-3:]) or "it said nothing"
         raise ConversionError(f"engine onnx2tf: ended with status {done.returncode}: {last}")
@@ -77,5 +81,7 @@ def _result(folder: Path, path: Path) -> bytes:
     """The float32 model that it wrote."""
     found = sorted(folder.glob("*_float32.tflite")) or sorted(folder.glob("*.tflite"))
     if not found:
-        raise ConversionError(f"engine onnx2tf: wrote no .tflite for '{path.name}'; see its own messages by running it by hand")
+        raise ConversionError(
+            f"engine onnx2tf: wrote no .tflite for '{path.name}'; see its own messages by running it by hand"
+        )
     return found[0].read_bytes()

@@ -15,7 +15,7 @@ from circle_train.ops import REGISTRY, Op
 LONGEST = 12
 """Nodes that a function of one tensor may consist of."""
 FORMULAS = frozenset(
-    "ADD SUB MUL DIV POW SQUARE TANH ERF LOGISTIC RELU RELU6 RELU_0_TO_1 MAXIMUM MINIMUM NEG CAST SQRT ABS".split()
+    ["ADD", "SUB", "MUL", "DIV", "POW", "SQUARE", "TANH", "ERF", "LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "MAXIMUM", "MINIMUM", "NEG", "CAST", "SQRT", "ABS"]
 )
 PROBE = np.concatenate([np.linspace(-6, 6, 97), [-30.0, 30.0]])
 
@@ -120,7 +120,9 @@ def _squared(tensor: Tensor | None) -> Tensor | None:
     node = made_by(tensor, "SQUARE", "MUL", "POW")
     if node is None or (node.op.name == "MUL" and node.inputs[0] is not node.inputs[1]):
         return None
-    if node.op.name == "POW" and not (node.inputs[1] is not None and is_number(node.inputs[1]) and node.inputs[1].data.item() == 2):
+    if node.op.name == "POW" and not (
+        node.inputs[1] is not None and is_number(node.inputs[1]) and node.inputs[1].data.item() == 2
+    ):
         return None
     return node.inputs[0]
 
@@ -136,7 +138,12 @@ def _over_last(node: Node | None) -> Tensor | None:
 def root_mean_square(node: Node, _positions: dict[int, int]) -> Match | None:
     """γ · x / √(mean(x²) + ε) over the last axis; not within a LayerNormalization, which TFLite must understand."""
     outer = _split(node) if node.op.name == "MUL" else None
-    if outer is None or outer[1].type.rank != 1 or outer[1].shape != outer[0].shape[-1:] or outer[1].shape == (1,):
+    if (
+        outer is None
+        or outer[1].type.rank != 1
+        or outer[1].shape != outer[0].shape[-1:]
+        or outer[1].shape == (1,)
+    ):
         return None
     found = _divided(outer[0])
     if found is None:
@@ -160,11 +167,25 @@ def _divided(tensor: Tensor) -> tuple[Tensor, Tensor] | None:
         root = made_by(node.inputs[1], "SQRT")
         return None if root is None or root.inputs[0] is None else (node.inputs[0], root.inputs[0])
     for x, factor in (node.inputs, node.inputs[::-1]):
-        if (inverse := made_by(factor, "RSQRT")) is not None and x is not None and inverse.inputs[0] is not None:
+        if (
+            (inverse := made_by(factor, "RSQRT")) is not None
+            and x is not None
+            and inverse.inputs[0] is not None
+        ):
             return x, inverse.inputs[0]
         one = made_by(factor, "DIV")
-        root = made_by(one.inputs[1], "SQRT") if one is not None and one.inputs[0] is not None and is_number(one.inputs[0]) else None
-        if one is not None and root is not None and one.inputs[0].data.item() == 1 and x is not None and root.inputs[0]:
+        root = (
+            made_by(one.inputs[1], "SQRT")
+            if one is not None and one.inputs[0] is not None and is_number(one.inputs[0])
+            else None
+        )
+        if (
+            one is not None
+            and root is not None
+            and one.inputs[0].data.item() == 1
+            and x is not None
+            and root.inputs[0]
+        ):
             return x, root.inputs[0]
     return None
 

@@ -106,7 +106,7 @@ class Provenance:
     digest: str
     """Of the file, so that values are never put into another one."""
     lineages: Mapping[str, Lineage] = field(default_factory=dict)
-    """By the name of the Circle constant, which is the initializer's."""
+    """By the name of the Circle constant, which is the initializer's; in the order of the initializers."""
     engine: str = "direct"
 
     def to_circle(self, name: str, value: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from circle_train.convert.movement import inverse, permuted
+from circle_train.convert.movement import inverse
 from circle_train.convert.provenance import CHANNELS_LAST, METADATA
 from circle_train.errors import ConversionError
 from circle_train.ir import Graph, Module, Tensor
@@ -25,13 +25,17 @@ def verify(source: Any, module: Module, seed: int) -> dict[str, float]:
     feeds = {tensor.name: _random(tensor, random) for tensor in graph.inputs}
     turned = _turned(module)
     back = inverse(CHANNELS_FIRST)
-    given = {name: value.transpose(CHANNELS_FIRST) if name in turned else value for name, value in feeds.items()}
+    given = {
+        name: value.transpose(CHANNELS_FIRST) if name in turned else value for name, value in feeds.items()
+    }
     names = [tensor.name for tensor in graph.outputs]
     differences = {}
     for name, ours, theirs in zip(names, evaluate(graph, feeds), _refer(source, names, given), strict=True):
         expected = np.asarray(theirs).transpose(back) if name in turned else np.asarray(theirs)
         if ours.shape != expected.shape:
-            raise ConversionError(f"output '{name}' has shape {ours.shape}, the ONNX model gives {expected.shape}; report this")
+            raise ConversionError(
+                f"output '{name}' has shape {ours.shape}, the ONNX model gives {expected.shape}; report this"
+            )
         differences[name] = difference(ours, expected)
     return differences
 
@@ -57,7 +61,12 @@ def _turned(module: Module) -> set[str]:
 def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
     """The outputs by our reference arithmetic, node after node."""
     values: dict[Tensor, Array] = {tensor: feeds[tensor.name] for tensor in graph.inputs}
-    readers = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.inputs if tensor is not None}
+    readers = {
+        tensor: index
+        for index, node in enumerate(graph.nodes)
+        for tensor in node.inputs
+        if tensor is not None
+    }
     kept = set(graph.outputs)
     with np.errstate(all="ignore"):
         for index, node in enumerate(graph.nodes):

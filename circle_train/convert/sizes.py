@@ -74,5 +74,10 @@ def combine(name: str, function: Callable[[int, int], int], first: int, second: 
     return values[0] if len(set(values)) == 1 else Size(values, (name, first, second))
 
 
+def is_one(value: int) -> bool:
+    """1 in every world."""
+    return value == 1 and not isinstance(value, Size)
+
+
 def is_symbolic(values: Iterable[int]) -> bool:
     return any(isinstance(value, Size) for value in values)

@@ -33,7 +33,10 @@ class Assignment:
     def shapes(self, dims: tuple[Dim, ...]) -> list[tuple[int, ...]]:
         """The shape in each world."""
         return [
-            tuple(d if isinstance(d, int) else self.sizes[d][world] if d in self.sizes else self.fixed[d] for d in dims)
+            tuple(
+                d if isinstance(d, int) else self.sizes[d][world] if d in self.sizes else self.fixed[d]
+                for d in dims
+            )
             for world in range(self.count)
         ]
 
@@ -53,7 +56,9 @@ def assignments(model: Source, shapes: dict[str, tuple[int, ...]]) -> Iterator[A
     open_batch = dict.fromkeys(batch, BATCH)
     if other:
         for choice in (SEQUENCE, AUDIO):
-            yield Assignment(open_batch | {n: IMAGE if rank > 3 else choice for n, (rank, _) in other.items()}, fixed)
+            yield Assignment(
+                open_batch | {n: IMAGE if rank > 3 else choice for n, (rank, _) in other.items()}, fixed
+            )
     pinned = {name: FIXED.get(rank, 512 if dtype.is_float else 128) for name, (rank, dtype) in other.items()}
     yield Assignment(open_batch, fixed | pinned)
     if batch:
@@ -67,8 +72,12 @@ def _asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
         if name not in model.inputs:
             raise ConversionError(f"shapes names '{name}', the model's inputs are {', '.join(model.inputs)}")
         _, dims = model.inputs[name]
-        if len(dims) != len(shape) or any(isinstance(d, int) and s not in (d, -1) for d, s in zip(dims, shape, strict=True)):
-            raise ConversionError(f"shapes gives '{name}' as {shape}, the model has {dims}; only open sizes can be fixed")
+        if len(dims) != len(shape) or any(
+            isinstance(d, int) and s not in (d, -1) for d, s in zip(dims, shape, strict=True)
+        ):
+            raise ConversionError(
+                f"shapes gives '{name}' as {shape}, the model has {dims}; only open sizes can be fixed"
+            )
         fixed |= {d: s for d, s in zip(dims, shape, strict=True) if isinstance(d, str) and s != -1}
     return fixed
 

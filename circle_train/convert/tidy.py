@@ -27,6 +27,7 @@ def tidy(builder: Builder, fold_batchnorm: bool) -> None:
     merge_reshapes(graph)
     drop_dead(graph)
     take_biases(builder)
+    take_channel_shuffles(builder)
     take_activations(graph)
     drop_dead(graph)
     tie(builder)
@@ -64,7 +65,11 @@ def merge_reshapes(graph: Graph) -> None:
             node.inputs[0] = source.inputs[0]
         given = node.inputs[0]
         assert given is not None
-        if given.shape == node.outputs[0].shape and not is_output(graph, node.outputs[0]) and given.type.is_static:
+        if (
+            given.shape == node.outputs[0].shape
+            and not is_output(graph, node.outputs[0])
+            and given.type.is_static
+        ):
             if given.producer is not None or given in graph.inputs:
                 same[id(node.outputs[0])] = given
 
@@ -75,11 +80,17 @@ def take_biases(builder: Builder) -> None:
     readers = users(graph)
     for node in graph.nodes:
         axis = BIASED.get(node.op.name) if node.outputs else None
-        if axis is None or len(node.inputs) > 2 and node.inputs[2] is not None:
+        if axis is None or (len(node.inputs) > 2 and node.inputs[2] is not None):
             continue
         reader = only_reader(graph, readers, node.outputs[0])
         weights = node.inputs[1]
-        if reader is None or reader.op.name != "ADD" or weights is None or reader.op.activation or node.op.activation:
+        if (
+            reader is None
+            or reader.op.name != "ADD"
+            or weights is None
+            or reader.op.activation
+            or node.op.activation
+        ):
             continue
         bias = next((t for t in reader.inputs if t is not None and t is not node.outputs[0]), None)
         outputs = weights.shape[axis]
@@ -90,6 +101,46 @@ def take_biases(builder: Builder) -> None:
         node.inputs = [*node.inputs[:2], builder.reshape(bias, (outputs,))]
         _replace_output(node, reader)
     graph.nodes = [node for node in graph.nodes if node.outputs]
+
+
+def take_channel_shuffles(builder: Builder) -> None:
+    """RESHAPE, TRANSPOSE, RESHAPE that shuffle the channels a convolution made: shuffle its weights instead."""
+    graph = builder.graph
+    readers = users(graph)
+    for node in graph.nodes:
+        if node.op.name != "CONV_2D" or len(node.inputs) < 3:
+            continue
+        chain, tensor = [], node.outputs[0]
+        for name in ("RESHAPE", "TRANSPOSE", "RESHAPE"):
+            reader = only_reader(graph, readers, tensor)
+            if reader is None or reader.op.name != name:
+                break
+            chain.append(reader)
+            tensor = reader.outputs[0]
+        if len(chain) == 3 and (groups := _shuffle_of(node, chain)) is not None:
+            node.inputs[1:3] = [_shuffled(builder, t, groups) for t in node.inputs[1:3] if t is not None]
+            _replace_output(node, chain[2])
+            for passed in chain[:2]:
+                passed.outputs = []
+    graph.nodes = [node for node in graph.nodes if node.outputs]
+
+
+def _shuffle_of(node: Node, chain: list[Node]) -> tuple[int, int] | None:
+    """(a, b) where channels a × b become b × a and nothing else moves."""
+    order, split, end = chain[1].inputs[1], chain[0].outputs[0].shape, chain[2].outputs[0].shape
+    constant = all(tensor is not None and tensor.is_constant for tensor in node.inputs[1:3])
+    if not constant or order is None or list(order.data) != [0, 1, 2, 4, 3]:
+        return None
+    made = node.outputs[0].shape
+    return (split[3], split[4]) if end == made and split[:3] == made[:3] else None
+
+
+def _shuffled(builder: Builder, tensor: Tensor, groups: tuple[int, int]) -> Tensor:
+    """Weights or bias with their first axis, a × b outputs, put into the order b × a."""
+    rest = tensor.shape[1:]
+    wide = builder.reshape(tensor, (*groups, *rest))
+    wide = builder.transpose(wide, (1, 0, *range(2, 2 + len(rest))))
+    return builder.reshape(wide, tensor.shape)
 
 
 def take_activations(graph: Graph) -> None:
@@ -127,14 +178,30 @@ def fold_normalisations(builder: Builder) -> None:
         if node.op.name not in ("CONV_2D", "DEPTHWISE_CONV_2D") or node.op.activation or not node.outputs:
             continue
         multiply = only_reader(graph, readers, node.outputs[0])
-        add = only_reader(graph, readers, multiply.outputs[0]) if multiply is not None and multiply.op.name == "MUL" else None
+        add = (
+            only_reader(graph, readers, multiply.outputs[0])
+            if multiply is not None and multiply.op.name == "MUL"
+            else None
+        )
         weights, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
-        if multiply is None or add is None or add.op.name != "ADD" or weights is None or not weights.is_constant:
+        if (
+            multiply is None
+            or add is None
+            or add.op.name != "ADD"
+            or weights is None
+            or not weights.is_constant
+        ):
             continue
         factor = evaluated(next(t for t in multiply.inputs if t is not None and t is not node.outputs[0]))
         offset = evaluated(next(t for t in add.inputs if t is not None and t is not multiply.outputs[0]))
         outputs = weights.shape[BIASED[node.op.name]]
-        if factor is None or offset is None or factor.size != outputs or offset.size != outputs or not factor.all():
+        if (
+            factor is None
+            or offset is None
+            or factor.size != outputs
+            or offset.size != outputs
+            or not factor.all()
+        ):
             continue
         factor, offset = factor.reshape(-1), offset.reshape(-1)
         along = (outputs, 1, 1, 1) if node.op.name == "CONV_2D" else (1, 1, 1, outputs)

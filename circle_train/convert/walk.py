@@ -20,7 +20,16 @@ from circle_train.errors import ModelError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
-MALFORMED = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, AttributeError, MemoryError)
+MALFORMED = (
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    ZeroDivisionError,
+    AttributeError,
+    MemoryError,
+)
 """What numpy and Python say of attributes and shapes that contradict each other."""
 
 
@@ -42,7 +51,9 @@ class Scope:
 class Walk:
     """One pass over the nodes, in order."""
 
-    def __init__(self, builder: Builder, arrays: dict[str, Array], functions: dict[tuple[str, str], Any]) -> None:
+    def __init__(
+        self, builder: Builder, arrays: dict[str, Array], functions: dict[tuple[str, str], Any]
+    ) -> None:
         self.b = builder
         self.arrays = arrays
         self.functions = functions
@@ -64,14 +75,19 @@ class Walk:
         if any(name in self.blocked for name in node.input):
             self.blocked.update(name for name in node.output if name)
             if not self._is_known(node, domain, scope):
-                self.refusals.append(f"{place}: Circle has no operator for {domain and domain + '.'}{node.op_type}")
+                self.refusals.append(
+                    f"{place}: Circle has no operator for {domain and domain + '.'}{node.op_type}"
+                )
             return
         try:
             results = self._convert(node, domain, scope, place)
         except (Refusal, ModelError) as error:
             self._refuse(node, f"{place}: {error}" if str(error) else "")
         except MALFORMED as error:
-            self._refuse(node, f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {error})")
+            self._refuse(
+                node,
+                f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {error})",
+            )
         else:
             for name, tensor in zip(node.output, results, strict=False):
                 if name and tensor is not None:
@@ -130,10 +146,14 @@ class Walk:
         if name in scope.values:
             return scope.values[name]
         if name not in self.arrays:
-            raise Refusal(f"its input '{name}' is produced by no earlier node; the file is damaged or not sorted")
+            raise Refusal(
+                f"its input '{name}' is produced by no earlier node; the file is damaged or not sorted"
+            )
         array = self.arrays[name]
         is_float = array.dtype.kind == "f"
-        scope.values[name] = tensor = self.b.parameter(array, Lineage(name)) if is_float else self.b.constant(array)
+        scope.values[name] = tensor = (
+            self.b.parameter(array, Lineage(name)) if is_float else self.b.constant(array)
+        )
         return tensor
 
     def _attributes(self, node: Any, scope: Scope) -> dict[str, tuple[Any, Any]]:
@@ -149,7 +169,12 @@ class Walk:
         return found
 
     def _function(
-        self, function: Any, inputs: Sequence[Tensor | None], attributes: dict[str, Any], scope: Scope, place: str
+        self,
+        function: Any,
+        inputs: Sequence[Tensor | None],
+        attributes: dict[str, Any],
+        scope: Scope,
+        place: str,
     ) -> list[Tensor | None]:
         """The outputs of a function's body; optional ones that it does not make are None."""
         given = {a.name: (_python(a), a) for a in function.attribute_proto} | attributes

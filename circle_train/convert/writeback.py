@@ -48,17 +48,23 @@ def _read(provenance: Provenance) -> bytes:
     if isinstance(provenance.source, bytes):
         return provenance.source
     if not provenance.source.is_file():
-        raise ConversionError(f"'{provenance.source}' is gone; put the ONNX model back where it was loaded from")
+        raise ConversionError(
+            f"'{provenance.source}' is gone; put the ONNX model back where it was loaded from"
+        )
     raw = provenance.source.read_bytes()
     if hashlib.sha256(raw).hexdigest() != provenance.digest:
-        raise ConversionError(f"'{provenance.source}' has changed since it was loaded; load it again before training")
+        raise ConversionError(
+            f"'{provenance.source}' has changed since it was loaded; load it again before training"
+        )
     return raw
 
 
 def _checked(tensor: Any, value: Array) -> Array:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if tuple(value.shape) != tuple(tensor.dims):
-        raise ConversionError(f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}")
+        raise ConversionError(
+            f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}"
+        )
     return np.ascontiguousarray(value, dtype)
 
 
@@ -70,7 +76,9 @@ def _put(tensor: Any, value: Array) -> None:
     tensor.raw_data = array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
-def _write_external(external: list[Any], provenance: Provenance, fresh: Mapping[str, Array], path: Path) -> None:
+def _write_external(
+    external: list[Any], provenance: Provenance, fresh: Mapping[str, Array], path: Path
+) -> None:
     """A data file beside the new model, with the old values of whatever was not trained."""
     assert isinstance(provenance.source, Path)
     folder = provenance.source.parent

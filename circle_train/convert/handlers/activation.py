@@ -143,8 +143,10 @@ def shrink(c: Call) -> Tensor:
 def prelu(c: Call) -> Tensor:
     b, x, slope = c.b, _float(c), c[1]
     rank = x.type.rank
-    if rank > 2 and c.shape(1) == (c.shape()[1], *(1,) * (rank - 2)):
-        channels = b.reshape(slope, (1,) * (rank - 2) + (c.shape()[1],))
+    if c.opset < 7 and slope.type.rank == 1 and slope.type.size > 1:
+        slope = b.reshape(slope, (slope.shape[0], *(1,) * (rank - 2)))
+    if rank > 2 and b.shape(slope) == (c.shape()[1], *(1,) * (rank - 2)):
+        channels = b.reshape(slope, (*(1,) * (rank - 2), c.shape()[1]))
         return b.channels_first(b("PRELU", b.channels_last(x), channels))
     return b("PRELU", x, slope)
 
@@ -169,7 +171,12 @@ def clip(c: Call) -> Tensor:
 
 def clipped(b: Builder, x: Tensor, low: float | None, high: float | None) -> Tensor:
     """x limited to an interval, by one operator where Circle has it."""
-    single = {(0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1", (0.0, 1.0): "RELU_0_TO_1", (0.0, None): "RELU"}
+    single = {
+        (0.0, 6.0): "RELU6",
+        (-1.0, 1.0): "RELU_N1_TO_1",
+        (0.0, 1.0): "RELU_0_TO_1",
+        (0.0, None): "RELU",
+    }
     if x.dtype.is_float and (low, high) in single:
         return b(single[low, high], x)
     dtype = x.dtype.numpy

@@ -37,10 +37,11 @@ def binary(c: Call) -> Tensor:
 
 
 def aligned(c: Call) -> tuple[Tensor, Tensor]:
-    """Both operands; before opset 7 the second could be placed at an axis, which nobody writes any more."""
-    if c.attr("broadcast") or c.attr("axis") is not None:
-        raise Refusal("its attributes 'broadcast' and 'axis' ended with opset 6")
-    return c[0], c[1]
+    """Both operands; up to opset 6 the second is placed at an axis of the first."""
+    if c.opset >= 7 or not c.attr("broadcast") or c.attr("axis") is None:
+        return c[0], c[1]
+    axis, shape = c.axis(), c.shape(1)
+    return c[0], c.b.reshape(c[1], (*shape, *(1,) * (c.rank() - axis - len(shape))))
 
 
 @handles("Identity", "Dropout")
@@ -53,6 +54,8 @@ def identity(c: Call) -> Tensor | list[Tensor]:
 def dropout(c: Call) -> list[Tensor]:
     """Passes everything; where it is told to train, a RESHAPE that changes nothing carries the ratio and the seed."""
     results = [c[0]]
+    if c.opset < 7 and not c.attr("is_test", 0):
+        raise Refusal("is_test is 0, so it is in training mode; export the model in eval mode")
     if c.opset >= 12 and c.optional(2) is not None:
         mode, ratio = c.b.value(c[2]), np.float32(0.5) if c.optional(1) is None else c.b.value(c[1])
         if mode is None or ratio is None:
@@ -176,7 +179,9 @@ def is_inf(c: Call) -> Tensor:
     b, x = c.b, c[0]
     above = b("EQUAL", x, b.like(x, np.inf))
     below = b("EQUAL", x, b.like(x, -np.inf))
-    wanted = [t for t, on in ((above, c.attr("detect_positive", 1)), (below, c.attr("detect_negative", 1))) if on]
+    wanted = [
+        t for t, on in ((above, c.attr("detect_positive", 1)), (below, c.attr("detect_negative", 1))) if on
+    ]
     if not wanted:
         return b("LESS", b("ABS", x), b.like(x, 0))
     return wanted[0] if len(wanted) == 1 else b("LOGICAL_OR", above, below)

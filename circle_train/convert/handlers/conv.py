@@ -23,7 +23,9 @@ def conv(c: Call) -> Tensor:
     group = int(c.attr("group", 1))
     x = b.channels_last(c[0])
     if rank == 1:
-        return b.channels_first(squeezed(b, convolve_2d(b, lifted(b, x), lift_kernel(b, w), bias, lift(g), group)))
+        return b.channels_first(
+            squeezed(b, convolve_2d(b, lifted(b, x), lift_kernel(b, w), bias, lift(g), group))
+        )
     if rank == 2:
         return b.channels_first(convolve_2d(b, x, w, bias, g, group))
     return b.channels_first(convolve_3d(b, x, w, bias, g, group))
@@ -59,7 +61,9 @@ def convolve_2d(b: Builder, x: Tensor, w: Tensor, bias: Tensor | None, g: Geomet
     outputs, taken = b.shape(w)[:2]
     channels = b.shape(x)[3]
     if channels != taken * group:
-        raise Refusal(f"its input has {channels} channels, the kernel takes {taken} in each of {group} groups")
+        raise Refusal(
+            f"its input has {channels} channels, the kernel takes {taken} in each of {group} groups"
+        )
     if outputs % group:
         raise Refusal(f"its {group} groups do not divide {outputs} output channels")
     padding = circle_padding(b.shape(x)[1:3], g)
@@ -150,14 +154,19 @@ def transposed_geometry(c: Call, spatial: Sizes, kernel: Sizes, extra: Sizes) ->
 
 def transpose_2d(b: Builder, x: Tensor, w: Tensor, g: Geometry, extra: Sizes, group: int) -> Tensor:
     """TRANSPOSE_CONV over everything the kernel reaches, then cut; ONNX kernel (inputs × outputs / groups × …)."""
-    plain = group == 1 and set(g.dilations) == {1} and all(e < s for e, s in zip(extra, g.strides, strict=True))
+    plain = (
+        group == 1 and set(g.dilations) == {1} and all(e < s for e, s in zip(extra, g.strides, strict=True))
+    )
     if not plain or any(min(pair) < 0 for pair in g.pads):
         return stuffed(b, x, w, g, extra, group)
     outputs = b.shape(w)[1]
     n, *spatial, _ = b.shape(x)
     kernel = b.transpose(w, (1, 2, 3, 0))
     options = dict(stride_h=g.strides[0], stride_w=g.strides[1])
-    target = [(i - 1) * s + k + e - sum(p) for i, s, k, e, p in zip(spatial, g.strides, g.kernel, extra, g.pads, strict=True)]
+    target = [
+        (i - 1) * s + k + e - sum(p)
+        for i, s, k, e, p in zip(spatial, g.strides, g.kernel, extra, g.pads, strict=True)
+    ]
     if all(t == i * s for t, i, s in zip(target, spatial, g.strides, strict=True)):
         if all(
             Padding.SAME.amounts(int(t), k, s) == (p[0], p[1] - e)

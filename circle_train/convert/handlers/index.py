@@ -72,7 +72,9 @@ def gather_nd(c: Call) -> Tensor:
         places = np.stack(np.meshgrid(*(np.arange(n) for n in lead), indexing="ij"), -1).astype(np.int32)
         middle = c.shape(1)[batch:-1]
         places = np.broadcast_to(places.reshape(*lead, *(1,) * len(middle), batch), (*lead, *middle, batch))
-        indices = b("CONCATENATION", b.constant(places), b.cast(indices, DType.INT32), axis=indices.type.rank - 1)
+        indices = b(
+            "CONCATENATION", b.constant(places), b.cast(indices, DType.INT32), axis=indices.type.rank - 1
+        )
     return b("GATHER_ND", x, indices)
 
 
@@ -100,10 +102,14 @@ def slice_inputs(c: Call) -> Tensor:
         return _slice_at_run_time(c)
     starts, ends, axes, steps = operands
     assert starts is not None and ends is not None
-    return sliced(c, starts, ends, axes if axes is not None else range(len(starts)), steps or [1] * len(starts))
+    return sliced(
+        c, starts, ends, axes if axes is not None else range(len(starts)), steps or [1] * len(starts)
+    )
 
 
-def sliced(c: Call, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Tensor:
+def sliced(
+    c: Call, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Tensor:
     """STRIDED_SLICE with bounds clamped to the axes, in every world alike or refused."""
     b, dims = c.b, c.shape()
     ranges = {}
@@ -211,7 +217,12 @@ def one_hot(c: Call) -> Tensor:
     indices = c[0]
     if indices.dtype not in (DType.INT32, DType.INT64):
         indices = b.cast(indices, DType.INT64)
-    indices = b("SELECT_V2", b("LESS", indices, b.like(indices, 0)), b("ADD", indices, b.like(indices, count)), indices)
+    indices = b(
+        "SELECT_V2",
+        b("LESS", indices, b.like(indices, 0)),
+        b("ADD", indices, b.like(indices, count)),
+        indices,
+    )
     off, on = (b.reshape(b("SLICE", c[2], b.integers([i]), b.integers([1])), ()) for i in (0, 1))
     return b("ONE_HOT", indices, b.constant(count, np.int32), on, off, axis=axis if axis != rank - 1 else -1)
 
@@ -270,7 +281,13 @@ def compress(c: Call) -> Tensor:
     x, axis = c[0], c.attr("axis")
     if axis is None:
         x, axis = b.reshape(x, (prod(c.shape(), start=1),)), 0
-    return b("GATHER", x, b.constant(np.flatnonzero(wanted), np.int32), axis=front(int(axis), x.type.rank), batch_dims=0)
+    return b(
+        "GATHER",
+        x,
+        b.constant(np.flatnonzero(wanted), np.int32),
+        axis=front(int(axis), x.type.rank),
+        batch_dims=0,
+    )
 
 
 def arange(count: int, dtype: Any = np.int32) -> Array:

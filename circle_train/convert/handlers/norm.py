@@ -12,23 +12,22 @@ from circle_train.ir import Tensor
 
 @handles("BatchNormalization")
 def batch_normalization(c: Call) -> Tensor | list[Tensor]:
-    """x · γ/σ + (β - μ · γ/σ), the small factors computed from γ and β; statistics are frozen."""
+    """x · γ/σ + (β - μ · γ/σ), the small factors computed from the initializers; the statistics are no parameters."""
     if c.opset < 9 and not c.attr("spatial", 1):
         raise Refusal("spatial=0, statistics per position, is not expressed")
+    if c.opset < 7 and not c.attr("is_test", 0):
+        raise Refusal("is_test is 0, so it is in training mode; export the model in eval mode")
     for index in (3, 4):
         c[index].carried["trainable"] = False
-    if c.attr("training_mode", 0):
+        c[index].carried["statistic"] = True
+    if c.attr("training_mode", 0) and (c.uses(1) or c.uses(2)):
         return _over_the_batch(c)
     b, x, (gamma, beta, mean, variance) = c.b, c[0], (c[i] for i in range(1, 5))
-    y = b.channels_last(x) if x.type.rank > 2 else x
-    if (known := b.value(variance)) is not None and (centre := b.value(mean)) is not None:
-        inverse = 1 / np.sqrt(known.astype(np.float64) + c.attr("epsilon", 1e-5))
-        deviation, moved = b.like(x, inverse), b.like(x, centre * inverse)
-    else:
-        deviation = b("RSQRT", b("ADD", variance, b.like(x, c.attr("epsilon", 1e-5))))
-        moved = b("MUL", mean, deviation)
-    y = b("MUL", y, b("MUL", gamma, deviation))
-    y = b("ADD", y, b("SUB", beta, b("MUL", gamma, moved)))
+    deviation = b("RSQRT", b("ADD", variance, b.like(x, c.attr("epsilon", 1e-5))))
+    y = b("MUL", b.channels_last(x) if x.type.rank > 2 else x, b("MUL", gamma, deviation))
+    y = b("ADD", y, b("SUB", beta, b("MUL", gamma, b("MUL", mean, deviation))))
+    if y.producer is not None:
+        y.producer.carried["batch_norm"] = {"momentum": c.attr("momentum", 0.9)}
     return b.channels_first(y) if x.type.rank > 2 else y
 
 

@@ -23,7 +23,9 @@ def window_of(c: Call) -> tuple[Geometry, tuple[tuple[int, int], ...]]:
     g = geometry(c, spatial, tuple(c.required("kernel_shape")))
     ends = [(0, 0)] * len(spatial)
     if c.attr("ceil_mode", 0) and c.attr("auto_pad", "NOTSET") == "NOTSET":
-        ends = [_ceil_pad(n, e, s, p) for n, e, s, p in zip(spatial, g.extents, g.strides, g.pads, strict=True)]
+        ends = [
+            _ceil_pad(n, e, s, p) for n, e, s, p in zip(spatial, g.extents, g.strides, g.pads, strict=True)
+        ]
     return g, tuple(ends)
 
 
@@ -67,7 +69,9 @@ def pooled(b: Builder, x: Tensor, name: str, g: Geometry, padding: Padding) -> T
         y = pooled(b, b.reshape(x, (n, 1, length, channels)), name, flat, padding)
         n, _, length, channels = b.shape(y)
         return b.reshape(y, (n, length, channels))
-    options = dict(filter_height=g.kernel[0], filter_width=g.kernel[1], stride_h=g.strides[0], stride_w=g.strides[1])
+    options = dict(
+        filter_height=g.kernel[0], filter_width=g.kernel[1], stride_h=g.strides[0], stride_w=g.strides[1]
+    )
     return b(name, x, padding=padding, **options)
 
 
@@ -78,7 +82,9 @@ def separable(b: Builder, x: Tensor, g: Geometry, name: str) -> Tensor:
         if isinstance(count, Size):
             raise Refusal("a volume or dilated window over a symbolic size")
         starts = [cell * dilation for cell in range(kernel)]
-        parts = [slice_axes(b, x, {axis: (start, start + (count - 1) * stride + 1, stride)}) for start in starts]
+        parts = [
+            slice_axes(b, x, {axis: (start, start + (count - 1) * stride + 1, stride)}) for start in starts
+        ]
         x = reduce(lambda first, second: b(name, first, second), parts)
     return x
 
@@ -118,7 +124,9 @@ def divisors(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...], counts_pad
         counted = np.zeros(total)
         counted[(0 if counts_pads else p[0]) : (n + sum(p) if counts_pads else p[0] + n)] = 1
         positions = (total - (k - 1) * d - 1) // s + 1
-        per_axis.append(np.array([counted[i * s : i * s + (k - 1) * d + 1 : d].sum() for i in range(positions)]))
+        per_axis.append(
+            np.array([counted[i * s : i * s + (k - 1) * d + 1 : d].sum() for i in range(positions)])
+        )
     return reduce(np.multiply.outer, per_axis)
 
 
@@ -181,7 +189,9 @@ def _places(shape: Sizes, column_major: int) -> np.ndarray:
     spatial = shape[2:]
     inner = np.arange(prod(spatial), dtype=np.int64)
     inner = inner.reshape(spatial[::-1]).T if column_major else inner.reshape(spatial)
-    outer = np.arange(prod(shape[:2]), dtype=np.int64).reshape(*shape[:2], *(1,) * len(spatial)) * prod(spatial)
+    outer = np.arange(prod(shape[:2]), dtype=np.int64).reshape(*shape[:2], *(1,) * len(spatial)) * prod(
+        spatial
+    )
     return np.moveaxis(outer + inner, 1, -1)
 
 

@@ -86,7 +86,11 @@ def shifted(b: Builder, x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
     if zero is None:
         return y
     rank = x.type.rank
-    shape = tuple(zero.shape[0] if i == axis else 1 for i in range(rank)) if zero.type.size > 1 and zero.type.rank == 1 else None
+    shape = (
+        tuple(zero.shape[0] if i == axis else 1 for i in range(rank))
+        if zero.type.size > 1 and zero.type.rank == 1
+        else None
+    )
     zero = b.cast(zero, DType.FLOAT32)
     if shape is not None:
         zero = b.reshape(zero, shape)
@@ -116,7 +120,9 @@ def convolved(c: Call, x: Tensor, w: Tensor, kernel: tuple[int, ...]) -> Tensor:
     g = geometry(c, c.shape()[2:], kernel)
     x = b.channels_last(x)
     if len(kernel) == 1:
-        return b.channels_first(squeezed(b, convolve_2d(b, lifted(b, x), lift_kernel(b, w), None, lift(g), group)))
+        return b.channels_first(
+            squeezed(b, convolve_2d(b, lifted(b, x), lift_kernel(b, w), None, lift(g), group))
+        )
     convolve = convolve_2d if len(kernel) == 2 else convolve_3d
     return b.channels_first(convolve(b, x, w, None, g, group))
 
@@ -125,7 +131,9 @@ def convolved(c: Call, x: Tensor, w: Tensor, kernel: tuple[int, ...]) -> Tensor:
 def qlinear_matmul(c: Call) -> Tensor:
     b = c.b
     x, w = shifted(b, c[0], c[2], c.rank(0) - 2), shifted(b, c[3], c[5], c.rank(3) - 1)
-    scale = b("DIV", b("MUL", b.cast(c[1], DType.FLOAT32), b.cast(c[4], DType.FLOAT32)), b.cast(c[6], DType.FLOAT32))
+    scale = b(
+        "DIV", b("MUL", b.cast(c[1], DType.FLOAT32), b.cast(c[4], DType.FLOAT32)), b.cast(c[6], DType.FLOAT32)
+    )
     if scale.type.size > 1:
         raise Refusal("scales per row or column are not expressed")
     y = b("MUL", product(b, x, w), b.reshape(scale, ()))

@@ -44,7 +44,10 @@ class Direction:
 
 @handles("LSTM", "GRU", "RNN")
 def recurrent(c: Call) -> list[Tensor]:
-    b, directions = c.b, {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[c.attr("direction", "forward")]
+    b, directions = (
+        c.b,
+        {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[c.attr("direction", "forward")],
+    )
     x = b.transpose(c[0], (1, 0, 2)) if c.attr("layout", 0) else c[0]
     steps, batch, _ = b.shape(x)
     if isinstance(steps, Size) or steps > LONGEST:
@@ -124,7 +127,9 @@ def _direction(c: Call, x: Tensor, number: int, hidden: int) -> Direction:
     wb = rb = None
     if c.optional(3) is not None:
         both = _part(b, c[3], number)
-        wb, rb = (b("SLICE", both, b.integers([i * count * hidden]), b.integers([count * hidden])) for i in (0, 1))
+        wb, rb = (
+            b("SLICE", both, b.integers([i * count * hidden]), b.integers([count * hidden])) for i in (0, 1)
+        )
     linear_reset = bool(c.attr("linear_before_reset", 0))
     if wb is not None and rb is not None and not (c.op == "GRU" and linear_reset):
         wb, rb = b("ADD", wb, rb), None
@@ -155,7 +160,14 @@ def _functions(c: Call, number: int) -> list[Activation]:
     return result
 
 
-WITH_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "Affine": 1.0, "ScaledTanh": 1.0}
+WITH_ALPHA = {
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "Affine": 1.0,
+    "ScaledTanh": 1.0,
+}
 WITH_BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
 
 

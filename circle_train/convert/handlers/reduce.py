@@ -12,7 +12,13 @@ from circle_train.convert.registry import Call, front, handles
 from circle_train.ir import DType, Tensor
 
 SINCE_AXES_ARE_AN_INPUT = {"ReduceSum": 13}
-PLAIN = {"ReduceSum": "SUM", "ReduceMean": "MEAN", "ReduceMax": "REDUCE_MAX", "ReduceMin": "REDUCE_MIN", "ReduceProd": "REDUCE_PROD"}
+PLAIN = {
+    "ReduceSum": "SUM",
+    "ReduceMean": "MEAN",
+    "ReduceMax": "REDUCE_MAX",
+    "ReduceMin": "REDUCE_MIN",
+    "ReduceProd": "REDUCE_PROD",
+}
 
 
 Axes = tuple[int, ...] | Tensor
@@ -59,7 +65,9 @@ def _of_nothing(c: Call, axes: Axes) -> Tensor:
     """The neutral element, where no element is there to be reduced."""
     kind = np.dtype(c.dtype.numpy)
     limits = (np.inf, -np.inf) if c.dtype.is_float else (np.iinfo(kind).max, np.iinfo(kind).min)
-    neutral = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMin": limits[0], "ReduceMax": limits[1]}.get(c.op, np.nan)
+    neutral = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMin": limits[0], "ReduceMax": limits[1]}.get(
+        c.op, np.nan
+    )
     keep = bool(c.attr("keepdims", 1))
     if isinstance(axes, Tensor):
         return c.b.constant(np.full(c.declared_shape() or (), neutral, kind))
@@ -117,7 +125,9 @@ def arg_extreme(c: Call) -> Tensor:
 def cumulative_sum(c: Call) -> Tensor:
     axis = c.b.cast(c[1], DType.INT32)
     axis = c.b.reshape(axis, ()) if axis.type.rank else axis
-    return c.b("CUMSUM", c[0], axis, exclusive=bool(c.attr("exclusive", 0)), reverse=bool(c.attr("reverse", 0)))
+    return c.b(
+        "CUMSUM", c[0], axis, exclusive=bool(c.attr("exclusive", 0)), reverse=bool(c.attr("reverse", 0))
+    )
 
 
 @handles("TopK", since=1)
@@ -151,6 +161,10 @@ def _top_k(c: Call, k: int) -> list[Tensor]:
         if kind.kind == "u":
             values = b("SUB", b.constant(np.array(np.iinfo(kind).max, kind)), values)
         else:
-            values = b("BITWISE_XOR", values, b.constant(np.array(-1, kind))) if kind.kind == "i" else b("NEG", values)
+            values = (
+                b("BITWISE_XOR", values, b.constant(np.array(-1, kind)))
+                if kind.kind == "i"
+                else b("NEG", values)
+            )
     back = [order.index(i) for i in range(len(order))]
     return [b.transpose(values, back), b.cast(b.transpose(indices, back), DType.INT64)]

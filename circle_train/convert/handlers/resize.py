@@ -22,7 +22,11 @@ def upsample(c: Call) -> Tensor:
     if scales is None:
         scales = [float(s) for s in c.value(1, "scales")]
     target = [int(np.floor(n * s)) for n, s in zip(c.shape(), scales, strict=True)]
-    attributes = {"mode": c.attr("mode", "nearest"), "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    attributes = {
+        "mode": c.attr("mode", "nearest"),
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     return resized(c, target, scales, attributes, list(range(c.rank())), None)
 
 
@@ -30,7 +34,11 @@ def upsample(c: Call) -> Tensor:
 def resize_10(c: Call) -> Tensor:
     scales = [float(s) for s in c.value(1, "scales")]
     target = [int(np.floor(n * s)) for n, s in zip(c.shape(), scales, strict=True)]
-    attributes = {"mode": c.attr("mode", "nearest"), "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    attributes = {
+        "mode": c.attr("mode", "nearest"),
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     return resized(c, target, scales, attributes, list(range(c.rank())), None)
 
 
@@ -68,7 +76,14 @@ PASSED = (
 )  # fmt: skip
 
 
-def _to_sizes(c: Call, sizes: Tensor, dims: Sequence[int], axes: list[int], attributes: dict[str, object], roi: Array | None) -> Tensor:
+def _to_sizes(
+    c: Call,
+    sizes: Tensor,
+    dims: Sequence[int],
+    axes: list[int],
+    attributes: dict[str, object],
+    roi: Array | None,
+) -> Tensor:
     known, declared = c.b.sizes(sizes), c.declared_shape()
     policy = c.attr("keep_aspect_ratio_policy", "stretch")
     if known is None and declared is None:
@@ -77,20 +92,29 @@ def _to_sizes(c: Call, sizes: Tensor, dims: Sequence[int], axes: list[int], attr
         raise Refusal(f"its sizes are computed while running and kept in proportion ({policy})")
     wanted = list(known) if known is not None else [(declared or ())[axis] for axis in axes]
     target, scales = list(dims), [1.0] * len(dims)
-    ratios = [w / dims[a] if not is_symbolic([w, dims[a]]) else 1.0 for w, a in zip(wanted, axes, strict=True)]
+    ratios = [
+        w / dims[a] if not is_symbolic([w, dims[a]]) else 1.0 for w, a in zip(wanted, axes, strict=True)
+    ]
     if policy != "stretch":
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         ratios = [ratio] * len(axes)
         wanted = [int(np.floor(ratio * dims[a] + 0.5)) for a in axes]
     for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
         target[axis], scales[axis] = size, ratio
-        if is_symbolic([size]) and tuple(getattr(size, "others", ())) == tuple(getattr(dims[axis], "others", ())):
+        if is_symbolic([size]) and tuple(getattr(size, "others", ())) == tuple(
+            getattr(dims[axis], "others", ())
+        ):
             target[axis] = dims[axis]
     return resized(c, target, scales, attributes, axes, roi)
 
 
 def resized(
-    c: Call, target: Sequence[int], scales: Sequence[float], attributes: dict[str, object], axes: list[int], roi: Array | None
+    c: Call,
+    target: Sequence[int],
+    scales: Sequence[float],
+    attributes: dict[str, object],
+    axes: list[int],
+    roi: Array | None,
 ) -> Tensor:
     """The input at the target sizes."""
     b, x, dims = c.b, c[0], c.shape()
@@ -126,19 +150,32 @@ def _region(roi: Array, axes: list[int], axis: int) -> Array:
 
 
 def circle_options(
-    dims: Sequence[int], target: Sequence[int], scales: Sequence[float], attributes: dict[str, object], changed: list[int]
+    dims: Sequence[int],
+    target: Sequence[int],
+    scales: Sequence[float],
+    attributes: dict[str, object],
+    changed: list[int],
 ) -> tuple[str, dict[str, bool]] | None:
     """Circle's operator and its flags, where it computes the same."""
-    mode, how = attributes.get("mode", "nearest"), attributes.get("coordinate_transformation_mode", "half_pixel")
+    mode, how = (
+        attributes.get("mode", "nearest"),
+        attributes.get("coordinate_transformation_mode", "half_pixel"),
+    )
     if len(dims) != 4 or not set(changed) <= {2, 3} or attributes.get("antialias") or is_symbolic(target):
         return None
-    exact = all(is_symbolic([dims[a]]) or abs(dims[a] * scales[a] - target[a]) < 1e-6 * target[a] for a in changed)
+    exact = all(
+        is_symbolic([dims[a]]) or abs(dims[a] * scales[a] - target[a]) < 1e-6 * target[a] for a in changed
+    )
     if not exact or is_symbolic([dims[a] for a in changed]):
         return None
     if how == "pytorch_half_pixel" and all(target[a] > 1 for a in (2, 3)):
         how = "half_pixel"
     if mode == "linear":
-        flags = {"half_pixel": (False, True), "align_corners": (True, False), "asymmetric": (False, False)}.get(str(how))
+        flags = {
+            "half_pixel": (False, True),
+            "align_corners": (True, False),
+            "asymmetric": (False, False),
+        }.get(str(how))
         if flags is None or (how == "align_corners" and any(target[a] == 1 for a in (2, 3))):
             return None
         return "RESIZE_BILINEAR", {"align_corners": flags[0], "half_pixel_centers": flags[1]}
@@ -151,7 +188,9 @@ def circle_options(
     return None
 
 
-def interpolation(size: int, target: int, scale: float, attributes: dict[str, object], roi: Array | None) -> Array:
+def interpolation(
+    size: int, target: int, scale: float, attributes: dict[str, object], roi: Array | None
+) -> Array:
     """What ONNX's own evaluator makes of each unit vector: the matrix target × size of one axis."""
     kept = {k: v for k, v in attributes.items() if k != "extrapolation_value"}
     names = ["x", "roi", "scales"]
@@ -161,7 +200,9 @@ def interpolation(size: int, target: int, scale: float, attributes: dict[str, ob
     model = onnx.helper.make_model(
         onnx.helper.make_graph([node], "axis", info, [out]), opset_imports=[onnx.helper.make_opsetid("", 19)]
     )
-    region = np.array([0, 0, 1, 1], np.float32) if roi is None else np.array([0, roi[0], 1, roi[1]], np.float32)
+    region = (
+        np.array([0, 0, 1, 1], np.float32) if roi is None else np.array([0, roi[0], 1, roi[1]], np.float32)
+    )
     feeds = {"x": np.eye(size, dtype=np.float32), "roi": region, "scales": np.array([1.0, scale], np.float32)}
     (result,) = ReferenceEvaluator(model).run(None, feeds)
     if result.shape != (size, target):

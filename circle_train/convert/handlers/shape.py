@@ -22,7 +22,12 @@ def constant(c: Call) -> Tensor:
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         value = c.attr(name)
         if value is not None:
-            kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+            kinds = {
+                "value_float": np.float32,
+                "value_floats": np.float32,
+                "value_int": np.int64,
+                "value_ints": np.int64,
+            }
             return c.b.constant(value, kinds.get(name))
     raise Refusal("its value is of a kind that Circle does not compute (strings, or a type that numpy lacks)")
 
@@ -30,7 +35,9 @@ def constant(c: Call) -> Tensor:
 @handles("Shape")
 def shape(c: Call) -> Tensor:
     b, rank = c.b, c.rank()
-    start, end = (min(max(v + rank if v < 0 else v, 0), rank) for v in (c.attr("start", 0), c.attr("end", rank)))
+    start, end = (
+        min(max(v + rank if v < 0 else v, 0), rank) for v in (c.attr("start", 0), c.attr("end", rank))
+    )
     whole = b("SHAPE", c[0], out_type=DType.INT64)
     if (start, end) == (0, rank):
         return whole
@@ -170,9 +177,11 @@ def expand(c: Call) -> Tensor:
         target = c.declared_shape()
     if target is None:
         return b("BROADCAST_TO", x, b.cast(c[1], DType.INT32))
-    return b("BROADCAST_TO", x, b.integers(broadcast_shape(c.shape(), target))) if broadcast_shape(
-        c.shape(), target
-    ) != c.shape() else x
+    return (
+        b("BROADCAST_TO", x, b.integers(broadcast_shape(c.shape(), target)))
+        if broadcast_shape(c.shape(), target) != c.shape()
+        else x
+    )
 
 
 def broadcast_shape(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
@@ -229,11 +238,10 @@ def depth_to_space(c: Call) -> Tensor:
     n, channels, height, width = c.shape()
     if c.attr("mode", "DCR") == "DCR":
         return b.channels_first(b("DEPTH_TO_SPACE", b.channels_last(c[0]), block_size=block))
-    x = b.channels_last(c[0])
     depth = channels // (block * block)
-    x = b.reshape(x, (n, height, width, depth, block, block))
-    x = b.transpose(x, (0, 1, 4, 2, 5, 3))
-    return b.channels_first(b.reshape(x, (n, height * block, width * block, depth)))
+    x = b.reshape(b.channels_last(c[0]), (n, height, width, depth, block * block))
+    x = b.reshape(b.transpose(x, (0, 1, 2, 4, 3)), (n, height, width, channels))
+    return b.channels_first(b("DEPTH_TO_SPACE", x, block_size=block))
 
 
 @handles("SpaceToDepth")
@@ -262,7 +270,9 @@ def pad(c: Call) -> Tensor:
     table = b.value(c[1])
     if table is None or value is None:
         return _pad_at_run_time(c, axes, fill)
-    return pad_with(c, [int(p) for p in table], np.asarray(value).reshape(-1)[0].item() if fill is not None else 0, axes)
+    return pad_with(
+        c, [int(p) for p in table], np.asarray(value).reshape(-1)[0].item() if fill is not None else 0, axes
+    )
 
 
 def _pad_at_run_time(c: Call, axes: Sequence[int], fill: Tensor | None) -> Tensor:
@@ -270,7 +280,9 @@ def _pad_at_run_time(c: Call, axes: Sequence[int], fill: Tensor | None) -> Tenso
     b, rank = c.b, c.rank()
     if c.attr("mode", "constant") != "constant" or c.declared_shape() is None or len(axes) != rank:
         raise Refusal("its pads are computed while running")
-    if list(axes) != list(range(rank)) or any(n < m for n, m in zip(c.declared_shape() or (), c.shape(), strict=True)):
+    if list(axes) != list(range(rank)) or any(
+        n < m for n, m in zip(c.declared_shape() or (), c.shape(), strict=True)
+    ):
         raise Refusal("its pads are computed while running and may be negative")
     table = b.transpose(b.reshape(b.cast(c[1], DType.INT32), (2, rank)), (1, 0))
     value = b.like(c[0], 0) if fill is None else b.reshape(fill, ())
@@ -287,9 +299,7 @@ def pad_with(c: Call, flat: Sequence[int], value: float, axes: Sequence[int]) ->
     if mode == "constant":
         return padded(b, x, pads, value, first=0)
     dims = c.shape()
-    if mode == "reflect" and all(
-        0 <= p < n for n, pair in zip(dims, pads, strict=True) for p in pair if p
-    ):
+    if mode == "reflect" and all(0 <= p < n for n, pair in zip(dims, pads, strict=True) for p in pair if p):
         table = np.array(pads, np.int32)
         return b("MIRROR_PAD", x, b.constant(table), mode=MirrorPadMode.REFLECT) if table.any() else x
     for axis, (before, after) in enumerate(pads):

@@ -76,7 +76,9 @@ def circle_padding(spatial: Sizes, g: Geometry) -> Padding | None:
     return Padding.SAME
 
 
-def padded(b: Builder, x: Tensor, pads: Sequence[tuple[int, int]], value: float = 0.0, first: int = 1) -> Tensor:
+def padded(
+    b: Builder, x: Tensor, pads: Sequence[tuple[int, int]], value: float = 0.0, first: int = 1
+) -> Tensor:
     """PAD around the axes from `first` on; negative pads cut off."""
     rank = x.type.rank
     table = np.zeros((rank, 2), np.int32)
