@@ -448,24 +448,28 @@ typedef struct ct_fill_args {
  * indices count from the end; anything else outside is an error. GATHER on axis a: outer = dims before a, width = dims after. */
 typedef struct ct_gather_args {
   const void* x;
-  const int32_t* index;
+  const void* index; /* int32_t, or int64_t where index_bytes is 8 */
   void* y;
   int64_t outer;
   int64_t rows;
   int64_t width;
   int64_t count;
+  int32_t index_bytes;
+  int32_t reserved;
 } ct_gather_args;
 
 /* G[o,r,:] = sum over j with index[j]==r of dy[o,j,:] (in order of j, so the same bits always), for every r; rows no index
  * names get 0. Then `update` as for any gradient (outer must be 1 for an update): an embedding table needs no dense gradient. */
 typedef struct ct_scatter_add_args {
   const float* dy;
-  const int32_t* index;
+  const void* index; /* as in ct_gather_args */
   int64_t outer;
   int64_t rows;
   int64_t width;
   int64_t count;
   ct_update update;
+  int32_t index_bytes;
+  int32_t reserved;
 } ct_scatter_add_args;
 
 /* ---- normalisation over the last axis ---------------------------------------------------------------------------- */

@@ -9,9 +9,12 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-bool normalise(int64_t index, int64_t rows, int64_t* row) {
-  *row = index < 0 ? index + rows : index;
-  return *row >= 0 && *row < rows;
+// The row that the j-th index names; false when there is none. Serves both argument structs.
+template <class Args>
+bool row_of(const Args& t, int64_t j, int64_t* row) {
+  const int64_t index = t.index_bytes == 8 ? static_cast<const int64_t*>(t.index)[j] : static_cast<const int32_t*>(t.index)[j];
+  *row = index < 0 ? index + t.rows : index;
+  return *row >= 0 && *row < t.rows;
 }
 
 // Which positions name each row, as linked lists in order: heads[row] -> position -> next[position]; -1 ends.
@@ -26,7 +29,7 @@ bool build(const ct_scatter_add_args& t, const Lists& lists) {
   std::fill(lists.heads, lists.heads + t.rows, -1);
   for (int64_t j = t.count - 1; j >= 0; --j) {
     int64_t row;
-    if (!normalise(t.index[j], t.rows, &row)) return false;
+    if (!row_of(t, j, &row)) return false;
     lists.next[j] = lists.heads[row];
     lists.heads[row] = int32_t(j);
   }
@@ -70,12 +73,12 @@ int32_t gather(Context& context, const void* opaque) {
   float* const y = static_cast<float*>(t.y);
   for (int64_t j = 0; j < t.count; ++j) {
     int64_t row;
-    if (!normalise(t.index[j], t.rows, &row)) return CT_BAD_INDEX;
+    if (!row_of(t, j, &row)) return CT_BAD_INDEX;
   }
   context.parallel(t.outer * t.count, double(t.outer) * t.count * (t.width * 0.1 + 2), [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t row;
-      normalise(t.index[i % t.count], t.rows, &row);
+      row_of(t, i % t.count, &row);
       std::memcpy(y + i * t.width, x + (i / t.count * t.rows + row) * t.width, size_t(t.width) * sizeof(float));
     }
   });

@@ -157,10 +157,10 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     if (p.w || !p.transposed) p.a->panels(k0, kc, u.m0, u.rows, kTileRows, a);
     if (sums && !p.transposed) add_panel_sums(a, kc, u.rows, sum_at);
     Ahead ahead;
-    // Whole rows of B that the next chunk reads.
-    if (p.b_dense && u.cols == p.b_row)
-      ahead.add(p.b_dense + (k0 + kc) * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row,
-                ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows));
+    // Whole rows that the next chunk reads.
+    const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
+    if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, kDepth * p.m, p.a_dense + p.k * p.m, steps);
+    if (p.b_dense && u.cols == p.b_row) ahead.add(p.b_dense + next * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row, steps);
     if (p.w) add_block(a, b, b_row, c, s.cols, kc, u, ahead);
   }
   if (!p.w) return;
