@@ -77,7 +77,7 @@ class InferenceSession:
 
     def _compile(self, shapes: tuple[tuple[int, ...], ...]) -> Executor | None:
         """A program for these shapes, or None if some shape depends on the data."""
-        program = compile_inference(self._graph, shapes, self.backend.fuse)
+        program = compile_inference(self._graph, shapes, self.backend)
         return None if program is None else Executor(program, State([], 1.0), self.backend)
 
     def _run_eagerly(self, arrays: list[Array]) -> list[Array]:

@@ -25,7 +25,7 @@ from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
 from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.history import History
-from circle_train.train.metrics import Metric, resolve
+from circle_train.train.metrics import Scores
 from circle_train.train.program import Mode, Program
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters, as_it_is
@@ -110,10 +110,10 @@ class TrainSession(OnertSteps):
         return self._executor(Mode.TRAIN, self.config.batch_size).program
 
     @cached_property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> Scores:
         """The config's metrics, this session's own."""
         outputs = self.program.outputs
-        return resolve(self.config.metrics, self.config.losses_for(len(outputs)), outputs)
+        return Scores(self.config.metrics, self.config.losses_for(len(outputs)), outputs)
 
     @property
     def plan(self) -> Plan:
@@ -215,7 +215,7 @@ class TrainSession(OnertSteps):
         executor = self._executors.get((mode, batch_size))
         if executor is not None and executor.generation == executor.state.generation:
             return executor
-        program = executor.program if executor else compile(self.model.module.main, self.config, mode, batch_size, self.backend.fuse)
+        program = executor.program if executor else compile(self.model.module.main, self.config, mode, batch_size, self.backend)
         if self._state is None:
             if mode is not Mode.TRAIN:
                 self.prepare()
@@ -248,13 +248,9 @@ class TrainSession(OnertSteps):
         assert program.loss is not None
         outputs = [executor[t].copy() for t in program.outputs]
         losses = [_number(executor[t]) for t in program.losses]
-        metrics = {}
-        for metric in self.metrics:
-            for output, target in zip(outputs, targets, strict=True):
-                metric.update(output, target)
-            metrics[metric.name] = metric.result()
-            metric.reset()
-        return StepResult(_number(executor[program.loss]), metrics, outputs, losses)
+        self.metrics.reset()
+        self.metrics.update(outputs, targets)
+        return StepResult(_number(executor[program.loss]), self.metrics.result(), outputs, losses)
 
     def _accumulate(self, x: Any, y: Any) -> StepResult:
         return self._run(Mode.ACCUMULATE, x, y)

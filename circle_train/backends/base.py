@@ -22,6 +22,9 @@ class Backend(Protocol):
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         """A step that reads and writes exactly these arrays, or None: the reference runs this node."""
 
+    def recognise(self, graph: Graph) -> None:
+        """Before differentiation: make one op of what the file spells out in many."""
+
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Rewrite a program's graph so that this engine runs it well; the kept tensors stay."""
 
@@ -44,6 +47,9 @@ class Reference:
                     np.copyto(output, result)
 
         return step
+
+    def recognise(self, graph: Graph) -> None:
+        """Nothing: the file's operators are what is specified."""
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Node by node: the specification stays as it is."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from circle_train import passes
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
-from circle_train.ir import Graph, StateKey, Tensor
+from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
 from circle_train.ops.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
+from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
 from circle_train.train.autodiff import add_backward
-from circle_train.train.config import TrainConfig
+from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.losses import Joint
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
@@ -22,22 +25,34 @@ from circle_train.train.prefix import find_cut, separate
 from circle_train.train.program import Mode, Prefix, Program
 from circle_train.train.symbol import Symbol
 
-Fuse = Callable[[Graph, Sequence[Tensor]], None]
-"""What an engine does to a graph so that it runs well, the given tensors staying as they are."""
+
+class Engine(Protocol):
+    """What compile lets the engine do that will run the program (see backends.base.Backend)."""
+
+    def recognise(self, graph: Graph) -> None: ...
+
+    def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
+
 
 
 def compile(
-    model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_size: int | None = None, fuse: Fuse | None = None
+    model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_size: int | None = None, engine: Engine | None = None
 ) -> Program:
     """Turn a loaded graph into a program; `model` itself is not changed."""
     graph = passes.run(passes.before_training(batch_size), model.copy())
     parameters = find_parameters(graph)
-    trained = choose_trainable(config.trainable, parameters, len(model.nodes))
-    parameters = make_states(parameters)
+    trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
+    by_batch = config.batch_norm is BatchNormMode.TRAIN
+    parameters = make_states(parameters, by_batch)
+    moves = normalise_by_batch(graph) if by_batch and mode.has_backward else []
+    if config.dropout and mode.has_backward:
+        drop_at_random(graph)
     fold_constants(graph)
     refuse_unrunnable(graph)
     refuse_open_shapes(graph)
-    inputs, outputs, forward_nodes = list(graph.inputs), list(graph.outputs), len(graph.nodes)
+    inputs, outputs, forward = list(graph.inputs), list(graph.outputs), list(graph.nodes)
+    if engine is not None:
+        engine.recognise(graph)
     targets: list[Tensor] = []
     losses: list[Tensor] = []
     loss = None
@@ -53,25 +68,26 @@ def compile(
         else:
             _accumulate(graph, gradients)
         update_early(graph)
+        graph.nodes += moves
     elif mode is Mode.UPDATE:
-        inputs, outputs, forward_nodes = _only_updates(graph, config, trained)
+        inputs, outputs, forward = _only_updates(graph, config, trained)
     keep = graph.outputs = [*outputs, *losses, *([loss] if loss is not None else [])]
     drop_dead_nodes(graph)
     verify(graph)
     batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
-    operators = list(graph.nodes)
-    prefix = separate_prefix(graph, [p.tensor for p in trained if p.trained], targets, batch, fuse)
-    if fuse is not None:
-        fuse(graph, keep)
+    beyond = [node for node in graph.nodes if node.index < 0]
+    prefix = separate_prefix(graph, [p.tensor for p in trained if p.trained], targets, batch, engine)
+    if engine is not None:
+        engine.fuse(graph, keep)
         verify(graph)
     memory = plan_memory(graph, keep)
     return Program(
-        mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, operators, forward_nodes, prefix
+        mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, [*forward, *beyond], len(forward), prefix
     )
 
 
 def separate_prefix(
-    graph: Graph, trained: Sequence[Tensor], targets: Sequence[Tensor], batch: int, fuse: Fuse | None
+    graph: Graph, trained: Sequence[Tensor], targets: Sequence[Tensor], batch: int, engine: Engine | None
 ) -> Prefix | None:
     """Take the frozen beginning out of the graph where running it a few samples at a time saves memory."""
     cut = find_cut(graph, trained, targets, batch)
@@ -81,8 +97,8 @@ def separate_prefix(
     operators = list(part.nodes)
     sources = {t.origin: t for t in part.inputs if t.origin is not None}
     results = dict(zip(cut.frontier, part.outputs, strict=True))
-    if fuse is not None:
-        fuse(part, part.outputs)
+    if engine is not None:
+        engine.fuse(part, part.outputs)
         verify(part)
     memory = plan_memory(part, part.outputs)
     program = Program(
@@ -91,7 +107,7 @@ def separate_prefix(
     return Prefix(program, sources, results)
 
 
-def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], fuse: Fuse | None = None) -> Program | None:
+def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Engine | None = None) -> Program | None:
     """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
     graph = graph.copy()
     set_shapes(graph, shapes)
@@ -100,8 +116,9 @@ def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], fuse: Fus
     if open_shapes(graph):
         return None
     operators = list(graph.nodes)
-    if fuse is not None:
-        fuse(graph, graph.outputs)
+    if engine is not None:
+        engine.recognise(graph)
+        engine.fuse(graph, graph.outputs)
     memory = plan_memory(graph, graph.outputs)
     batch = shapes[0][0] if shapes and shapes[0] else 1
     return Program(
@@ -179,8 +196,8 @@ def _accumulate(graph: Graph, gradients: dict[Tensor, Tensor]) -> None:
         graph.emit_all(Accumulate(), accumulator(weight), gradient)
 
 
-def _only_updates(graph: Graph, config: TrainConfig, trained: Sequence[Parameter]) -> tuple[list[Tensor], list[Tensor], int]:
+def _only_updates(graph: Graph, config: TrainConfig, trained: Sequence[Parameter]) -> tuple[list[Tensor], list[Tensor], list[Node]]:
     """Replace the graph by updates from the accumulated gradients."""
     graph.nodes, graph.inputs, graph.outputs = [], [], []
     config.optimizer.add_updates(graph, [p.tensor for p in trained], {p.tensor: accumulator(p.tensor) for p in trained})
-    return [], [], 0
+    return [], [], []

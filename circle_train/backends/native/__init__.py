@@ -36,6 +36,10 @@ class Native:
         calls: Any = bind(node, inputs, outputs)
         return None if calls is None else NativeStep(str(node), calls, self.scratch)
 
+    def recognise(self, graph: Graph) -> None:
+        """Find the formulas that kernels know as one."""
+        fusion.recognise(graph)
+
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Join what kernels compute together."""
         fusion.fuse(graph, keep)

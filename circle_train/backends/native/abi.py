@@ -328,6 +328,8 @@ class GatherArgs(Structure):
         ("rows", c_int64),
         ("width", c_int64),
         ("count", c_int64),
+        ("index_bytes", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -342,6 +344,8 @@ class ScatterAddArgs(Structure):
         ("width", c_int64),
         ("count", c_int64),
         ("update", Update),
+        ("index_bytes", c_int32),
+        ("reserved", c_int32),
     ]
 
 

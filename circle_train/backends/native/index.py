@@ -15,13 +15,16 @@ from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
+from circle_train.ops.gather_from_end import GatherFromEnd
 from circle_train.ops.index import EmbeddingLookup, Gather
 
+INDEX_TYPES = (np.int32, np.int64)
 
-@binds(Gather)
-def gather(op: Gather, inputs: Values, outputs: Sequence[Array]) -> Calls:
+
+@binds(Gather, GatherFromEnd)
+def gather(op: Gather | GatherFromEnd, inputs: Values, outputs: Sequence[Array]) -> Calls:
     table, indices = inputs
-    if op.batch_dims:
+    if getattr(op, "batch_dims", 0):
         return None
     return gathered(table, indices, op.axis % table.ndim, outputs[0])
 
@@ -34,17 +37,17 @@ def embedding(op: EmbeddingLookup, inputs: Values, outputs: Sequence[Array]) -> 
 
 def gathered(table: Array, indices: Array, axis: int, y: Array) -> Calls:
     """Rows along an axis."""
-    if table.itemsize != 4 or indices.dtype != np.int32 or table.dtype != y.dtype:
+    if table.itemsize != 4 or indices.dtype not in INDEX_TYPES or table.dtype != y.dtype:
         return None
     outer, width = prod(table.shape[:axis]), prod(table.shape[axis + 1 :])
-    args = abi.GatherArgs(pointer(table), pointer(indices), pointer(y), outer, table.shape[axis], width, indices.size)
+    args = abi.GatherArgs(pointer(table), pointer(indices), pointer(y), outer, table.shape[axis], width, indices.size, indices.itemsize)
     return [call(Kernel.GATHER, args, table, indices, y)]
 
 
-@binds_gradient("table", Gather)
+@binds_gradient("table", Gather, GatherFromEnd)
 def gather_table(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    assert isinstance(op.of, Gather)
-    if op.of.batch_dims:
+    assert isinstance(op.of, (Gather, GatherFromEnd))
+    if getattr(op.of, "batch_dims", 0):
         return None
     return scattered(given["dy"], given["indices"], out.shape, op.of.axis % out.ndim, gradient_only(out), (out,))
 
@@ -64,8 +67,8 @@ def fused_table(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> C
 def scattered(
     dy: Array, indices: Array, shape: tuple[int, ...], axis: int, update: abi.Update | None, keep: tuple[Any, ...]
 ) -> Calls:
-    if not floats(dy) or indices.dtype != np.int32 or update is None:
+    if not floats(dy) or indices.dtype not in INDEX_TYPES or update is None:
         return None
     outer, width = prod(shape[:axis]), prod(shape[axis + 1 :])
-    args = abi.ScatterAddArgs(pointer(dy), pointer(indices), outer, shape[axis], width, indices.size, update)
+    args = abi.ScatterAddArgs(pointer(dy), pointer(indices), outer, shape[axis], width, indices.size, update, indices.itemsize)
     return [call(Kernel.SCATTER_ADD, args, dy, indices, keep)]

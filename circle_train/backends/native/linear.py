@@ -24,9 +24,11 @@ from circle_train.backends.native.codes import Kernel
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.base import Op
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
 from circle_train.ops.linear import BatchMatMul, FullyConnected
+from circle_train.ops.shape import Transpose
 
 
 @binds(FullyConnected)
@@ -144,24 +146,100 @@ def batch_matmul_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 
 
 def product(a: Array, b: Array, c: Array, turn_a: bool, turn_b: bool) -> Calls:
-    """c = a b, either turned round; leading axes equal or missing altogether."""
-    if not floats(a, b, c):
-        return None
-    if b.ndim == 2 and not turn_a and a.ndim > 2:
+    """c = a b, either turned round."""
+    if b.ndim == 2 and not turn_a and a.ndim > 2 and a.flags.c_contiguous and c.flags.c_contiguous:
         a, c = a.reshape(-1, a.shape[-1]), c.reshape(-1, c.shape[-1])
+    return strided(_turned(a, turn_a), _turned(b, turn_b), c)
+
+
+def _turned(matrix: Array, turn: bool) -> Array:
+    return np.swapaxes(matrix, -1, -2) if turn else matrix
+
+
+def strided(a: Array, b: Array, c: Array) -> Calls:
+    """c = a b for views of any layout in which the columns (or the rows) of c are neighbours."""
+    if any(m.dtype != np.float32 for m in (a, b, c)) or not c.size:
+        return None
+    if c.strides[-1] != c.itemsize and c.shape[-1] > 1:
+        a, b, c = _turned(b, True), _turned(a, True), _turned(c, True)
+        if c.strides[-1] != c.itemsize:
+            return None
     batch = c.shape[:-2]
     if any(m.shape[:-2] != batch and prod(m.shape[:-2]) != 1 for m in (a, b)):
         return None
-    count = prod(batch)
+    extents, layouts = _batches(batch, [a, b, c])
+    if len(extents) > 2:
+        return None
+    extents = [1] * (2 - len(extents)) + extents
+    (a0, a1), (b0, b1), (c0, c1) = ([0] * (2 - len(steps)) + steps for steps in layouts)
     args = abi.MatmulArgs(
-        a=pointer(a), b=pointer(b), c=pointer(c), batch0=count, batch1=1, m=c.shape[-2], n=c.shape[-1],
-        k=a.shape[-2 if turn_a else -1], c_row=c.shape[-1], alpha=1.0,
+        a=pointer(a), b=pointer(b), c=pointer(c), batch0=extents[0], batch1=extents[1], m=c.shape[-2], n=c.shape[-1],
+        k=a.shape[-1], a_row=a.strides[-2] // 4, a_col=a.strides[-1] // 4, b_row=b.strides[-2] // 4,
+        b_col=b.strides[-1] // 4, c_row=c.strides[-2] // 4, a_batch0=a0, a_batch1=a1, b_batch0=b0, b_batch1=b1,
+        c_batch0=c0, c_batch1=c1, alpha=1.0,
     )  # fmt: skip
-    args.a_row, args.a_col = (1, a.shape[-1]) if turn_a else (a.shape[-1], 1)
-    args.b_row, args.b_col = (1, b.shape[-1]) if turn_b else (b.shape[-1], 1)
-    args.a_batch0, args.b_batch0, args.c_batch0 = (_step(m) for m in (a, b, c))
     return [call(Kernel.MATMUL, args, a, b, c)]
 
 
-def _step(matrix: Array) -> int:
-    return int(np.prod(matrix.shape[-2:])) if prod(matrix.shape[:-2]) > 1 else 0
+def _batches(batch: tuple[int, ...], views: Sequence[Array]) -> tuple[list[int], list[list[int]]]:
+    """Extents of the leading axes and each view's strides along them, merged where all views allow it."""
+    strides = [
+        [s // 4 for s in m.strides[:-2]] if m.shape[:-2] == batch else [0] * len(batch) for m in views
+    ]
+    extents: list[int] = []
+    merged: list[list[int]] = [[] for _ in views]
+    for axis, size in enumerate(batch):
+        if size == 1:
+            continue
+        if extents and all(m[-1] == s[axis] * size for m, s in zip(merged, strides, strict=True)):
+            extents[-1] *= size
+            for m, s in zip(merged, strides, strict=True):
+                m[-1] = s[axis]
+        else:
+            extents.append(size)
+            for m, s in zip(merged, strides, strict=True):
+                m.append(s[axis])
+    return extents, merged
+
+
+@binds_fused("batch_matmul")
+def transposed_product(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """A batched product, or one of its gradients, between transposed views of what lies in memory."""
+    views: dict[int, Any] = dict(enumerate(given.values()))
+    behind = [part for part in op.parts[1:] if part.inputs[0] not in views and _transposition(part.op)]
+    target = outputs[0]
+    for part in reversed(behind):
+        target = target.transpose(np.argsort(_permutation(part.op, [None if i is None else views.get(i) for i in part.inputs])))
+    for part in op.parts:
+        if part in behind:
+            continue
+        values = [None if i is None else views[i] for i in part.inputs]
+        if _transposition(part.op):
+            views[part.outputs[0]] = values[0].transpose(_permutation(part.op, values))
+        elif isinstance(part.op, Gradient):
+            return _gradient_product(part.op, part.op.arguments(values), target)
+        else:
+            return strided(_turned(values[0], part.op.adjoint_lhs), _turned(values[1], part.op.adjoint_rhs), target)
+    return None
+
+
+def _transposition(op: Op) -> bool:
+    return type(op.of if isinstance(op, Gradient) else op) is Transpose
+
+
+def _permutation(op: Op, values: Sequence[Any]) -> Array:
+    """The axes of the view that a TRANSPOSE, or the gradient of one, makes of its first input."""
+    if isinstance(op, Gradient):
+        perm = op.arguments(values)["perm"]
+        return np.argsort(perm % max(perm.size, 1))
+    return np.asarray(values[1])
+
+
+def _gradient_product(op: Gradient, given: dict[str, Any], target: Array) -> Calls:
+    of, dy = op.of, given["dy"]
+    assert isinstance(of, BatchMatMul)
+    if of.input_name(op.wrt) == "x":
+        a, b, turned = dy, _turned(given["w"], not of.adjoint_rhs), of.adjoint_lhs
+    else:
+        a, b, turned = _turned(given["x"], not of.adjoint_lhs), dy, of.adjoint_rhs
+    return strided(a, b, _turned(target, turned))

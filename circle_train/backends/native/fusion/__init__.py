@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from circle_train.backends.native.fusion.attention import absorb_transposes
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
 from circle_train.backends.native.fusion.losses import join_losses
+from circle_train.backends.native.fusion.norms import join_norms
+from circle_train.backends.native.fusion.patterns import RECOGNISERS
 from circle_train.backends.native.fusion.pools import remember_places
 from circle_train.backends.native.fusion.products import extend_forward, extend_input_gradients
 from circle_train.backends.native.fusion.rewriter import Rewriter
@@ -17,6 +20,8 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     name_updates,
     join_losses,
     remember_places,
+    join_norms,
+    absorb_transposes,
     extend_forward,
     extend_input_gradients,
     join_weight_gradients,
@@ -30,5 +35,13 @@ def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
     """Apply every pass."""
     rewriter = Rewriter(graph, keep)
     for apply in PASSES:
+        apply(rewriter)
+    rewriter.settle()
+
+
+def recognise(graph: Graph) -> None:
+    """Before differentiation: make one op of what files spell out in many."""
+    rewriter = Rewriter(graph, graph.outputs)
+    for apply in RECOGNISERS:
         apply(rewriter)
     rewriter.settle()

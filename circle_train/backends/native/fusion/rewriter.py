@@ -50,6 +50,14 @@ class Rewriter:
             self.insert(node, place + i / 64)
             self.since[node] = since
 
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """Remove those of the nodes that nobody reads."""
+        for node in nodes:
+            if not any(self.readers.get(t) or t in self.keep for t in node.outputs):
+                del self.position[node], self.since[node]
+                for tensor in {t for t in node.inputs if t is not None}:
+                    self.readers[tensor].remove(node)
+
     def insert(self, node: Node, place: float) -> None:
         self.position[node] = self.since[node] = place
         for tensor in node.outputs:

@@ -12,6 +12,7 @@ from circle_train.ops.base import Op
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Accumulate, Gradient
+from circle_train.ops.gather_from_end import GatherFromEnd
 from circle_train.ops.index import EmbeddingLookup, Gather
 from circle_train.ops.linear import FullyConnected
 
@@ -20,7 +21,7 @@ KERNELS: dict[type[Op], str] = {
     DepthwiseConv2D: "convolution_w",
     FullyConnected: "fully_connected_w",
 }
-TABLES = {Gather: "indices", EmbeddingLookup: "ids"}
+TABLES: dict[type[Op], str] = {Gather: "indices", GatherFromEnd: "indices", EmbeddingLookup: "ids"}
 
 
 @dataclass(frozen=True)
