@@ -56,6 +56,7 @@ def with_training(module: Module, config: TrainConfig | None) -> Module:
     """
     if config is None:
         return attach(module, None, None)
+    config = _without_the_obvious(config, module.main)
     known = _known_record(module)
     record = {**known, **record_of_config(config, module.main)} if _has_record(config) else None
     complete = record is not None and config_of_record(_as_read(record), module.main) == config
@@ -193,22 +194,35 @@ def _shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
+def _gives_probabilities(loss: losses.CrossEntropyLoss, graph: Graph) -> bool:
+    producer = graph.outputs[0].producer if graph.outputs else None
+    return producer is not None and producer.op.name == loss.normalizer
+
+
+def _without_the_obvious(config: TrainConfig, graph: Graph) -> TrainConfig:
+    """`from_logits=False` of a model that gives probabilities: what the record says by saying nothing."""
+    loss = config.loss
+    if (
+        isinstance(loss, losses.CrossEntropyLoss)
+        and loss.from_logits is False
+        and _gives_probabilities(loss, graph)
+    ):
+        return config.replace(loss=replace(loss, from_logits=None))
+    return config
+
+
 def _overrule_logits(config: TrainConfig, graph: Graph) -> TrainConfig:
     """In a file, `from_logits` does not count against the graph, as ONERT never looks at it."""
-    if (
-        not isinstance(config.loss, losses.CrossEntropyLoss)
-        or config.loss.from_logits is None
-        or not graph.outputs
-    ):
+    loss = config.loss
+    if not isinstance(loss, losses.CrossEntropyLoss) or loss.from_logits is None:
         return config
-    producer = graph.outputs[0].producer
-    normalized = producer is not None and producer.op.name == config.loss.normalizer
-    if config.loss.from_logits is not normalized:
+    probabilities = _gives_probabilities(loss, graph)
+    if loss.from_logits is not probabilities:
         return config
-    ending = f"{'ends' if normalized else 'does not end'} in {config.loss.normalizer}"
+    ending = f"{'ends' if probabilities else 'does not end'} in {loss.normalizer}"
     warnings.warn(
-        f"the file's training settings say from_logits={config.loss.from_logits}, but the model {ending}; "
+        f"the file's training settings say from_logits={loss.from_logits}, but the model {ending}; "
         "as in ONERT, the model decides",
         stacklevel=4,
     )
-    return config.replace(loss=replace(config.loss, from_logits=None))
+    return config.replace(loss=replace(loss, from_logits=None))
