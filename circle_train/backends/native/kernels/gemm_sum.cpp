@@ -113,15 +113,23 @@ Unit unit_at(const SumProduct& p, const Blocks& s, int64_t index) {
   return u;
 }
 
-// c += A^T B over one chunk; b's rows may be read up to whole vectors.
-void add_block(const float* a, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t kc, const Unit& u, Ahead& ahead) {
+// One chunk of k rows: A in panels, B in rows that may be read up to whole vectors.
+struct Chunk {
+  const float* a;
+  const float* b;
+  int64_t b_row, count;
+  bool first;
+};
+
+// c = A^T B over the first chunk, c += A^T B over the others.
+void add_chunk(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead& ahead) {
   for (int64_t n = 0; n < u.cols; n += kTileCols) {
     const int vectors = u.cols - n > W ? 2 : 1;
     for (int64_t i = 0; i < u.rows; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, u.rows - i));
       ahead.step();
-      const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, true, false, false};
-      tile_for(rows, vectors)(a + i * kc, 1, kTileRows, b + n, b_row, kc, end);
+      const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, !chunk.first, false, false};
+      tile_for(rows, vectors)(chunk.a + i * chunk.count, 1, kTileRows, chunk.b + n, chunk.b_row, chunk.count, end);
     }
   }
 }
@@ -144,12 +152,12 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
   const bool sums = p.bias && (p.transposed ? u.m0 == 0 : u.n0 == 0);
   float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
   if (!p.w && !sums) return;
-  if (p.w) std::fill(c, c + f.c, 0.0f);
   if (sums) std::fill(sum_at, sum_at + (p.transposed ? u.cols : u.rows), 0.0f);
   const bool in_place = p.b_dense && u.cols % W == 0 && !meets(p.b_row);
   const int64_t b_row = in_place ? p.b_row : f.b_row;
-  const int64_t k_end = std::min((u.split + 1) * s.split_k, p.k);
-  for (int64_t k0 = u.split * s.split_k; k0 < k_end; k0 += kDepth) {
+  const int64_t k_begin = u.split * s.split_k, k_end = std::min(k_begin + s.split_k, p.k);
+  if (p.w && k_begin >= k_end) std::fill(c, c + f.c, 0.0f);
+  for (int64_t k0 = k_begin; k0 < k_end; k0 += kDepth) {
     const int64_t kc = std::min(kDepth, k_end - k0);
     const float* const b = in_place ? p.b_dense + k0 * b_row + u.n0 : b_made;
     if (!in_place && (p.w || p.transposed)) p.b->rows(k0, kc, u.n0, u.cols, b_made, b_row);
@@ -161,7 +169,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
     if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, kDepth * p.m, p.a_dense + p.k * p.m, steps);
     if (p.b_dense && u.cols == p.b_row) ahead.add(p.b_dense + next * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row, steps);
-    if (p.w) add_block(a, b, b_row, c, s.cols, kc, u, ahead);
+    if (p.w) add_chunk({a, b, b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
   }
   if (!p.w) return;
   if (s.splits == 1) return deliver(p, c, s.cols, u.m0, u.rows, u.n0, u.cols);
