@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.train.callbacks import Callback, Progress
 from circle_train.train.data import Dataset, Stream, check_data, open_data, order_of_epoch
 from circle_train.train.history import History
-from circle_train.train.metrics import Metric
+from circle_train.train.metrics import Scores
 
 if TYPE_CHECKING:
     from circle_train.session import TrainSession
@@ -110,26 +109,21 @@ def predict(session: TrainSession, x: Any, batch_size: int | None = None) -> Any
 class Average:
     """Loss and metrics over batches, each weighted by its number of samples."""
 
-    def __init__(self, metrics: Sequence[Metric]) -> None:
-        self.total, self.samples = 0.0, 0
-        self.metrics = [copy.deepcopy(metric) for metric in metrics]
-        for metric in self.metrics:
-            metric.reset()
+    def __init__(self, metrics: Scores) -> None:
+        self.total, self.samples, self.metrics = 0.0, 0, metrics.fresh()
 
     def add(self, loss: Any, outputs: Sequence[Array], targets: Sequence[Any]) -> None:
         count = len(outputs[0]) if outputs and outputs[0].ndim else 1
         self.total += (loss if isinstance(loss, float) else float(np.mean(loss))) * count
         self.samples += count
-        for metric in self.metrics:
-            for output, target in zip(outputs, targets, strict=True):
-                metric.update(output, target)
+        self.metrics.update(outputs, targets)
 
     @property
     def loss(self) -> float:
         return self.total / max(self.samples, 1)
 
     def result(self) -> dict[str, float]:
-        return {"loss": self.loss, **{metric.name: metric.result() for metric in self.metrics}}
+        return {"loss": self.loss, **self.metrics.result()}
 
 
 def _pair(data: Any) -> tuple[Any, Any]:

@@ -11,8 +11,13 @@ import pytest
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.train import metrics
-from circle_train.train.losses import BinaryCrossentropy, MeanSquaredError
-from circle_train.train.metrics import Accuracy, BinaryAccuracy, Metric, TopKCategoricalAccuracy, resolve
+from circle_train.train.losses import (
+    BinaryCrossentropy,
+    MeanSquaredError,
+    SparseCategoricalCrossentropy,
+    Unused,
+)
+from circle_train.train.metrics import Accuracy, BinaryAccuracy, Metric, Scores, TopKCategoricalAccuracy
 from circle_train.train.symbol import Symbol
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
@@ -71,13 +76,20 @@ def test_names_are_those_of_keras() -> None:
         assert kind.name == name or name in ("acc", "mae", "mse", "rmse")
 
 
+def own(*given: Any) -> list[Metric]:
+    """What a session of one output makes of these metrics."""
+    return list(
+        Scores(given, [MeanSquaredError()], [Tensor("x", TensorType(DType.FLOAT32, (4, 3)))]).named.values()
+    )
+
+
 def test_a_session_gets_metrics_of_its_own() -> None:
     mine = BinaryAccuracy(0.3)
     mine.update([1.0], [1.0])
-    (own, by_name) = resolve([mine, "ACC"])
-    assert own is not mine
-    assert own == mine
-    assert math.isnan(own.result())
+    (copied, by_name) = own(mine, "ACC")
+    assert copied is not mine
+    assert copied == mine
+    assert math.isnan(copied.result())
     assert mine.result() == 1.0
     assert isinstance(by_name, Accuracy)
 
@@ -92,12 +104,35 @@ def test_the_threshold_of_logits_is_zero() -> None:
         (probabilities, BinaryCrossentropy(from_logits=True), 0.0),
         (logits, MeanSquaredError(), None),
     ):
-        for metric in resolve(["accuracy", "binary_accuracy"], [loss], [output]):
+        for metric in Scores(["accuracy", "binary_accuracy"], [loss], [output]).named.values():
             assert isinstance(metric, (Accuracy, BinaryAccuracy))
             assert metric.threshold == threshold
-    (given,) = resolve([BinaryAccuracy(0.7)], [BinaryCrossentropy()], [logits])
+    (given,) = Scores([BinaryAccuracy(0.7)], [BinaryCrossentropy()], [logits]).named.values()
     assert isinstance(given, BinaryAccuracy)
     assert given.threshold == 0.7
+
+
+def test_several_outputs_are_measured_apart() -> None:
+    a, b = (Tensor(name, TensorType(DType.FLOAT32, (4, 3))) for name in "ab")
+    losses = [MeanSquaredError(), SparseCategoricalCrossentropy()]
+    scores = Scores(["accuracy"], losses, [a, b])
+    scores.update([SCORES, SCORES], [np.eye(3)[SCORES.argmax(1)], LABELS])
+    assert scores.result() == {"a_accuracy": 1.0, "b_accuracy": 0.5}
+    assert all(map(math.isnan, scores.fresh().result().values()))
+    assert scores.result()["b_accuracy"] == 0.5
+    apart = Scores([["mae"], ["accuracy", "mse"]], losses, [a, b])
+    assert list(apart.named) == ["a_mean_absolute_error", "b_accuracy", "b_mean_squared_error"]
+    assert list(Scores([[], ["accuracy"]], losses, [a, b]).named) == ["accuracy"]
+    assert list(Scores(["accuracy"], [losses[0], Unused()], [a, b]).named) == ["accuracy"]
+    with pytest.raises(ConfigError, match="metrics hold 3 lists for a model of 2 outputs"):
+        Scores([[], [], []], losses, [a, b])
+
+
+def test_equal_names_are_numbered() -> None:
+    output = Tensor("x", TensorType(DType.FLOAT32, (4, 3)))
+    scores = Scores([TopKCategoricalAccuracy(k) for k in (1, 2, 3)], [MeanSquaredError()], [output])
+    name = "top_k_categorical_accuracy"
+    assert list(scores.named) == [name, f"{name}_2", f"{name}_3"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +144,7 @@ def test_the_threshold_of_logits_is_zero() -> None:
 )
 def test_what_is_no_metric_is_refused(metric: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        resolve([metric])
+        own(metric)
 
 
 def test_settings_and_shapes_that_make_no_sense_are_refused() -> None:
@@ -128,7 +163,7 @@ def test_a_metric_of_ones_own() -> None:
         def measure(self, output: Any, target: Any) -> tuple[float, int]:
             return float(output.max()), 1
 
-    (own,) = resolve([Largest()])
-    own.update(SCORES, LABELS)
-    own.update(ROWS, LABELS)
-    assert own.result() == pytest.approx((0.7 + 5) / 2)
+    (largest,) = own(Largest())
+    largest.update(SCORES, LABELS)
+    largest.update(ROWS, LABELS)
+    assert largest.result() == pytest.approx((0.7 + 5) / 2)

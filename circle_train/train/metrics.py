@@ -211,15 +211,62 @@ BY_NAME: dict[str, type[Metric]] = {
 }
 
 
-def resolve(
-    metrics: Sequence[Any], losses: Sequence[Loss] = (), outputs: Sequence[Tensor] = ()
-) -> list[Metric]:
-    """Metrics of a session's own, from names and objects; open thresholds are set as the losses say."""
-    logits = any(
-        isinstance(loss, BinaryCrossentropy) and loss.takes_logits(output)
-        for loss, output in zip(losses, outputs, strict=False)
-    )
-    return [_own(metric, logits) for metric in metrics]
+class Scores:
+    """A session's own metrics of each output. Names carry the output's where several outputs are measured.
+
+    `metrics` are names and objects for every output with labels, or one list for each output.
+    """
+
+    def __init__(self, metrics: Sequence[Any], losses: Sequence[Loss], outputs: Sequence[Tensor]) -> None:
+        apart = bool(metrics) and all(isinstance(group, (list, tuple)) for group in metrics)
+        if apart and len(metrics) != len(outputs):
+            found = f"metrics hold {len(metrics)} lists for a model of {len(outputs)} outputs"
+            raise ConfigError(f"{found}; give one list, or one for each output")
+        groups = [
+            (metrics[i] if apart else metrics) if 0 not in loss.target_type(output.type).shape[1:] else ()
+            for i, (loss, output) in enumerate(zip(losses, outputs, strict=True))
+        ]
+        self.groups = [
+            [_own(metric, _takes_logits(loss, output)) for metric in group]
+            for group, loss, output in zip(groups, losses, outputs, strict=True)
+        ]
+        several = sum(map(bool, self.groups)) > 1
+        self.named: dict[str, Metric] = {}
+        for group, output in zip(self.groups, outputs, strict=True):
+            for metric in group:
+                self.named[self._free(f"{output.name}_{metric.name}" if several else metric.name)] = metric
+
+    def _free(self, name: str) -> str:
+        """The name, numbered where another metric has it."""
+        taken = sum(other == name or other.rpartition("_")[0] == name for other in self.named)
+        return f"{name}_{taken + 1}" if name in self.named else name
+
+    def update(self, outputs: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Add a batch."""
+        for group, output, target in zip(self.groups, outputs, targets, strict=True):
+            for metric in group:
+                metric.update(output, target)
+
+    def result(self) -> dict[str, float]:
+        """Name and mean of each."""
+        return {name: metric.result() for name, metric in self.named.items()}
+
+    def fresh(self) -> Scores:
+        """The same metrics, with nothing measured."""
+        scores = copy.deepcopy(self)
+        for metric in scores.named.values():
+            metric.reset()
+        return scores
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for metric in self.named.values():
+            metric.reset()
+
+
+def _takes_logits(loss: Loss, output: Tensor) -> bool:
+    """Whether values above 0, not above ½, mean yes."""
+    return isinstance(loss, BinaryCrossentropy) and loss.takes_logits(output)
 
 
 def _own(metric: Any, logits: bool) -> Metric:
