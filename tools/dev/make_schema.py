@@ -130,7 +130,8 @@ def read_package(package: ModuleType) -> tuple[dict[str, Table], Enums]:
         if hasattr(cls, "Init"):
             tables[info.name] = read_table(info.name, Path(str(module.__file__)).read_text())
         else:
-            enums[info.name] = {name: value for name, value in vars(cls).items() if isinstance(value, int)}
+            members = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
+            enums[info.name] = {name: value for name, value in members.items() if isinstance(value, int)}
     return tables, enums
 
 
