@@ -1,8 +1,9 @@
-"""ONNX to Circle and back; the only place that imports onnx (an extra), and only when something is converted."""
+"""ONNX to Circle and back; the only place that imports onnx (an extra), and only when it converts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from os import PathLike
 from typing import Any
 
@@ -22,7 +23,7 @@ def load_onnx(
     fold_batchnorm: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[Module, Provenance]:
-    """A Circle module made from an ONNX model (path, bytes or file object), and where its constants came from.
+    """A Circle module made from an ONNX model (path, bytes or file object), and its constants' provenance.
 
     `io="nhwc"` gives image inputs and outputs channels last; `shapes` fixes the symbolic sizes of inputs.
     """
@@ -44,7 +45,7 @@ def load_with_onnx2tf(source: Any) -> Module:
 
 
 def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
-    """By output, the largest difference from the ONNX model on one random input, relative to the largest value.
+    """By output, the largest difference from the ONNX model on a random input, relative to the largest value.
 
     The referee is onnxruntime, or where that is missing onnx's own evaluator.
     """
@@ -58,8 +59,6 @@ def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | 
 
 
 def _import(name: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(f"circle_train.convert.{name}")
     except ModuleNotFoundError as error:

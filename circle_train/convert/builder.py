@@ -18,7 +18,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
 
 FOLD_LIMIT = 1 << 16
-"""Folded constants of more elements than this, and four times their operands, are left to be computed at run time."""
+"""Elements of a constant that is not folded if it is also four times as large as its operands."""
 SMALL = 4096
 """Elements of a tensor whose value is looked for behind initializers."""
 UNFOLDED = frozenset(
@@ -75,10 +75,10 @@ class Builder:
                 op,
                 list(inputs),
                 [
-                    (np.array(t.shape, np.int32 if op.out_type == DType.INT32 else np.int64),)
+                    (np.array(t.shape, op.infer_types([given[0].type])[0].dtype.numpy),)
                     for t in self.types(given[0])
                 ],
-            )  # type: ignore[attr-defined]
+            )
         if given and all(tensor.is_constant for tensor in given) and op.name not in UNFOLDED:
             folded = self._fold_constants(op, list(inputs))
             if folded is not None:
@@ -304,7 +304,7 @@ class Builder:
     # Rearrangements
 
     def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
-        """RESHAPE; one symbolic size is written as -1, several are avoided where axes of size 1 come and go."""
+        """RESHAPE; one symbolic size is written as -1, several are avoided where only axes of size 1 move."""
         dims = tuple(dims)
         if (
             sum(isinstance(dim, Size) for dim in dims) > 1
@@ -325,7 +325,9 @@ class Builder:
 
     def can_reshape(self, tensor: Tensor, dims: Sequence[int]) -> bool:
         """Whether `reshape` needs no sizes computed while running."""
-        return sum(isinstance(dim, Size) for dim in dims) < 2 or self._ones_that_move(tensor, dims) is not None
+        return (
+            sum(isinstance(dim, Size) for dim in dims) < 2 or self._ones_that_move(tensor, dims) is not None
+        )
 
     def _only_ones(self, tensor: Tensor, dims: Sequence[int]) -> Tensor | None:
         """SQUEEZE and EXPAND_DIMS, if the other sizes stay."""

@@ -49,7 +49,7 @@ def _convert(
 
 
 def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]:
-    """The graph as the handlers emit it, and its outputs; every node that cannot be converted in one error."""
+    """The graph as the handlers emit it, and its outputs; all nodes that cannot be converted in one error."""
     builder = Builder(assignment.count)
     graph = model.model.graph
     values: dict[str, Tensor | None] = {}
@@ -69,21 +69,21 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
             f"{_place(model)}: {count} node{'s' if count > 1 else ''} cannot be expressed in Circle; "
             f"change them in the model, or try --engine onnx2tf:\n  {listed}"
         )
-    outputs = []
+    outputs: list[Tensor] = []
     for info in graph.output:
-        tensor = values.get(info.name)
-        if tensor is None and info.name in model.arrays:
-            tensor = walk.lookup(info.name, scope)
-        if tensor is None:
+        made = values.get(info.name)
+        if made is None and info.name in model.arrays:
+            made = walk.lookup(info.name, scope)
+        if made is None:
             raise ConversionError(
                 f"{_place(model)}: no node makes the output '{info.name}'; the file is damaged"
             )
-        outputs.append(_output(builder, tensor, info.name, outputs))
+        outputs.append(_output(builder, made, info.name, outputs))
     return builder, outputs
 
 
 def _output(builder: Builder, tensor: Tensor, name: str, others: list[Tensor]) -> Tensor:
-    """The output under its own name; what is an input, a constant or an output already is passed through a RESHAPE."""
+    """The output under its own name; an input, constant or other output is passed through a RESHAPE."""
     tensor = builder.at_run_time(tensor) or tensor
     if tensor.producer is None or any(tensor is other for other in others):
         shape = builder.integers(builder.shape(tensor))

@@ -1,4 +1,4 @@
-"""The error function, which Circle lacks: kept whole until patterns have been looked for, then written by GELU."""
+"""The error function, which Circle lacks: kept whole while patterns are looked for, then written by GELU."""
 
 from __future__ import annotations
 

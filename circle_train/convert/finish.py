@@ -18,7 +18,7 @@ from circle_train.ir.graph import known_type
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
-    """Number, name and type everything; every world's shapes are inferred once more, as a check of the passes."""
+    """Number, name and type everything; all worlds' shapes are inferred once more, a check of the passes."""
     graph = builder.graph
     graph.name = model.model.graph.name or "main"
     for index, node in enumerate(graph.nodes):
@@ -66,7 +66,7 @@ def _placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
 
 
 def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """Give the inputs these shapes, infer all others, shape arithmetic computed on the way; shapes by tensor."""
+    """Give the inputs these shapes, infer all others, compute shape arithmetic; shapes by tensor."""
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         tensor.type = TensorType(tensor.dtype, shape)
     for node in graph.nodes:

@@ -16,7 +16,7 @@ def expansion(node: Any, domain: str, opset: int, inputs: Sequence[Tensor | None
     if not onnx.defs.has(node.op_type, domain):
         return None
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:
         raise Refusal(f"{node.op_type} does not exist in opset {opset}") from None
     body = onnx.FunctionProto()

@@ -101,7 +101,8 @@ def _external(tensor: Any, folder: Path | None, where: str) -> Array:
     facts = {entry.key: entry.value for entry in tensor.external_data}
     if folder is None:
         raise ConversionError(
-            f"{where}: initializer '{tensor.name}' lies in the file '{facts.get('location')}'; load the model by its path"
+            f"{where}: initializer '{tensor.name}' lies in the file '{facts.get('location')}'; "
+            "load the model by its path"
         )
     path = (folder / facts["location"]).resolve()
     if not path.is_relative_to(folder.resolve()):
@@ -174,7 +175,7 @@ def declared_shapes(graph: Any) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for info in (*graph.value_info, *graph.output):
         tensor = info.type.tensor_type
-        if info.type.HasField("tensor_type") and tensor.HasField("shape"):
-            if all(d.HasField("dim_value") and d.dim_value >= 0 for d in tensor.shape.dim):
-                shapes[info.name] = tuple(int(d.dim_value) for d in tensor.shape.dim)
+        known = info.type.HasField("tensor_type") and tensor.HasField("shape")
+        if known and all(d.HasField("dim_value") and d.dim_value >= 0 for d in tensor.shape.dim):
+            shapes[info.name] = tuple(int(d.dim_value) for d in tensor.shape.dim)
     return shapes

@@ -1,8 +1,8 @@
 """Decides once, for the whole graph, in which order each tensor's axes lie in memory.
 
-Handlers speak ONNX's order and put a TRANSPOSE before and after what Circle computes channels last. Here the graph is
-emitted anew: a TRANSPOSE is not computed but remembered (`Stored`), operators that do not care take the order in which
-their operands lie, and only where an operator insists on another order a TRANSPOSE is written.
+Handlers speak ONNX's order and put a TRANSPOSE before and after what Circle computes channels last. Here the
+graph is emitted anew: a TRANSPOSE is not computed but remembered (`Stored`), operators that do not care take
+the order in which their operands lie, and only where an operator insists on another order is one written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Layout:
     def run(self) -> Builder:
         self.b.graph.inputs = [self._input(tensor) for tensor in self.old.graph.inputs]
         for node in self.old.graph.nodes:
-            self.b.annotation = {key: value for key, value in node.carried.items()}
+            self.b.annotation = dict(node.carried)
             move: Callable[[Layout, Node], bool] | None = movement.MOVES.get(node.op.name)
             if move is None or not move(self, node):
                 self.keep(node)
@@ -66,7 +66,7 @@ class Layout:
     def _output(self, tensor: Tensor) -> Tensor:
         stored = self.where(tensor)
         lies = self.nhwc and stored.order == CHANNELS_FIRST.get(tensor.type.rank)
-        made = stored.tensor if lies else self.plain(tensor)
+        made = stored.tensor if lies else self.ordered(tensor, tuple(range(tensor.type.rank)))
         if made.producer is None:
             made = self.b.emit_unfolded("RESHAPE", made, self.b.integers(self.b.shape(made)))
         made.name = tensor.name

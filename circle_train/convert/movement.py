@@ -18,7 +18,60 @@ Order = tuple[int, ...]
 Move = Callable[["Layout", Node], bool]
 MOVES: dict[str, Move] = {}
 
-ELEMENTWISE = ["ABS", "NEG", "SIGN", "FLOOR", "CEIL", "ROUND", "EXP", "LOG", "SQRT", "RSQRT", "SQUARE", "SIN", "COS", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ELU", "GELU", "HARD_SWISH", "LOGISTIC", "TANH", "CAST", "LOGICAL_NOT", "ZEROS_LIKE", "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD", "EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "LOGICAL_AND", "LOGICAL_OR", "SELECT_V2", "ATAN2", "BITWISE_XOR", "RIGHT_SHIFT", "ADD_N", "PRELU", "QUANTIZE", "DEQUANTIZE"]
+ELEMENTWISE = [
+    "ABS",
+    "NEG",
+    "SIGN",
+    "FLOOR",
+    "CEIL",
+    "ROUND",
+    "EXP",
+    "LOG",
+    "SQRT",
+    "RSQRT",
+    "SQUARE",
+    "SIN",
+    "COS",
+    "RELU",
+    "RELU6",
+    "RELU_N1_TO_1",
+    "RELU_0_TO_1",
+    "LEAKY_RELU",
+    "ELU",
+    "GELU",
+    "HARD_SWISH",
+    "LOGISTIC",
+    "TANH",
+    "CAST",
+    "LOGICAL_NOT",
+    "ZEROS_LIKE",
+    "ADD",
+    "SUB",
+    "MUL",
+    "DIV",
+    "MAXIMUM",
+    "MINIMUM",
+    "POW",
+    "SQUARED_DIFFERENCE",
+    "FLOOR_DIV",
+    "FLOOR_MOD",
+    "EQUAL",
+    "NOT_EQUAL",
+    "LESS",
+    "LESS_EQUAL",
+    "GREATER",
+    "GREATER_EQUAL",
+    "LOGICAL_AND",
+    "LOGICAL_OR",
+    "SELECT_V2",
+    "ATAN2",
+    "BITWISE_XOR",
+    "RIGHT_SHIFT",
+    "ADD_N",
+    "PRELU",
+    "QUANTIZE",
+    "DEQUANTIZE",
+]
 REDUCTIONS = ("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
 
 
@@ -32,7 +85,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """A flattened tensor whose last axis lists its elements in another order: sizes of the axes, and how they lie."""
+    """A flattened tensor that lists its elements in another order: sizes of the axes, and how they lie."""
 
     sizes: Order
     order: Order
@@ -328,7 +381,7 @@ def _with_ones(axes: list[int], rank: int) -> list[int]:
 def _shuffling(
     layout: Layout, node: Node, groups: list[tuple[list[int], list[int]]], old: Sequence[int]
 ) -> bool:
-    """batch × channels × height × width flattened for dense layers: flatten as it lies, shuffle the weights instead."""
+    """An image flattened for dense layers: flattened as it lies, the weights shuffled instead."""
     source, target = node.inputs[0], node.outputs[0]
     assert source is not None
     users = layout.consumers.get(id(target), [])

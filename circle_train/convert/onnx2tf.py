@@ -24,7 +24,7 @@ TIMEOUT_S = 3600
 
 
 def convert(source: Any, command: Sequence[str] | None = None) -> tuple[Module, Provenance]:
-    """A module made by onnx2tf. `command` names it where it is not found, e.g. ["/venvs/tf/bin/python", "-m", "onnx2tf"]."""
+    """A module made by onnx2tf, or by the command given, e.g. ["/venvs/tf/bin/python", "-m", "onnx2tf"]."""
     call = list(command) if command else find()
     with tempfile.TemporaryDirectory(prefix="circle_train_onnx2tf_") as folder:
         place, path = _as_file(source, Path(folder))
@@ -47,8 +47,8 @@ def find() -> list[str]:
     if find_spec("onnx2tf") is not None:
         return [sys.executable, "-m", "onnx2tf"]
     raise ConversionError(
-        "engine onnx2tf: neither a command nor a module of that name was found; install it in an environment of its own "
-        "(python -m venv tf && tf/bin/pip install onnx2tf tensorflow) and put its folder on PATH"
+        "engine onnx2tf: neither a command nor a module of that name was found; install it in an environment "
+        "of its own (python -m venv tf && tf/bin/pip install onnx2tf tensorflow) and put its folder on PATH"
     )
 
 

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import pi, sqrt
+from math import erf, pi, sqrt
 
 import numpy as np
 
+from circle_train.convert.builder import make
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import REGISTRY, Op
+from circle_train.ops import Op
 
 LONGEST = 12
 """Nodes that a function of one tensor may consist of."""
 FORMULAS = frozenset(
-    ["ADD", "SUB", "MUL", "DIV", "POW", "SQUARE", "TANH", "ERF", "LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "MAXIMUM", "MINIMUM", "NEG", "CAST", "SQRT", "ABS"]
+    [
+        "ADD",
+        "SUB",
+        "MUL",
+        "DIV",
+        "POW",
+        "SQUARE",
+        "TANH",
+        "ERF",
+        "LOGISTIC",
+        "RELU",
+        "RELU6",
+        "RELU_0_TO_1",
+        "MAXIMUM",
+        "MINIMUM",
+        "NEG",
+        "CAST",
+        "SQRT",
+        "ABS",
+    ]
 )
 PROBE = np.concatenate([np.linspace(-6, 6, 97), [-30.0, 30.0]])
 
@@ -30,16 +50,14 @@ class Match:
 
 @cache
 def targets() -> tuple[tuple[Op, Array], ...]:
-    """Circle's functions of one number that have no ONNX node in old opsets, with their values at the probe."""
-    from math import erf
-
+    """Circle's functions of one number that old opsets have no node for, with their values at the probe."""
     exact = PROBE * 0.5 * (1 + np.vectorize(erf)(PROBE / sqrt(2)))
     by_tanh = PROBE * 0.5 * (1 + np.tanh(sqrt(2 / pi) * (PROBE + 0.044715 * PROBE**3)))
     hard = PROBE * np.clip(PROBE + 3, 0, 6) / 6
     return (
-        (REGISTRY["GELU"](), exact),
-        (REGISTRY["GELU"](approximate=True), by_tanh),
-        (REGISTRY["HARD_SWISH"](), hard),
+        (make("GELU", {}), exact),
+        (make("GELU", {"approximate": True}), by_tanh),
+        (make("HARD_SWISH", {}), hard),
     )
 
 
@@ -49,7 +67,7 @@ def is_number(tensor: Tensor) -> bool:
 
 
 def function_of_one(node: Node, positions: dict[int, int]) -> Match | None:
-    """The node as the end of a formula of a single tensor: found by evaluating the formula, however it is written."""
+    """The node as the end of a formula of one tensor: evaluated and compared, however it is written."""
     if node.op.name not in ("MUL", "DIV") or not node.outputs[0].dtype.is_float:
         return None
     region: list[Node] = [node]
@@ -136,7 +154,7 @@ def _over_last(node: Node | None) -> Tensor | None:
 
 
 def root_mean_square(node: Node, _positions: dict[int, int]) -> Match | None:
-    """γ · x / √(mean(x²) + ε) over the last axis; not within a LayerNormalization, which TFLite must understand."""
+    """γ · x / √(mean(x²) + ε) over the last axis; not in a LayerNormalization, which TFLite must read."""
     outer = _split(node) if node.op.name == "MUL" else None
     if (
         outer is None
@@ -155,39 +173,39 @@ def root_mean_square(node: Node, _positions: dict[int, int]) -> Match | None:
     sum_ = _split(made_by(root, "ADD"))
     if sum_ is None or not is_number(sum_[1]) or _squared(_over_last(made_by(sum_[0], "MEAN"))) is not x:
         return None
-    return Match(REGISTRY["RMS_NORM"](epsilon=float(sum_[1].data.item())), (x, outer[1]))
+    return Match(make("RMS_NORM", {"epsilon": float(sum_[1].data.item())}), (x, outer[1]))
 
 
 def _divided(tensor: Tensor) -> tuple[Tensor, Tensor] | None:
     """(x, s) where the tensor is x / √s, in one of the ways to write that."""
     node = made_by(tensor, "MUL", "DIV")
-    if node is None or node.inputs[0] is None:
+    if node is None or node.inputs[0] is None or node.inputs[1] is None:
         return None
+    first, second = node.inputs[0], node.inputs[1]
     if node.op.name == "DIV":
-        root = made_by(node.inputs[1], "SQRT")
-        return None if root is None or root.inputs[0] is None else (node.inputs[0], root.inputs[0])
-    for x, factor in (node.inputs, node.inputs[::-1]):
-        if (
-            (inverse := made_by(factor, "RSQRT")) is not None
-            and x is not None
-            and inverse.inputs[0] is not None
-        ):
-            return x, inverse.inputs[0]
-        one = made_by(factor, "DIV")
-        root = (
-            made_by(one.inputs[1], "SQRT")
-            if one is not None and one.inputs[0] is not None and is_number(one.inputs[0])
-            else None
-        )
-        if (
-            one is not None
-            and root is not None
-            and one.inputs[0].data.item() == 1
-            and x is not None
-            and root.inputs[0]
-        ):
-            return x, root.inputs[0]
+        inside = _root_of(second)
+        return None if inside is None else (first, inside)
+    for x, factor in ((first, second), (second, first)):
+        if (inside := _inverse_root_of(factor)) is not None:
+            return x, inside
     return None
+
+
+def _root_of(tensor: Tensor | None) -> Tensor | None:
+    """s where the tensor is √s."""
+    root = made_by(tensor, "SQRT")
+    return None if root is None else root.inputs[0]
+
+
+def _inverse_root_of(tensor: Tensor) -> Tensor | None:
+    """s where the tensor is 1 / √s."""
+    if (inverse := made_by(tensor, "RSQRT")) is not None:
+        return inverse.inputs[0]
+    divided = made_by(tensor, "DIV")
+    one = None if divided is None else divided.inputs[0]
+    if divided is None or one is None or not is_number(one) or one.data.item() != 1:
+        return None
+    return _root_of(divided.inputs[1])
 
 
 def unit_length(node: Node, _positions: dict[int, int]) -> Match | None:
@@ -213,7 +231,7 @@ def unit_length_of(x: Tensor, norm: Tensor | None) -> Match | None:
     total = made_by(root.inputs[0], "SUM") if root is not None else None
     if total is None or _squared(_over_last(total)) is not x:
         return None
-    return Match(REGISTRY["L2_NORMALIZATION"](), (x,))
+    return Match(make("L2_NORMALIZATION", {}), (x,))
 
 
 PATTERNS = (function_of_one, root_mean_square, unit_length)

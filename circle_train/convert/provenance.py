@@ -31,10 +31,10 @@ class Transposed:
     permutation: Shape
 
     def forward(self, value: Array) -> Array:
-        return value.transpose(self.permutation)
+        return np.transpose(value, self.permutation)
 
     def inverse(self, value: Array) -> Array:
-        return value.transpose(np.argsort(self.permutation))
+        return np.transpose(value, np.argsort(self.permutation).tolist())
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ class Provenance:
     engine: str = "direct"
 
     def to_circle(self, name: str, value: Array) -> Array:
-        """An initializer's value as the Circle constant of that name holds it; other constants as they are."""
+        """An initializer's value as the constant of that name holds it; other constants as they are."""
         lineage = self.lineages.get(name)
         return value if lineage is None else lineage.to_circle(np.asarray(value))
 
     def to_onnx(self, name: str, value: Array) -> Array:
-        """A Circle constant's value in the shape and order of the initializer; other constants as they are."""
+        """A constant's value in the shape and order of its initializer; other constants as they are."""
         lineage = self.lineages.get(name)
         return value if lineage is None else lineage.to_onnx(np.asarray(value))

@@ -41,7 +41,7 @@ def verify(source: Any, module: Module, seed: int) -> dict[str, float]:
 
 
 def difference(ours: Array, expected: Array) -> float:
-    """The largest distance, relative to the largest finite value expected; equal infinities and NaNs are no distance."""
+    """The largest distance, relative to the largest value; equal infinities and NaNs are no distance."""
     one, two = np.asarray(ours, np.float64), np.asarray(expected, np.float64)
     with np.errstate(invalid="ignore"):
         gap = np.where((one == two) | (np.isnan(one) & np.isnan(two)), 0, np.abs(one - two))
@@ -70,12 +70,18 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
     kept = set(graph.outputs)
     with np.errstate(all="ignore"):
         for index, node in enumerate(graph.nodes):
-            inputs = [None if t is None else values[t] if t in values else t.data for t in node.inputs]
+            inputs = [_value(t, values) for t in node.inputs]
             values.update(zip(node.outputs, map(np.asarray, node.op.compute(inputs)), strict=True))
             for tensor in node.inputs:
                 if tensor is not None and readers[tensor] == index and tensor not in kept:
                     values.pop(tensor, None)
     return [values[tensor] for tensor in graph.outputs]
+
+
+def _value(tensor: Tensor | None, values: Mapping[Tensor, Array]) -> Array | None:
+    if tensor is None or tensor in values:
+        return None if tensor is None else values[tensor]
+    return tensor.data
 
 
 def _random(tensor: Tensor, random: np.random.Generator) -> Array:
@@ -90,9 +96,9 @@ def _refer(source: Any, names: list[str], feeds: Mapping[str, Array]) -> list[An
     """The outputs by onnxruntime, or where that is missing by onnx's reference evaluator."""
     model = source if isinstance(source, bytes) else str(source)
     try:
-        import onnxruntime
+        import onnxruntime  # noqa: PLC0415
     except ImportError:
-        from onnx.reference import ReferenceEvaluator
+        from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
 
         proto: Any = onnx.load_from_string(model) if isinstance(model, bytes) else model
         return list(ReferenceEvaluator(proto).run(names, dict(feeds)))

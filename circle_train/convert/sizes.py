@@ -1,7 +1,7 @@
 """Integers that know what they would be for other batch sizes.
 
-A model with symbolic dimensions is converted in several worlds at once, each with its own sizes for the symbols. What is
-equal in all worlds is a constant; what differs depends on a symbol and must be written as -1 or be computed at run time.
+A model with symbolic dimensions is converted in several worlds at once, each with sizes of its own for them.
+What is equal in all worlds is a constant; what differs must be written as -1 or be computed at run time.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Size(int):
     def __rsub__(self, other: int) -> int:
         return combine("SUB", int.__sub__, other, self)
 
-    def __mul__(self, other: SupportsIndex) -> int:  # type: ignore[override]
+    def __mul__(self, other: SupportsIndex) -> int:
         return combine("MUL", int.__mul__, self, int_of(other))
 
-    def __rmul__(self, other: SupportsIndex) -> int:  # type: ignore[override]
+    def __rmul__(self, other: SupportsIndex) -> int:
         return combine("MUL", int.__mul__, int_of(other), self)
 
     def __floordiv__(self, other: int) -> int:

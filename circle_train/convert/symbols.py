@@ -14,7 +14,7 @@ IMAGE = (96, 160, 224)
 SEQUENCE = (12, 20, 31)
 AUDIO = (1024, 1536, 2560)
 FIXED = {4: 224, 5: 32}
-"""What an open height, width or depth is fixed to where it must be; sequences of floats to 512, of integers to 128."""
+"""What an open size is fixed to by rank, where it must be; other sequences to 512 floats or 128 integers."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def assignments(model: Source, shapes: dict[str, tuple[int, ...]]) -> Iterator[A
     """Ways to treat the symbols, the most general first."""
     fixed = _asked(model, shapes)
     batch, other = _symbols(model, fixed)
-    open_batch = dict.fromkeys(batch, BATCH)
+    open_batch: dict[str, tuple[int, ...]] = dict.fromkeys(batch, BATCH)
     if other:
         for choice in (SEQUENCE, AUDIO):
             yield Assignment(
@@ -67,7 +67,7 @@ def assignments(model: Source, shapes: dict[str, tuple[int, ...]]) -> Iterator[A
 
 def _asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
     """Symbols that the caller has fixed."""
-    fixed = {}
+    fixed: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in model.inputs:
             raise ConversionError(f"shapes names '{name}', the model's inputs are {', '.join(model.inputs)}")

@@ -1,9 +1,8 @@
-"""Last touches on the laid-out graph: biases and activations into operators, superfluous reshapes out, ties restored."""
+"""Last touches on the graph: biases and activations into operators, idle reshapes out, ties restored."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from circle_train.convert.builder import Builder
 from circle_train.convert.fuse import drop_dead
 from circle_train.convert.provenance import Lineage, Reshaped, Scaled, Transposed
 from circle_train.ir import DType, Graph, Node, Tensor
+from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 
 CARRIERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "SUB", "MUL", "DIV"})
@@ -65,13 +65,9 @@ def merge_reshapes(graph: Graph) -> None:
             node.inputs[0] = source.inputs[0]
         given = node.inputs[0]
         assert given is not None
-        if (
-            given.shape == node.outputs[0].shape
-            and not is_output(graph, node.outputs[0])
-            and given.type.is_static
-        ):
-            if given.producer is not None or given in graph.inputs:
-                same[id(node.outputs[0])] = given
+        idle = given.type.is_static and given.shape == node.outputs[0].shape and not given.is_constant
+        if idle and not is_output(graph, node.outputs[0]):
+            same[id(node.outputs[0])] = given
 
 
 def take_biases(builder: Builder) -> None:
@@ -104,11 +100,11 @@ def take_biases(builder: Builder) -> None:
 
 
 def take_channel_shuffles(builder: Builder) -> None:
-    """RESHAPE, TRANSPOSE, RESHAPE that shuffle the channels a convolution made: shuffle its weights instead."""
+    """RESHAPE, TRANSPOSE, RESHAPE that shuffle a convolution's channels: shuffle its weights instead."""
     graph = builder.graph
     readers = users(graph)
     for node in graph.nodes:
-        if node.op.name != "CONV_2D" or len(node.inputs) < 3:
+        if node.op.name != "CONV_2D":
             continue
         chain, tensor = [], node.outputs[0]
         for name in ("RESHAPE", "TRANSPOSE", "RESHAPE"):
@@ -118,7 +114,8 @@ def take_channel_shuffles(builder: Builder) -> None:
             chain.append(reader)
             tensor = reader.outputs[0]
         if len(chain) == 3 and (groups := _shuffle_of(node, chain)) is not None:
-            node.inputs[1:3] = [_shuffled(builder, t, groups) for t in node.inputs[1:3] if t is not None]
+            weights = [None if t is None else _shuffled(builder, t, groups) for t in node.inputs[1:3]]
+            node.inputs = [node.inputs[0], *weights]
             _replace_output(node, chain[2])
             for passed in chain[:2]:
                 passed.outputs = []
@@ -128,7 +125,7 @@ def take_channel_shuffles(builder: Builder) -> None:
 def _shuffle_of(node: Node, chain: list[Node]) -> tuple[int, int] | None:
     """(a, b) where channels a × b become b × a and nothing else moves."""
     order, split, end = chain[1].inputs[1], chain[0].outputs[0].shape, chain[2].outputs[0].shape
-    constant = all(tensor is not None and tensor.is_constant for tensor in node.inputs[1:3])
+    constant = all(tensor is None or tensor.is_constant for tensor in node.inputs[1:3])
     if not constant or order is None or list(order.data) != [0, 1, 2, 4, 3]:
         return None
     made = node.outputs[0].shape
@@ -171,7 +168,7 @@ def _replace_output(node: Node, reader: Node) -> None:
 
 
 def fold_normalisations(builder: Builder) -> None:
-    """BatchNormalization after a convolution goes into its weights and bias, which then are what is trained."""
+    """BatchNormalization after a convolution goes into its weights and bias, which then are trained."""
     graph, b = builder.graph, builder
     readers = users(graph)
     for node in graph.nodes:
@@ -212,7 +209,7 @@ def fold_normalisations(builder: Builder) -> None:
     graph.nodes = [node for node in graph.nodes if node.outputs]
 
 
-def evaluated(tensor: Tensor) -> np.ndarray | None:  # type: ignore[type-arg]
+def evaluated(tensor: Tensor) -> Array | None:
     """The value of what is computed from constants alone."""
     if tensor.is_constant:
         return tensor.data
@@ -224,7 +221,7 @@ def evaluated(tensor: Tensor) -> np.ndarray | None:  # type: ignore[type-arg]
     return np.asarray(tensor.producer.op.compute(inputs)[tensor.producer.outputs.index(tensor)])
 
 
-def _scaled(b: Builder, tensor: Tensor, factor: np.ndarray, offset: np.ndarray) -> Tensor:  # type: ignore[type-arg]
+def _scaled(b: Builder, tensor: Tensor, factor: Array, offset: Array) -> Tensor:
     """The constant times factor plus offset, still the initializer it was."""
     step = Scaled(factor, offset)
     value = step.forward(tensor.data)
@@ -232,7 +229,7 @@ def _scaled(b: Builder, tensor: Tensor, factor: np.ndarray, offset: np.ndarray) 
     return b.constant(value) if lineage is None else b.parameter(value, lineage.then(step))
 
 
-def _folded_bias(b: Builder, bias: Tensor | None, factor: np.ndarray, offset: np.ndarray) -> Tensor:  # type: ignore[type-arg]
+def _folded_bias(b: Builder, bias: Tensor | None, factor: Array, offset: Array) -> Tensor:
     if bias is None:
         return b.constant(offset)
     return _scaled(b, bias, factor, offset)
@@ -289,14 +286,11 @@ def _simplified(
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Neighbouring steps of a kind as one; steps that change nothing left out."""
     result: list[tuple[str, tuple[int, ...]]] = []
-    for name, operand in way:
+    for name, given in way:
+        operand = given
         if result and result[-1][0] == name:
             before = result.pop()[1]
-            operand = tuple(before[axis] for axis in operand) if name == "TRANSPOSE" else operand
-        if name == "TRANSPOSE" and operand == tuple(range(len(operand))):
-            continue
-        result.append((name, operand))
-    if len(result) == 1 and result[0] == ("RESHAPE", shape):
-        return []
-    assert prod(shape) >= 0
-    return result
+            operand = tuple(before[axis] for axis in given) if name == "TRANSPOSE" else given
+        if name == "RESHAPE" or operand != tuple(range(len(operand))):
+            result.append((name, operand))
+    return [] if result == [("RESHAPE", shape)] else result

@@ -110,7 +110,10 @@ class Walk:
         opset = scope.opsets.get(domain, 1)
         if handler_for(domain, node.op_type, opset) or (domain, node.op_type) in self.functions:
             return True
-        return onnx.defs.has(node.op_type, domain) and onnx.defs.get_schema(node.op_type, domain).has_function
+        if not onnx.defs.has(node.op_type, domain):
+            return False
+        schema: Any = onnx.defs.get_schema(node.op_type, domain)
+        return bool(schema.has_function)
 
     def _convert(self, node: Any, domain: str, scope: Scope, place: str) -> Sequence[Tensor | None]:
         attributes = self._attributes(node, scope)
@@ -197,7 +200,7 @@ class Walk:
         """The outputs of a graph that is an attribute of the node at hand."""
         outer = self._scopes[-1]
         local = {t.name: self.b.constant(to_array(t)) for t in graph.initializer}
-        values: MutableMapping[str, Tensor | None] = ChainMap(dict(local), outer.values)  # type: ignore[arg-type]
+        values: MutableMapping[str, Tensor | None] = ChainMap(dict(local), outer.values)
         scope = Scope(values, outer.opsets, outer.attributes, declared_shapes(graph), outer.inside)
         count, blocked, self.blocked = len(self.refusals), self.blocked, set(self.blocked)
         self.nodes(graph.node, scope, [info.name for info in graph.output])

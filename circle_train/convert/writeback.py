@@ -21,13 +21,13 @@ ALIGNMENT = 4096
 
 
 def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | os.PathLike[str]) -> None:
-    """Write the model that was loaded to `path`, with these values of Circle constants in its initializers."""
+    """Write the model that was loaded to `path`, with these values of constants in its initializers."""
     raw = _read(provenance)
     strangers = sorted(set(values) - set(provenance.lineages))
     if strangers:
         raise ConversionError(
-            f"{os.fspath(path)}: '{strangers[0]}' was trained but is no initializer of the ONNX model, so it cannot be put "
-            f"back ({provenance.engine} engine); export it as .circle"
+            f"{os.fspath(path)}: '{strangers[0]}' was trained but is no initializer of the ONNX model, so it "
+            f"cannot be put back ({provenance.engine} engine); export it as .circle"
         )
     model = onnx.ModelProto()
     model.ParseFromString(raw)

@@ -171,7 +171,7 @@ def clip(c: Call) -> Tensor:
 
 def clipped(b: Builder, x: Tensor, low: float | None, high: float | None) -> Tensor:
     """x limited to an interval, by one operator where Circle has it."""
-    single = {
+    single: dict[tuple[float | None, float | None], str] = {
         (0.0, 6.0): "RELU6",
         (-1.0, 1.0): "RELU_N1_TO_1",
         (0.0, 1.0): "RELU_0_TO_1",

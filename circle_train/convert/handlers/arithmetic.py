@@ -52,7 +52,7 @@ def identity(c: Call) -> Tensor | list[Tensor]:
 
 
 def dropout(c: Call) -> list[Tensor]:
-    """Passes everything; where it is told to train, a RESHAPE that changes nothing carries the ratio and the seed."""
+    """Passes everything; where it is told to train, an idle RESHAPE carries the ratio and the seed."""
     results = [c[0]]
     if c.opset < 7 and not c.attr("is_test", 0):
         raise Refusal("is_test is 0, so it is in training mode; export the model in eval mode")
@@ -116,7 +116,7 @@ def _signed(x: Tensor) -> bool:
 
 @handles("BitShift")
 def bit_shift(c: Call) -> Tensor:
-    """Shifts by less than zero or by all bits leave nothing but the sign; left is a product that wraps around."""
+    """Shifts below zero or by all bits leave nothing but the sign; left is a product that wraps around."""
     b, x, by = c.b, c[0], c[1]
     kind = np.dtype(c.dtype.numpy)
     bits = kind.itemsize * 8

@@ -9,7 +9,7 @@ from circle_train.ir import Tensor
 
 @handles("If")
 def branch(c: Call) -> list[Tensor]:
-    """The branch that a known condition takes; with a condition known only while running both, and a choice between them."""
+    """The branch that a known condition takes; else both, and a choice between their results."""
     assert c.subgraphs is not None
     known = c.b.known(c[0])
     if known is not None:
@@ -22,8 +22,8 @@ def branch(c: Call) -> list[Tensor]:
     for first, second in zip(*chosen, strict=True):
         if first.shape != second.shape or first.dtype != second.dtype:
             raise Refusal(
-                f"its condition is computed while running and its branches give {first.type} and {second.type}; "
-                "they must be alike"
+                f"its condition is computed while running and its branches give {first.type} and "
+                f"{second.type}; they must be alike"
             )
         condition = c[0] if c[0].type.rank == 0 else c.b.reshape(c[0], ())
         results.append(c.b("SELECT_V2", condition, first, second))

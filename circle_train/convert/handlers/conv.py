@@ -7,7 +7,7 @@ import numpy as np
 from circle_train.convert.builder import Builder
 from circle_train.convert.handlers.window import Geometry, Sizes, circle_padding, cropped, geometry, padded
 from circle_train.convert.refusal import Refusal
-from circle_train.convert.registry import Call, handles
+from circle_train.convert.registry import Call, Result, handles
 from circle_train.ir import Tensor
 from circle_train.ops.attributes import Padding
 
@@ -32,7 +32,7 @@ def conv(c: Call) -> Tensor:
 
 
 @handles("Conv", domain="com.microsoft")
-def microsoft_conv(c: Call) -> Tensor:
+def microsoft_conv(c: Call) -> Result:
     return conv(c)
 
 
@@ -69,10 +69,10 @@ def convolve_2d(b: Builder, x: Tensor, w: Tensor, bias: Tensor | None, g: Geomet
     padding = circle_padding(b.shape(x)[1:3], g)
     if padding is None:
         x, padding = padded(b, x, g.pads), Padding.VALID
-    options = dict(
-        padding=padding, stride_h=g.strides[0], stride_w=g.strides[1],
-        dilation_h_factor=g.dilations[0], dilation_w_factor=g.dilations[1],
-    )  # fmt: skip
+    options = {
+        "padding": padding, "stride_h": g.strides[0], "stride_w": g.strides[1],
+        "dilation_h_factor": g.dilations[0], "dilation_w_factor": g.dilations[1],
+    }  # fmt: skip
     if group > 1 and taken == 1:
         kernel = b.transpose(w, (1, 2, 3, 0))
         return b("DEPTHWISE_CONV_2D", x, kernel, bias, depth_multiplier=outputs // group, **options)
@@ -153,7 +153,7 @@ def transposed_geometry(c: Call, spatial: Sizes, kernel: Sizes, extra: Sizes) ->
 
 
 def transpose_2d(b: Builder, x: Tensor, w: Tensor, g: Geometry, extra: Sizes, group: int) -> Tensor:
-    """TRANSPOSE_CONV over everything the kernel reaches, then cut; ONNX kernel (inputs × outputs / groups × …)."""
+    """TRANSPOSE_CONV over everything the kernel reaches, then cut; the kernel is inputs × outputs × …."""
     plain = (
         group == 1 and set(g.dilations) == {1} and all(e < s for e, s in zip(extra, g.strides, strict=True))
     )
@@ -162,25 +162,25 @@ def transpose_2d(b: Builder, x: Tensor, w: Tensor, g: Geometry, extra: Sizes, gr
     outputs = b.shape(w)[1]
     n, *spatial, _ = b.shape(x)
     kernel = b.transpose(w, (1, 2, 3, 0))
-    options = dict(stride_h=g.strides[0], stride_w=g.strides[1])
+    options = {"stride_h": g.strides[0], "stride_w": g.strides[1]}
     target = [
         (i - 1) * s + k + e - sum(p)
         for i, s, k, e, p in zip(spatial, g.strides, g.kernel, extra, g.pads, strict=True)
     ]
-    if all(t == i * s for t, i, s in zip(target, spatial, g.strides, strict=True)):
-        if all(
-            Padding.SAME.amounts(int(t), k, s) == (p[0], p[1] - e)
-            for t, k, s, p, e in zip(target, g.kernel, g.strides, g.pads, extra, strict=True)
-        ):
-            shape = b.integers([n, *target, outputs])
-            return b("TRANSPOSE_CONV", shape, kernel, x, padding=Padding.SAME, **options)
+    scaled = all(t == i * s for t, i, s in zip(target, spatial, g.strides, strict=True))
+    if scaled and all(
+        Padding.SAME.amounts(int(t), k, s) == (p[0], p[1] - e)
+        for t, k, s, p, e in zip(target, g.kernel, g.strides, g.pads, extra, strict=True)
+    ):
+        shape = b.integers([n, *target, outputs])
+        return b("TRANSPOSE_CONV", shape, kernel, x, padding=Padding.SAME, **options)
     whole = [t + sum(p) for t, p in zip(target, g.pads, strict=True)]
     y = b("TRANSPOSE_CONV", b.integers([n, *whole, outputs]), kernel, x, padding=Padding.VALID, **options)
     return cropped(b, y, [(0, 0), *g.pads, (0, 0)])
 
 
 def stuffed(b: Builder, x: Tensor, w: Tensor, g: Geometry, extra: Sizes, group: int) -> Tensor:
-    """Any transposed convolution: zeros between the input's elements, then a convolution with the mirrored kernel."""
+    """Any transposed convolution: zeros between the elements, then a convolution, its kernel mirrored."""
     rank = len(g.kernel)
     x = spread(b, x, g.strides)
     pads = tuple((e - 1 - p[0], e - 1 - p[1] + x) for e, p, x in zip(g.extents, g.pads, extra, strict=True))

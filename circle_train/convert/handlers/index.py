@@ -37,14 +37,14 @@ def gather(c: Call) -> Tensor:
 
 @handles("GatherElements")
 def gather_elements(c: Call) -> Tensor:
-    """GATHER along the last axis, everything else being batch; other axes are cut to the indices' size first."""
+    """GATHER_ND with the full index of every element."""
     b, axis = c.b, c.axis(0)
     places = element_places(b, counted_from_front(b, c[1], c.shape()[axis]), axis)
     return b("GATHER_ND", c[0], places)
 
 
 def element_places(b: Builder, indices: Tensor, axis: int) -> Tensor:
-    """For every element of `indices`, the full index that it means: along `axis` its value, elsewhere its own place."""
+    """The full index that each element of `indices` means: along `axis` its value, elsewhere its place."""
     dims = b.shape(indices)
     if is_symbolic(dims):
         raise Refusal("it indexes over a symbolic size")

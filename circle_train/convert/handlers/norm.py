@@ -12,7 +12,7 @@ from circle_train.ir import Tensor
 
 @handles("BatchNormalization")
 def batch_normalization(c: Call) -> Tensor | list[Tensor]:
-    """x · γ/σ + (β - μ · γ/σ), the small factors computed from the initializers; the statistics are no parameters."""
+    """x · γ/σ + (β - μ · γ/σ), the factors computed from the initializers; statistics are no parameters."""
     if c.opset < 9 and not c.attr("spatial", 1):
         raise Refusal("spatial=0, statistics per position, is not expressed")
     if c.opset < 7 and not c.attr("is_test", 0):
@@ -124,7 +124,7 @@ def local_response(c: Call) -> Tensor:
     alpha, beta, bias = c.attr("alpha", 1e-4), c.attr("beta", 0.75), c.attr("bias", 1.0)
     x = b.channels_last(c[0])
     if size % 2 and x.type.rank == 4:
-        options = dict(radius=size // 2, bias=bias, alpha=alpha / size, beta=beta)
+        options = {"radius": size // 2, "bias": bias, "alpha": alpha / size, "beta": beta}
         return b.channels_first(b("LOCAL_RESPONSE_NORMALIZATION", x, **options))
     channels = b.shape(x)[-1]
     distance = np.arange(channels)[:, None] - np.arange(channels)[None, :]

@@ -14,6 +14,7 @@ from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, handles
 from circle_train.convert.sizes import Size, is_symbolic
 from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Padding
 
 
@@ -30,7 +31,7 @@ def window_of(c: Call) -> tuple[Geometry, tuple[tuple[int, int], ...]]:
 
 
 def _ceil_pad(size: int, extent: int, stride: int, pads: tuple[int, int]) -> tuple[int, int]:
-    """What must be added behind so that the last, partial window exists; it must start inside the input or its pads."""
+    """What must be added behind for the last, partial window, which starts inside the input or its pads."""
     total = size + sum(pads)
     positions = -(-(total - extent) // stride) + 1
     if (positions - 1) * stride >= size + pads[0]:
@@ -46,22 +47,25 @@ def max_pool(c: Call) -> list[Tensor]:
     b = c.b
     g, ends = window_of(c)
     x = b.channels_last(c[0])
-    low: float = -np.inf if c.dtype.is_float else np.iinfo(c.dtype.numpy or np.int8).min
     padding = circle_padding(c.shape()[2:], g) if not any(map(any, ends)) else None
     if c.uses(1):
         return [b.channels_first(x) for x in max_pool_with_indices(c, g, ends)]
     if padding is None:
         pads = [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)]
-        x, padding = padded(b, x, pads, low), Padding.VALID
+        x, padding = padded(b, x, pads, lowest(x)), Padding.VALID
     return [b.channels_first(pooled(b, x, "MAX_POOL_2D", g, padding))]
+
+
+def lowest(x: Tensor) -> float:
+    """What never is a maximum."""
+    return -np.inf if x.dtype.is_float else float(np.iinfo(np.dtype(x.dtype.numpy)).min)
 
 
 def pooled(b: Builder, x: Tensor, name: str, g: Geometry, padding: Padding) -> Tensor:
     """Circle's pool over a channels-last image or sequence; volumes and dilated windows axis by axis."""
     if len(g.kernel) > 2 or set(g.dilations) != {1}:
         if padding is Padding.SAME:
-            low = -np.inf if name == "MAX_POOL_2D" and x.dtype.is_float else 0.0
-            x = padded(b, x, g.pads, low)
+            x = padded(b, x, g.pads, lowest(x) if name == "MAX_POOL_2D" else 0.0)
         return separable(b, x, g, "MAXIMUM" if name == "MAX_POOL_2D" else "ADD")
     if len(g.kernel) == 1:
         n, length, channels = b.shape(x)
@@ -69,14 +73,15 @@ def pooled(b: Builder, x: Tensor, name: str, g: Geometry, padding: Padding) -> T
         y = pooled(b, b.reshape(x, (n, 1, length, channels)), name, flat, padding)
         n, _, length, channels = b.shape(y)
         return b.reshape(y, (n, length, channels))
-    options = dict(
-        filter_height=g.kernel[0], filter_width=g.kernel[1], stride_h=g.strides[0], stride_w=g.strides[1]
-    )
+    options = {
+        "filter_height": g.kernel[0], "filter_width": g.kernel[1],
+        "stride_h": g.strides[0], "stride_w": g.strides[1],
+    }  # fmt: skip
     return b(name, x, padding=padding, **options)
 
 
 def separable(b: Builder, x: Tensor, g: Geometry, name: str) -> Tensor:
-    """For each axis in turn, the combination of the slices that the window's cells see; x is padded already."""
+    """For each axis in turn, the slices that the window's cells see, combined; x is padded already."""
     for axis, (kernel, stride, dilation) in enumerate(zip(g.kernel, g.strides, g.dilations, strict=True), 1):
         count = (b.shape(x)[axis] - (kernel - 1) * dilation - 1) // stride + 1
         if isinstance(count, Size):
@@ -113,7 +118,7 @@ def average_pool(c: Call) -> Tensor:
     return b.channels_first(b("MUL", y, b.like(y, factor[..., None])))
 
 
-def divisors(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...], counts_pads: bool) -> np.ndarray:
+def divisors(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...], counts_pads: bool) -> Array:
     """How many cells of each window count; an array over the output's positions."""
     spatial = c.shape()[2:]
     if is_symbolic(spatial):
@@ -156,13 +161,12 @@ def global_lp_pool(c: Call) -> Tensor:
 
 
 def max_pool_with_indices(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...]) -> list[Tensor]:
-    """Maxima and where they were found: the first of the window's cells, compared slice by slice (channels last)."""
+    """Maxima and where they stand: the window's cells compared one after the other (channels last)."""
     b, shape = c.b, c.shape()
     if is_symbolic(shape):
         raise Refusal("its indices depend on symbolic sizes")
-    low: float = -np.inf if c.dtype.is_float else np.iinfo(c.dtype.numpy or np.int8).min
     pads = [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)]
-    x = padded(b, b.channels_last(c[0]), pads, low)
+    x = padded(b, b.channels_last(c[0]), pads, lowest(c[0]))
     places = _places(shape, c.attr("storage_order", 0))
     places = np.pad(places, [(0, 0), *pads, (0, 0)], constant_values=-1)
     cells = list(np.ndindex(*g.kernel))
@@ -184,16 +188,17 @@ def max_pool_with_indices(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...
     return [best, index]
 
 
-def _places(shape: Sizes, column_major: int) -> np.ndarray:
+def _places(shape: Sizes, column_major: int) -> Array:
     """Each element's position in the ONNX tensor, laid out channels last."""
     spatial = shape[2:]
-    inner = np.arange(prod(spatial), dtype=np.int64)
-    inner = inner.reshape(spatial[::-1]).T if column_major else inner.reshape(spatial)
-    outer = np.arange(prod(shape[:2]), dtype=np.int64).reshape(*shape[:2], *(1,) * len(spatial)) * prod(
-        spatial
-    )
+    flat = np.arange(prod(spatial), dtype=np.int64)
+    inner = flat.reshape(spatial[::-1]).T if column_major else flat.reshape(spatial)
+    starts = np.arange(prod(shape[:2]), dtype=np.int64) * prod(spatial)
+    outer = starts.reshape([*shape[:2], *[1] * len(spatial)])
     return np.moveaxis(outer + inner, 1, -1)
 
 
-def _sliced(array: np.ndarray, ranges: dict[int, tuple[int, int, int]]) -> np.ndarray:
-    return array[(slice(None), *(slice(*ranges[axis]) for axis in sorted(ranges)))]
+def _sliced(array: Array, ranges: dict[int, tuple[int, int, int]]) -> Array:
+    places = tuple(slice(*ranges[axis]) for axis in sorted(ranges))
+    index = (slice(None), *places)
+    return array[index]

@@ -49,7 +49,7 @@ def recurrent(c: Call) -> list[Tensor]:
         {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[c.attr("direction", "forward")],
     )
     x = b.transpose(c[0], (1, 0, 2)) if c.attr("layout", 0) else c[0]
-    steps, batch, _ = b.shape(x)
+    steps = b.shape(x)[0]
     if isinstance(steps, Size) or steps > LONGEST:
         raise Refusal(f"it runs over {steps} steps; at most {LONGEST}, known beforehand, are unrolled")
     hidden = int(c.attr("hidden_size", 0)) or c.shape(2)[2]
@@ -103,7 +103,7 @@ def _run(
 
 
 def _part(b: Builder, tensor: Tensor, number: int) -> Tensor:
-    """One direction of a tensor that begins with the axis of directions; layouts stay initializers where there is one."""
+    """One direction of a tensor that begins with the axis of directions; if alone, still the initializer."""
     shape = b.shape(tensor)
     if shape[0] != 1:
         begin = b.integers([number] + [0] * (len(shape) - 1))

@@ -51,7 +51,7 @@ def reduced(c: Call, name: str, x: Tensor, axes: Axes) -> Tensor:
 
 @handles(*PLAIN)
 def reduce(c: Call) -> Tensor:
-    b, x, axes = c.b, c[0], reduced_axes(c)
+    x, axes = c[0], reduced_axes(c)
     if axes is None:
         return x
     if x.dtype is DType.BOOL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,8 +72,8 @@ def resize(c: Call) -> Tensor:
 
 
 PASSED = (
-    "mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value",
-    "antialias",
+    "mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside",
+    "extrapolation_value", "antialias",
 )  # fmt: skip
 
 
@@ -194,7 +195,8 @@ def interpolation(
     """What ONNX's own evaluator makes of each unit vector: the matrix target × size of one axis."""
     kept = {k: v for k, v in attributes.items() if k != "extrapolation_value"}
     names = ["x", "roi", "scales"]
-    node = onnx.helper.make_node("Resize", names, ["y"], **kept)
+    node = onnx.helper.make_node("Resize", names, ["y"])
+    node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in kept.items())
     info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in names]
     out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     model = onnx.helper.make_model(
@@ -204,10 +206,11 @@ def interpolation(
         np.array([0, 0, 1, 1], np.float32) if roi is None else np.array([0, roi[0], 1, roi[1]], np.float32)
     )
     feeds = {"x": np.eye(size, dtype=np.float32), "roi": region, "scales": np.array([1.0, scale], np.float32)}
-    (result,) = ReferenceEvaluator(model).run(None, feeds)
+    outputs: Any = ReferenceEvaluator(model).run(None, feeds)
+    result = np.asarray(outputs[0])
     if result.shape != (size, target):
         raise Refusal(f"its scale {scale} does not lead from {size} to {target}")
-    return np.ascontiguousarray(np.asarray(result).T)
+    return np.ascontiguousarray(result.T)
 
 
 def along_axis(b: Builder, x: Tensor, matrix: Array, axis: int) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.convert.builder import Builder
 from circle_train.convert.handlers.window import padded
+from circle_train.convert.importer import element_type
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, front, handles
 from circle_train.convert.sizes import Size, is_symbolic, worlds
@@ -328,10 +329,8 @@ def _picked(size: int, before: int, after: int, mode: str) -> np.ndarray[Any, An
 
 @handles("EyeLike")
 def eye_like(c: Call) -> Tensor:
-    from circle_train.convert.importer import element_type
-
     dtype = element_type(int(c.attr("dtype"))) if c.attr("dtype") else c.dtype
     dims = c.shape()
     if dtype is None or is_symbolic(dims):
         raise Refusal("its size is symbolic or its element type one that Circle does not compute")
-    return c.b.constant(np.eye(*dims, k=int(c.attr("k", 0)), dtype=dtype.numpy))
+    return c.b.constant(np.eye(dims[0], dims[1], int(c.attr("k", 0))), dtype.numpy)
