@@ -27,6 +27,7 @@ from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.history import History
 from circle_train.train.metrics import Scores
 from circle_train.train.program import Mode, Program
+from circle_train.train.properties import Properties
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters, as_it_is
 
@@ -42,6 +43,8 @@ class StepResult:
     outputs: list[Array] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
     """One loss for each output, before weighting."""
+    extra: dict[str, Array] = field(default_factory=dict)
+    """What TrainConfig.extra_outputs asks for."""
 
 
 class TrainSession(OnertSteps):
@@ -80,6 +83,7 @@ class TrainSession(OnertSteps):
         self.stop_training = False
         """A callback sets it to end the fit after the present epoch."""
         self._steps = Steps()
+        self._reset_is_due = False
 
     @property
     def config(self) -> TrainConfig:
@@ -126,7 +130,17 @@ class TrainSession(OnertSteps):
         provenance = self.model.provenance
         inward = as_it_is if provenance is None else provenance.to_circle
         outward = as_it_is if provenance is None else provenance.to_onnx
-        return Parameters(self.state, inward, outward)
+        return Parameters(self.state, inward, outward, () if provenance is None else provenance.lineages)
+
+    @property
+    def gradients(self) -> dict[str, Array]:
+        """Sums of gradients by parameter name, as `train_step(accumulate=True)` makes them until a reset."""
+        return self.parameters.gradients()
+
+    @property
+    def properties(self) -> Properties:
+        """Numbers and strings by name that go with the checkpoint."""
+        return Properties(self.state)
 
     @property
     def learning_rate(self) -> float:
@@ -154,19 +168,26 @@ class TrainSession(OnertSteps):
         self.state.step += 1
         return result
 
-    def eval_step(self, x: Any, y: Any) -> StepResult:
-        """Loss, metrics and outputs of one batch; nothing changes."""
+    def eval_step(self, x: Any, y: Any = None) -> StepResult:
+        """Loss, metrics and outputs of one batch; without labels the outputs alone. Nothing changes."""
+        if y is None and any(0 not in target.shape[1:] for target in self.program.targets):
+            executor = self._predict(x)
+            return self._result(executor, [])
         return self._run(Mode.EVALUATE, x, y)
 
     def update(self) -> None:
         """Take an optimizer step on the accumulated gradients."""
         executor = self._executor(Mode.UPDATE, self.config.batch_size)
+        self.state.require_values()
         self._set_scalars()
         executor.run({})
         self.state.step += 1
 
-    def reset_gradients(self) -> None:
-        """Start accumulating anew."""
+    def reset_gradients(self, *, lazy: bool = False) -> None:
+        """Start accumulating anew; `lazy`: when the next gradients come, the old ones are read until then."""
+        self._reset_is_due = lazy
+        if lazy:
+            return
         for key, array in self.state.arrays.items():
             if key.kind == "gradient":
                 array.fill(0)
@@ -187,8 +208,7 @@ class TrainSession(OnertSteps):
 
     def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of one batch."""
-        executor = self._executor(Mode.PREDICT, count_samples(inputs, self.program.inputs, "x"))
-        executor.run(dict(zip(executor.program.inputs, coerce(inputs, executor.program.inputs, "x"), strict=True)))
+        executor = self._predict(inputs)
         return [executor[t].copy() for t in executor.program.outputs]
 
     # Files
@@ -226,26 +246,35 @@ class TrainSession(OnertSteps):
         executor = self._executors[mode, batch_size] = Executor(program, self._state, self.backend, arena)
         return executor
 
+    def _predict(self, x: Any) -> Executor:
+        """The forward program after a run on this batch."""
+        executor = self._executor(Mode.PREDICT, count_samples(x, self.program.inputs, "x"))
+        self.state.require_values()
+        executor.run(dict(zip(executor.program.inputs, coerce(x, executor.program.inputs, "x"), strict=True)))
+        return executor
+
     def _run(self, mode: Mode, x: Any, y: Any) -> StepResult:
         """Feed, run, read."""
         executor = self._executor(mode, count_samples(x, self.program.inputs, "x"))
         program = executor.program
+        self.state.require_values()
         feeds = dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
         feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
         for output, target, loss in zip(program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True):
             loss.check_target(feeds[target], output.type)
         if mode is Mode.TRAIN:
             self._set_scalars()
+        if mode.has_backward:
+            self.state.set_random(self.seed)
         try:
             executor.run(feeds)
         except NonFiniteLoss as error:
             raise self._diverged(error, feeds) from None
-        assert program.loss is not None
+        self.state.passes += mode.has_backward
         return self._result(executor, [feeds[t] for t in program.targets])
 
     def _result(self, executor: Executor, targets: Sequence[Array]) -> StepResult:
         program = executor.program
-        assert program.loss is not None
         outputs = [executor[t].copy() for t in program.outputs]
         losses = [_number(executor[t]) for t in program.losses]
         self.metrics.reset()

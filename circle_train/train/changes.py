@@ -24,6 +24,8 @@ class Changes:
     epochs_begun: int = 0
     learning_rate: float | None = None
     seed: int | None = None
+    passes: int = 0
+    properties: dict[str, int | float | str] = field(default_factory=dict)
 
     def apply(self, state: State) -> None:
         """Write everything; what the checkpoint does not name of slots and sums starts from zero."""
@@ -35,7 +37,10 @@ class Changes:
         for name in self.restored:
             state.replace(StateKey("value", name), state.parameters[name].tensor.data)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position
-        state.epochs_begun = self.epochs_begun
+        state.epochs_begun, state.passes = self.epochs_begun, self.passes
+        state.properties.clear()
+        state.properties.update(self.properties)
+        state.unset.difference_update(key.owner for key in self.arrays if key.kind == "value")
         if self.learning_rate is not None:
             state.learning_rate = self.learning_rate
 

@@ -126,6 +126,17 @@ def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], engine: E
     )
 
 
+def find_extra(graph: Graph, names: Sequence[str]) -> list[Tensor]:
+    """The tensors of these names that nodes make."""
+    made = {out.name: out for node in graph.nodes for out in node.outputs}
+    if unknown := [name for name in names if name not in made]:
+        raise ConfigError(
+            f"extra_outputs: no operator makes '{unknown[0]}'; expected one of {', '.join(list(made)[:8])}, … "
+            "(see the operators' outputs in `circle-train info`)"
+        )
+    return [made[name] for name in names]
+
+
 def open_shapes(graph: Graph) -> list[str]:
     """Nodes whose output shapes are not known before running."""
     return [str(node) for node in graph.nodes if not all(out.type.is_static for out in node.outputs)]

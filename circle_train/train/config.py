@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -11,7 +12,20 @@ from circle_train.train import losses, optimizers
 from circle_train.train.losses import Loss
 from circle_train.train.optimizers import Optimizer
 
-Trainable = str | int | tuple[str, int] | Sequence[int] | Callable[[str], bool]
+Trainable = str | int | tuple[str, int] | Sequence[int] | Sequence[str] | Callable[[str], bool]
+EXPECTED_TRAINABLE = (
+    "'all', 'none', ('last', n), operator indices, a list of parameter names or patterns, or a predicate over names"
+)
+
+
+class BatchNormMode(enum.Enum):
+    """What a batch normalisation of a converted model does in training."""
+
+    FROZEN = "frozen"
+    """Its running statistics count, and stay."""
+    TRAIN = "train"
+    """The batch's own statistics count, and the running ones move towards them."""
+
 Named = TypeVar("Named")
 
 
@@ -29,10 +43,17 @@ class TrainConfig:
     optimizer: Optimizer | str = "adam"
     batch_size: int = 32
     trainable: Trainable = "all"
+    frozen: Sequence[str] = ()
+    """Names or patterns of parameters that stay, whatever `trainable` says."""
     metrics: Sequence[Any] = ()
     loss_weights: Sequence[float] | None = None
     epochs: int = 0
     """What a Circle+ file says; `fit(epochs=…)` decides."""
+    batch_norm: BatchNormMode | str = BatchNormMode.FROZEN
+    dropout: bool = True
+    """Whether training drops at random where the model says so; evaluation never does."""
+    extra_outputs: Sequence[str] = ()
+    """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -46,6 +67,12 @@ class TrainConfig:
             raise ConfigError(f"batch_size is {self.batch_size!r}, expected a whole number from 1")
         set_field(self, "trainable", normalized(self.trainable))
         set_field(self, "metrics", tuple(self.metrics))
+        for name in ("frozen", "extra_outputs"):
+            set_field(self, name, _names(getattr(self, name), name))
+        try:
+            set_field(self, "batch_norm", BatchNormMode(self.batch_norm))
+        except ValueError:
+            raise ConfigError(f"batch_norm is {self.batch_norm!r}, expected 'frozen' or 'train'") from None
 
     def losses_for(self, outputs: int) -> tuple[Loss, ...]:
         """One loss for each output."""
@@ -60,24 +87,39 @@ class TrainConfig:
 
 
 def normalized(trainable: Trainable) -> Trainable:
-    """'all' | 'none' | ('last', n) | a tuple of operator indices | a predicate; integers count as ONERT counts."""
+    """'all' | 'none' | ('last', n) | operator indices | names | a predicate; integers count as ONERT counts."""
     if isinstance(trainable, bool):
-        raise ConfigError(f"trainable is {trainable}, expected 'all', 'none', ('last', n), operator indices or a predicate")
+        raise ConfigError(f"trainable is {trainable}, expected {EXPECTED_TRAINABLE}")
     if isinstance(trainable, int):
         trainable = ("last", trainable)
     if callable(trainable) or trainable in ("all", "none"):
         return trainable
     if isinstance(trainable, str):
-        raise ConfigError(f"trainable is '{trainable}', expected 'all', 'none', ('last', n), operator indices or a predicate")
+        raise ConfigError(f"trainable is '{trainable}', expected {EXPECTED_TRAINABLE}")
     items = tuple(trainable)
     if len(items) == 2 and items[0] == "last" and isinstance(items[1], int):
         count = items[1]
         if count < -1:
             raise ConfigError(f"trainable is ('last', {count}), expected a count from 1, 0 for none or -1 for all")
         return "all" if count == -1 else "none" if count == 0 else ("last", count)
+    if items and all(isinstance(i, str) for i in items):
+        return items  # type: ignore[return-value]
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
-        raise ConfigError(f"trainable is {items!r}, expected 'all', 'none', ('last', n), operator indices or a predicate")
+        raise ConfigError(f"trainable is {items!r}, expected {EXPECTED_TRAINABLE}")
     return items  # type: ignore[return-value]
+
+
+def names_of(trainable: Trainable) -> tuple[str, ...] | None:
+    """The names or patterns that the setting lists; None where it is something else."""
+    is_list = isinstance(trainable, tuple) and bool(trainable) and all(isinstance(i, str) for i in trainable)
+    return trainable if is_list else None  # type: ignore[return-value]
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    """A list of names as a tuple."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"{what} is {value!r}, expected a list of names")
+    return tuple(value)
 
 
 def by_name(value: Named | str, table: Mapping[str, type[Named]], base: type[Named], what: str) -> Named:

@@ -37,6 +37,7 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
         "epoch": state.epoch,
         "position": state.position,
         "epochs_begun": state.epochs_begun,
+        "passes": state.passes,
         "learning_rate": state.learning_rate.hex(),
         "seed": seed,
         "optimizer": type(config.optimizer).__name__,
@@ -47,6 +48,8 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
         "progress": json.dumps(progress),
         "config": _settings(config),
     }
+    if state.properties:
+        metadata["properties"] = json.dumps(state.properties)
     return safetensors.encode(arrays, metadata)
 
 
@@ -74,6 +77,8 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
         progress["epochs_begun"],
         float.fromhex(progress["learning_rate"]),
         progress["seed"],
+        progress.get("passes", progress["step"]),
+        _properties(metadata, where),
     )
 
 
@@ -135,6 +140,16 @@ def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
     ):
         raise _foreign(where, f"its progress is {metadata['progress'][:120]}")
     return dict(progress)
+
+
+def _properties(metadata: Mapping[str, str], where: str) -> dict[str, int | float | str]:
+    try:
+        properties = json.loads(metadata.get("properties", "{}"))
+    except ValueError as error:
+        raise _foreign(where, f"its properties cannot be read ({error})") from None
+    if not isinstance(properties, dict) or not all(type(v) in (int, float, str) for v in properties.values()):
+        raise _foreign(where, f"its properties are {metadata['properties'][:120]}")
+    return properties
 
 
 def _settings(config: TrainConfig) -> str:

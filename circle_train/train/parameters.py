@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, StateKey, Tensor
-from circle_train.train.config import Trainable
+from circle_train.passes.batch_norm import is_statistic
+from circle_train.train.config import Trainable, names_of
 
 
 @dataclass(eq=False)
@@ -19,7 +21,11 @@ class Parameter:
     consumers: list[Node] = field(default_factory=list)
     trained: bool = False
     by_default: bool = True
-    """False for numbers of a formula: trained only when named by a predicate."""
+    """False for numbers of a formula: trained only when named."""
+    is_statistic: bool = False
+    """A running mean or variance of a batch normalisation: never trained."""
+    moves: bool = False
+    """A statistic that training passes move."""
 
     @property
     def root(self) -> Tensor:
@@ -43,7 +49,9 @@ def find_parameters(graph: Graph) -> list[Parameter]:
             leaves += reached
             for leaf in reached:
                 if leaf not in found:
-                    found[leaf] = Parameter(_unique(leaf, names), leaf, by_default=False)
+                    found[leaf] = Parameter(
+                        _unique(leaf, names), leaf, by_default=False, is_statistic=is_statistic(leaf)
+                    )
                 found[leaf].consumers.append(node)
                 found[leaf].by_default |= _is_weight(node, index, leaf)
         if constants_only:
@@ -73,10 +81,17 @@ def _unique(tensor: Tensor, names: set[str]) -> str:
     return chosen
 
 
-def choose_trainable(trainable: Trainable, parameters: Sequence[Parameter], operators: int) -> list[Parameter]:
-    """Mark and return the parameters that the setting names."""
-    if callable(trainable):
-        chosen = [p for p in parameters if trainable(p.name)]
+def choose_trainable(
+    trainable: Trainable, parameters: Sequence[Parameter], operators: int, frozen: Sequence[str] = ()
+) -> list[Parameter]:
+    """Mark and return the parameters that the setting names and `frozen` does not."""
+    names = names_of(trainable)
+    if names is not None:
+        chosen = _named(names, parameters, "trainable")
+        if both := sorted(set(names) & set(frozen)):
+            raise ConfigError(f"parameter '{both[0]}' is listed as trainable and as frozen; list it once")
+    elif callable(trainable):
+        chosen = [p for p in parameters if trainable(p.name) and not p.is_statistic]
     elif trainable == "all":
         chosen = [p for p in parameters if p.by_default]
     elif trainable == "none":
@@ -84,16 +99,42 @@ def choose_trainable(trainable: Trainable, parameters: Sequence[Parameter], oper
     else:
         indices = set(operator_indices(trainable, operators))
         chosen = [p for p in parameters if p.by_default and any(node.index in indices for node in p.consumers)]
+    kept = {p.name for p in _named(frozen, parameters, "frozen")}
+    chosen = [p for p in chosen if p.name not in kept]
     for parameter in chosen:
         parameter.trained = True
     return chosen
+
+
+def _named(patterns: Sequence[str], parameters: Sequence[Parameter], setting: str) -> list[Parameter]:
+    """The parameters of these names or patterns; every one of them must mean something."""
+    known = [p for p in parameters if p.by_default or p.is_statistic]
+    chosen: set[str] = set()
+    for pattern in patterns:
+        exact = [p for p in parameters if p.name == pattern]
+        found = exact or [p for p in known if fnmatchcase(p.name, pattern)]
+        if not found:
+            some = ", ".join(f"'{p.name}'" for p in known[:5])
+            raise ConfigError(
+                f"{setting}: '{pattern}' is no parameter, nor a pattern of one; "
+                f"the model has {len(known)} ({some}, …)"
+            )
+        if setting == "trainable":
+            if exact and exact[0].is_statistic:
+                raise ConfigError(
+                    f"trainable: '{pattern}' is a running statistic, which has no gradient; "
+                    "batch_norm='train' lets training passes move it"
+                )
+            found = [p for p in found if not p.is_statistic]
+        chosen.update(p.name for p in found)
+    return [p for p in parameters if p.name in chosen]
 
 
 def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
     """Positions in the operator list that the setting stands for."""
     if trainable == "all":
         return range(operators)
-    if trainable == "none" or callable(trainable):
+    if trainable == "none" or callable(trainable) or names_of(trainable) is not None:
         return ()
     assert isinstance(trainable, tuple)
     if trainable and trainable[0] == "last":
@@ -105,9 +146,10 @@ def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
     return [int(index) for index in trainable]
 
 
-def make_states(parameters: Sequence[Parameter]) -> list[Parameter]:
+def make_states(parameters: Sequence[Parameter], statistics_move: bool = False) -> list[Parameter]:
     """From now on weights live in the session's state, frozen ones too, so that they can be read and set by name."""
-    weights = [p for p in parameters if p.by_default or p.trained]
+    weights = [p for p in parameters if p.by_default or p.trained or p.is_statistic]
     for parameter in weights:
         parameter.tensor.state = StateKey("value", parameter.name)
+        parameter.moves = parameter.is_statistic and statistics_move
     return weights

@@ -65,6 +65,8 @@ class Program:
     """The nodes before the engine joined some of them: forward, loss, backward, updates."""
     forward_nodes: int
     """How many of these compute the outputs."""
+    extra: Sequence[Tensor] = ()
+    """Further tensors that are read after a run (see TrainConfig.extra_outputs)."""
     prefix: Prefix | None = None
     """What runs before the graph, which then begins where training does, or where tensors have become small."""
 

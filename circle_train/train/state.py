@@ -6,15 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from circle_train.errors import ConfigError
 from circle_train.ir import StateKey, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.passes.dropout import RANDOM
 from circle_train.train.parameters import Parameter
 
 
 class State:
     """Arrays by StateKey; programs of one session share them.
 
-    A trained weight is a float32 array of its own, a frozen one stays a view of the loaded file until it is set.
+    A trained weight (and a statistic that moves) is an array of its own, a frozen one stays a view of the
+    loaded file until it is set.
     """
 
     def __init__(self, parameters: Sequence[Parameter], learning_rate: float) -> None:
@@ -26,12 +29,18 @@ class State:
         self.position = 0
         self.epochs_begun = 0
         """Over all fits; the shuffled order of an epoch is a function of it and of the session's seed."""
+        self.passes = 0
+        """Training passes so far; with the session's seed it says what dropout drops."""
+        self.properties: dict[str, int | float | str] = {}
+        """What the session's user wants to go with the checkpoint."""
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
         self.learning_rate = learning_rate
+        self.unset = {name for name, p in self.parameters.items() if p.root.carried.get("nominal")}
+        """Parameters of a package without weights that nobody has given a value yet."""
         for name, parameter in self.parameters.items():
             data = parameter.tensor.data
-            self.arrays[StateKey("value", name)] = data.copy() if parameter.trained else data
+            self.arrays[StateKey("value", name)] = data.copy() if parameter.trained or parameter.moves else data
 
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor; slots and accumulators are zero at first."""
@@ -39,6 +48,22 @@ class State:
         if tensor.state not in self.arrays:
             self.arrays[tensor.state] = np.zeros(tensor.shape, tensor.dtype.numpy)
         return self.arrays[tensor.state]
+
+    def require_values(self) -> None:
+        """Refuse to compute with parameters that have no value yet."""
+        if self.unset:
+            some = ", ".join(f"'{name}'" for name in sorted(self.unset)[:3])
+            raise ConfigError(
+                f"the package holds no weights, and {len(self.unset)} of {len(self.parameters)} parameters have "
+                f"no value ({some}, …); set them with parameters.set_flat(vector, trainable_only=False) or "
+                "load_checkpoint first"
+            )
+
+    def set_random(self, seed: int) -> None:
+        """Write what decides the masks of the next training pass."""
+        random = self.arrays.get(RANDOM)
+        if random is not None:
+            random[:] = (seed, self.passes)
 
     def value(self, name: str) -> Array:
         return self.arrays[StateKey("value", name)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,19 @@ def as_it_is(name: str, array: Array) -> Array:
 
 
 class Parameters(MutableMapping[str, Array]):
-    """Weights by name: a live view each; setting one copies into it. Order: first use in the graph.
+    """Weights by name: a live view each; setting one copies into it.
 
+    Order, also of the flat vector: that of the initializers in an ONNX file, else that of first use in the
+    graph.
     `inward` and `outward` translate between the layout of the file the user loaded (ONNX) and ours.
     """
 
-    def __init__(self, state: State, inward: Layout = as_it_is, outward: Layout = as_it_is) -> None:
+    def __init__(
+        self, state: State, inward: Layout = as_it_is, outward: Layout = as_it_is, first: Iterable[str] = ()
+    ) -> None:
         self._state, self._inward, self._outward = state, inward, outward
+        known = [name for name in first if name in state.parameters]
+        self._names = list(dict.fromkeys([*known, *state.parameters]))
 
     def __getitem__(self, name: str) -> Array:
         self._require(name)
@@ -48,12 +54,13 @@ class Parameters(MutableMapping[str, Array]):
             np.copyto(here, inner)
         else:
             self._state.replace(key, np.array(inner, here.dtype, order="C"))
+        self._state.unset.discard(name)
 
     def __delitem__(self, name: str) -> None:
         raise DataError(f"parameter '{name}' cannot be removed: the model needs it")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._state.parameters)
+        return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._state.parameters)
@@ -66,7 +73,12 @@ class Parameters(MutableMapping[str, Array]):
 
     def trainable(self) -> dict[str, Array]:
         """Those that training changes."""
-        return {name: self[name] for name, parameter in self._state.parameters.items() if parameter.trained}
+        return {name: self[name] for name in self if self._state.parameters[name].trained}
+
+    def gradients(self) -> dict[str, Array]:
+        """The sums that accumulated so far, of those that training changes."""
+        sums = ((name, self._state.arrays.get(StateKey("gradient", name))) for name in self.trainable())
+        return {name: self._outward(name, array) for name, array in sums if array is not None}
 
     def flat(self, trainable_only: bool = True) -> Array:
         """All elements as one float32 vector, in the mapping's order."""

@@ -1,0 +1,37 @@
+"""Dropout in training: the nodes that a converted model marks multiply by a random mask."""
+
+from __future__ import annotations
+
+from circle_train.ir import DType, Graph, Node, StateKey, Tensor, TensorType
+from circle_train.ops.arithmetic import Mul
+from circle_train.ops.dropout import DropoutMask
+
+MARK = "dropout"
+"""What such a node carries: {"ratio": …, "seed": … or None}; it passes its input on unchanged."""
+RANDOM = StateKey("scalars", "random")
+"""The session's seed and the number of training passes so far; both decide what a pass drops."""
+
+
+def drop_at_random(graph: Graph) -> None:
+    """Replace each marked node by a product with its mask."""
+    random = Tensor("random", TensorType(DType.INT64, (2,)), state=RANDOM)
+    nodes: list[Node] = []
+    found = 0
+    for node in graph.nodes:
+        if MARK in node.carried:
+            nodes.extend(_masked(node, random, found))
+            found += 1
+        else:
+            nodes.append(node)
+    graph.nodes = nodes
+
+
+def _masked(node: Node, random: Tensor, number: int) -> list[Node]:
+    """The mask and the product that makes the node's output."""
+    (output,), settings = node.outputs, node.carried[MARK]
+    op = DropoutMask(output.shape, float(settings["ratio"]), settings.get("seed"), number)
+    mask = Tensor(f"{output.name}:mask", TensorType(DType.FLOAT32, output.shape))
+    made = Node(op, [random], [mask], node.index)
+    product = Node(Mul(), [node.inputs[0], mask], [output], node.index)
+    mask.producer, output.producer = made, product
+    return [made, product]
