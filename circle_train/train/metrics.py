@@ -242,8 +242,8 @@ class Scores:
         return f"{name}_{taken + 1}" if name in self.named else name
 
     def update(self, outputs: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Add a batch."""
-        for group, output, target in zip(self.groups, outputs, targets, strict=True):
+        """Add a batch; without targets nothing is measured."""
+        for group, output, target in zip(self.groups if targets else (), outputs, targets, strict=False):
             for metric in group:
                 metric.update(output, target)
 

@@ -84,7 +84,7 @@ class Adam(Optimizer):
         v += (g * g - v) * (1 - self.rounded(self.beta_2))
 
     def rounded(self, beta: float) -> float:
-        """β as ONERT and ONNX Runtime hold it, in float32: 1-0.999 is 0.00099998713."""
+        """β in float32, as ONERT and ONNX Runtime hold it: 1-0.999 is 0.00099998713."""
         return float(np.float32(beta))
 
 
@@ -122,10 +122,6 @@ class AdamW(Adam):
         if self.style is AdamWStyle.TORCH:
             return (learning_rate / first, decay, 1 / second)
         return (learning_rate * second / first, decay, 1.0)
-
-    def rounded(self, beta: float) -> float:
-        """PyTorch computes with β in double."""
-        return beta if self.style is AdamWStyle.TORCH else super().rounded(beta)
 
     def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None:
         m, v = slots
