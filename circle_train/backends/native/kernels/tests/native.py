@@ -1,4 +1,4 @@
-"""Calls the kernel library directly: ctypes structures read out of abi.h, one kernel a call, any tier and thread count."""
+"""Calls the kernel library directly, in any tier and thread count; its structures are read out of abi.h."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 ABI = Path(__file__).resolve().parents[1] / "abi.h"
 LIBRARY = os.environ.get("CT_NATIVE_LIBRARY", "/tmp/build-native/libcircle_train_native.so")
 
-SCALARS = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
+SCALARS: dict[str, Any] = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 
 def _read_abi() -> tuple[dict[str, int], dict[str, Any], dict[str, str]]:
@@ -25,9 +25,9 @@ def _read_abi() -> tuple[dict[str, int], dict[str, Any], dict[str, str]]:
     constants |= {name: int(value) for name, value in re.findall(r"#define (CT_\w+) (\d+)\n", text)}
     structures: dict[str, Any] = {}
     for body, name in re.findall(r"typedef struct ct_\w+ \{(.*?)\} (ct_\w+);", text, flags=re.S):
-        fields = []
+        fields: list[Any] = []
         for kind, star, field, extent in re.findall(r"(?:const )?(\w+)(\*?) (\w+)(?:\[(\w+)\])?;", body):
-            base = ctypes.c_void_p if star else structures.get(kind) or SCALARS[kind]
+            base: Any = ctypes.c_void_p if star else structures.get(kind) or SCALARS[kind]
             fields.append((field, base * constants[extent] if extent else base))
         structures[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     return constants, structures, takes
@@ -60,22 +60,24 @@ def tiers() -> list[int]:
     return [t for t in (0, 1, 2) if pool(1, t)]
 
 
+def _as_field(value: Any, kind: Any, keep: dict[str, Any], field: str) -> Any:
+    """What a structure's field is set to; arrays made on the way are kept alive in `keep`."""
+    if isinstance(value, np.ndarray):
+        assert value.dtype != np.float64, field
+        return value.ctypes.data
+    if isinstance(value, list) and value and isinstance(value[0], ctypes.Structure):
+        keep[field + "_array"] = (type(value[0]) * len(value))(*value)
+        return ctypes.addressof(keep[field + "_array"])
+    return kind(*value) if isinstance(value, list | tuple) else value
+
+
 def struct(name: str, **values: Any) -> Any:
     """A structure by name; arrays become their addresses, lists fill fixed arrays, the rest is zero."""
     made = STRUCTURES[name]()
     made._keep = dict(values)
+    kinds = dict(STRUCTURES[name]._fields_)
     for field, value in values.items():
-        if isinstance(value, np.ndarray):
-            assert value.dtype != np.float64, field
-            value = value.ctypes.data
-        elif isinstance(value, list) and value and isinstance(value[0], ctypes.Structure):
-            value = (type(value[0]) * len(value))(*value)
-            made._keep[field + "_array"] = value
-            value = ctypes.addressof(value)
-        elif isinstance(value, (list, tuple)):
-            kind = dict(STRUCTURES[name]._fields_)[field]
-            value = kind(*value)
-        setattr(made, field, value)
+        setattr(made, field, _as_field(value, kinds[field], made._keep, field))
     return made
 
 
@@ -100,7 +102,9 @@ class Program:
     def run(self, times: bool = False) -> int:
         """One walk; the status."""
         at = self.times.ctypes.data if times else None
-        return int(lib.ct_run(self.pool, ctypes.addressof(self.steps), len(self.steps), self.scratch, None, at, None))
+        return int(
+            lib.ct_run(self.pool, ctypes.addressof(self.steps), len(self.steps), self.scratch, None, at, None)
+        )
 
 
 def run(kernel: str, args: Any, threads: int = 2, tier: int = -1) -> int:

@@ -38,27 +38,56 @@ class Image:
         self.case = case
         self.oh, self.ph = geometry(case.h, case.k[0], case.s[0], case.d[0], case.pad)
         self.ow, self.pw = geometry(case.w, case.k[1], case.s[1], case.d[1], case.pad)
-        self.shape = struct("ct_conv_shape", batch=case.n, in_h=case.h, in_w=case.w, in_c=case.c, out_h=self.oh, out_w=self.ow,
-                            out_c=case.o, kernel_h=case.k[0], kernel_w=case.k[1], stride_h=case.s[0], stride_w=case.s[1],
-                            dilation_h=case.d[0], dilation_w=case.d[1], pad_top=self.ph, pad_left=self.pw, groups=case.groups)
+        self.shape = struct(
+            "ct_conv_shape",
+            batch=case.n,
+            in_h=case.h,
+            in_w=case.w,
+            in_c=case.c,
+            out_h=self.oh,
+            out_w=self.ow,
+            out_c=case.o,
+            kernel_h=case.k[0],
+            kernel_w=case.k[1],
+            stride_h=case.s[0],
+            stride_w=case.s[1],
+            dilation_h=case.d[0],
+            dilation_w=case.d[1],
+            pad_top=self.ph,
+            pad_left=self.pw,
+            groups=case.groups,
+        )
 
     def cells(self) -> Any:
         c = self.case
         for kh in range(c.k[0]):
             for kw in range(c.k[1]):
-                pixels = [(oh, ow, oh * c.s[0] - self.ph + kh * c.d[0], ow * c.s[1] - self.pw + kw * c.d[1])
-                          for oh in range(self.oh) for ow in range(self.ow)]
+                pixels = [
+                    (oh, ow, oh * c.s[0] - self.ph + kh * c.d[0], ow * c.s[1] - self.pw + kw * c.d[1])
+                    for oh in range(self.oh)
+                    for ow in range(self.ow)
+                ]
                 inside = [p for p in pixels if 0 <= p[2] < c.h and 0 <= p[3] < c.w]
                 if inside:
                     yield kh, kw, *(np.array(v) for v in zip(*inside, strict=True))
 
 
-CONVS = [Case(2, 9, 11, 3, 8, (3, 3)), Case(2, 9, 11, 3, 8, (3, 3), (2, 2)), Case(1, 8, 8, 1, 5, (3, 3)),
-         Case(3, 7, 5, 16, 24, (1, 1)), Case(2, 8, 8, 6, 10, (1, 1), (2, 2)), Case(1, 12, 9, 5, 7, (3, 2), (2, 1), (1, 2)),
-         Case(2, 10, 10, 8, 12, (5, 5), (3, 3), pad="VALID"), Case(1, 11, 11, 4, 6, (3, 3), (1, 1), (2, 2), "VALID"),
-         Case(2, 9, 9, 8, 12, (3, 3), groups=4), Case(1, 6, 6, 2, 3, (2, 2), (3, 3), pad="VALID"),
-         Case(2, 14, 14, 32, 64, (3, 3)), Case(1, 5, 5, 150, 40, (3, 3)), Case(4, 12, 12, 17, 35, (3, 3)),
-         Case(1, 7, 9, 33, 16, (3, 3), pad="VALID")]
+CONVS = [
+    Case(2, 9, 11, 3, 8, (3, 3)),
+    Case(2, 9, 11, 3, 8, (3, 3), (2, 2)),
+    Case(1, 8, 8, 1, 5, (3, 3)),
+    Case(3, 7, 5, 16, 24, (1, 1)),
+    Case(2, 8, 8, 6, 10, (1, 1), (2, 2)),
+    Case(1, 12, 9, 5, 7, (3, 2), (2, 1), (1, 2)),
+    Case(2, 10, 10, 8, 12, (5, 5), (3, 3), pad="VALID"),
+    Case(1, 11, 11, 4, 6, (3, 3), (1, 1), (2, 2), "VALID"),
+    Case(2, 9, 9, 8, 12, (3, 3), groups=4),
+    Case(1, 6, 6, 2, 3, (2, 2), (3, 3), pad="VALID"),
+    Case(2, 14, 14, 32, 64, (3, 3)),
+    Case(1, 5, 5, 150, 40, (3, 3)),
+    Case(4, 12, 12, 17, 35, (3, 3)),
+    Case(1, 7, 9, 33, 16, (3, 3), pad="VALID"),
+]
 
 
 @pytest.mark.parametrize("case", CONVS)
@@ -67,7 +96,10 @@ def test_conv(case: Case) -> None:
     cg, og = case.c // case.groups, case.o // case.groups
     x, w, b = rand(case.n, case.h, case.w, case.c), rand(case.o, *case.k, cg), rand(case.o)
     add = rand(case.n, im.oh, im.ow, case.o, seed=8)
-    dy, ymask = rand(case.n, im.oh, im.ow, case.o, seed=4), rand(case.n, im.oh, im.ow, case.o, seed=5, scale=4)
+    dy, ymask = (
+        rand(case.n, im.oh, im.ow, case.o, seed=4),
+        rand(case.n, im.oh, im.ow, case.o, seed=5, scale=4),
+    )
     masked = dy.astype(np.float64) * slope(ymask, RELU6)
     y, dw, dx = np.zeros(dy.shape), np.zeros(w.shape), np.zeros(x.shape)
     for kh, kw, oh, ow, ih, iw in im.cells():
@@ -77,33 +109,91 @@ def test_conv(case: Case) -> None:
             y[:, oh, ow, outs] += xs @ wk.T
             dw[outs, kh, kw] += np.einsum("npo,npc->oc", ds, xs)
             dx[:, ih, iw, ins] += ds @ wk
-    common: dict[str, Any] = dict(shape=im.shape)
-    check("CONV", lambda out: struct("ct_conv_args", x=x, w=w, b=b, y=out["y"], act=RELU, **common),
-          {"y": np.zeros(dy.shape, np.float32)}, {"y": act(y + b, RELU)})
-    check("CONV", lambda out: struct("ct_conv_args", x=x, w=w, add=add, y=out["y"], act=RELU, **common),
-          {"y": np.zeros(dy.shape, np.float32)}, {"y": act(y + add, RELU)})
+    common: dict[str, Any] = {"shape": im.shape}
+    check(
+        "CONV",
+        lambda out: struct("ct_conv_args", x=x, w=w, b=b, y=out["y"], act=RELU, **common),
+        {"y": np.zeros(dy.shape, np.float32)},
+        {"y": act(y + b, RELU)},
+    )
+    check(
+        "CONV",
+        lambda out: struct("ct_conv_args", x=x, w=w, add=add, y=out["y"], act=RELU, **common),
+        {"y": np.zeros(dy.shape, np.float32)},
+        {"y": act(y + add, RELU)},
+    )
     before = rand(*x.shape, seed=6)
-    check("CONV_GRAD_X", lambda out: struct("ct_conv_grad_x_args", dy=dy, y=ymask, w=w, dx=out["dx"], act=RELU6, accumulate=1,
-                                            out_mask_y=x, out_mask_act=RELU, **common),
-          {"dx": before}, {"dx": (dx + before) * slope(x, RELU)})
+    check(
+        "CONV_GRAD_X",
+        lambda out: struct(
+            "ct_conv_grad_x_args",
+            dy=dy,
+            y=ymask,
+            w=w,
+            dx=out["dx"],
+            act=RELU6,
+            accumulate=1,
+            out_mask_y=x,
+            out_mask_act=RELU,
+            **common,
+        ),
+        {"dx": before},
+        {"dx": (dx + before) * slope(x, RELU)},
+    )
     plain = np.zeros(x.shape)
     for kh, kw, oh, ow, ih, iw in im.cells():
         for g in range(case.groups):
             ins, outs = slice(g * cg, (g + 1) * cg), slice(g * og, (g + 1) * og)
             plain[:, ih, iw, ins] += dy[:, oh, ow, outs].astype(np.float64) @ w[outs, kh, kw]
-    check("CONV_GRAD_X", lambda out: struct("ct_conv_grad_x_args", dy=dy, w=w, dx=out["dx"], accumulate=1, out_mask_y=x,
-                                            out_mask_act=RELU, **common), {"dx": before}, {"dx": (plain + before) * slope(x, RELU)})
-    check("CONV_GRAD_W", lambda out: struct("ct_conv_grad_w_args", dy=dy, y=ymask, x=x, act=RELU6, has_w=1, has_b=1,
-                                            w=struct("ct_update", g=out["w"]), b=struct("ct_update", g=out["b"]), **common),
-          {"w": np.zeros(w.shape, np.float32), "b": np.zeros(case.o, np.float32)}, {"w": dw, "b": masked.sum((0, 1, 2))})
+    check(
+        "CONV_GRAD_X",
+        lambda out: struct(
+            "ct_conv_grad_x_args",
+            dy=dy,
+            w=w,
+            dx=out["dx"],
+            accumulate=1,
+            out_mask_y=x,
+            out_mask_act=RELU,
+            **common,
+        ),
+        {"dx": before},
+        {"dx": (plain + before) * slope(x, RELU)},
+    )
+    check(
+        "CONV_GRAD_W",
+        lambda out: struct(
+            "ct_conv_grad_w_args",
+            dy=dy,
+            y=ymask,
+            x=x,
+            act=RELU6,
+            has_w=1,
+            has_b=1,
+            w=struct("ct_update", g=out["w"]),
+            b=struct("ct_update", g=out["b"]),
+            **common,
+        ),
+        {"w": np.zeros(w.shape, np.float32), "b": np.zeros(case.o, np.float32)},
+        {"w": dw, "b": masked.sum((0, 1, 2))},
+    )
 
 
-DEPTHWISE = [Case(2, 9, 11, 16, 16, (3, 3)), Case(2, 12, 12, 24, 24, (3, 3), (2, 2)), Case(1, 11, 9, 5, 15, (3, 3)),
-             Case(2, 13, 13, 40, 40, (5, 5)), Case(1, 13, 13, 33, 33, (5, 5), (2, 2)), Case(1, 9, 9, 4, 8, (3, 3), (2, 2)),
-             Case(1, 12, 10, 7, 7, (3, 3), (1, 1), (2, 2)), Case(1, 12, 10, 20, 20, (7, 7), (3, 2), pad="VALID"),
-             Case(2, 3, 3, 19, 19, (3, 3)), Case(1, 10, 10, 6, 6, (2, 2), (1, 1), (3, 3), "VALID"),
-             Case(1, 6, 6, 3, 3, (1, 1), (2, 2)), Case(1, 14, 14, 8, 8, (7, 7), pad="VALID"),
-             Case(3, 20, 19, 35, 35, (3, 3), (2, 2))]
+DEPTHWISE = [
+    Case(2, 9, 11, 16, 16, (3, 3)),
+    Case(2, 12, 12, 24, 24, (3, 3), (2, 2)),
+    Case(1, 11, 9, 5, 15, (3, 3)),
+    Case(2, 13, 13, 40, 40, (5, 5)),
+    Case(1, 13, 13, 33, 33, (5, 5), (2, 2)),
+    Case(1, 9, 9, 4, 8, (3, 3), (2, 2)),
+    Case(1, 12, 10, 7, 7, (3, 3), (1, 1), (2, 2)),
+    Case(1, 12, 10, 20, 20, (7, 7), (3, 2), pad="VALID"),
+    Case(2, 3, 3, 19, 19, (3, 3)),
+    Case(1, 10, 10, 6, 6, (2, 2), (1, 1), (3, 3), "VALID"),
+    Case(1, 6, 6, 3, 3, (1, 1), (2, 2)),
+    Case(1, 14, 14, 8, 8, (7, 7), pad="VALID"),
+    Case(3, 20, 19, 35, 35, (3, 3), (2, 2)),
+]
 
 
 @pytest.mark.parametrize("case", DEPTHWISE)
@@ -111,7 +201,10 @@ def test_depthwise(case: Case) -> None:
     im = Image(case)
     repeat = case.o // case.c
     x, w, b = rand(case.n, case.h, case.w, case.c), rand(*case.k, case.o), rand(case.o)
-    dy, ymask = rand(case.n, im.oh, im.ow, case.o, seed=4), rand(case.n, im.oh, im.ow, case.o, seed=5, scale=4)
+    dy, ymask = (
+        rand(case.n, im.oh, im.ow, case.o, seed=4),
+        rand(case.n, im.oh, im.ow, case.o, seed=5, scale=4),
+    )
     wide = np.repeat(x, repeat, -1).astype(np.float64)
     masked = dy.astype(np.float64) * slope(ymask, RELU6)
     y, dw, dx = np.zeros(dy.shape), np.zeros(w.shape), np.zeros(x.shape)
@@ -119,31 +212,76 @@ def test_depthwise(case: Case) -> None:
         y[:, oh, ow] += wide[:, ih, iw] * w[kh, kw]
         dw[kh, kw] += (wide[:, ih, iw] * masked[:, oh, ow]).sum((0, 1))
         dx[:, ih, iw] += (masked[:, oh, ow] * w[kh, kw]).reshape(case.n, -1, case.c, repeat).sum(-1)
-    common: dict[str, Any] = dict(shape=im.shape)
-    check("DEPTHWISE", lambda out: struct("ct_conv_args", x=x, w=w, b=b, y=out["y"], act=RELU6, **common),
-          {"y": np.zeros(dy.shape, np.float32)}, {"y": act(y + b, RELU6)})
+    common: dict[str, Any] = {"shape": im.shape}
+    check(
+        "DEPTHWISE",
+        lambda out: struct("ct_conv_args", x=x, w=w, b=b, y=out["y"], act=RELU6, **common),
+        {"y": np.zeros(dy.shape, np.float32)},
+        {"y": act(y + b, RELU6)},
+    )
     before = rand(*x.shape, seed=6)
-    check("DEPTHWISE_GRAD_X", lambda out: struct("ct_conv_grad_x_args", dy=dy, y=ymask, w=w, dx=out["dx"], act=RELU6,
-                                                 accumulate=1, out_mask_y=x, out_mask_act=RELU, **common),
-          {"dx": before}, {"dx": (dx + before) * slope(x, RELU)})
-    check("DEPTHWISE_GRAD_X", lambda out: struct("ct_conv_grad_x_args", dy=dy, w=w, dx=out["dx"], **common),
-          {"dx": before}, {"dx": plain_depthwise_grad_x(im, dy, w)})
-    check("DEPTHWISE_GRAD_W", lambda out: struct("ct_conv_grad_w_args", dy=dy, y=ymask, x=x, act=RELU6, has_w=1, has_b=1,
-                                                 w=struct("ct_update", g=out["w"]), b=struct("ct_update", g=out["b"]), **common),
-          {"w": np.zeros(w.shape, np.float32), "b": np.zeros(case.o, np.float32)}, {"w": dw, "b": masked.sum((0, 1, 2))})
+    check(
+        "DEPTHWISE_GRAD_X",
+        lambda out: struct(
+            "ct_conv_grad_x_args",
+            dy=dy,
+            y=ymask,
+            w=w,
+            dx=out["dx"],
+            act=RELU6,
+            accumulate=1,
+            out_mask_y=x,
+            out_mask_act=RELU,
+            **common,
+        ),
+        {"dx": before},
+        {"dx": (dx + before) * slope(x, RELU)},
+    )
+    check(
+        "DEPTHWISE_GRAD_X",
+        lambda out: struct("ct_conv_grad_x_args", dy=dy, w=w, dx=out["dx"], **common),
+        {"dx": before},
+        {"dx": plain_depthwise_grad_x(im, dy, w)},
+    )
+    check(
+        "DEPTHWISE_GRAD_W",
+        lambda out: struct(
+            "ct_conv_grad_w_args",
+            dy=dy,
+            y=ymask,
+            x=x,
+            act=RELU6,
+            has_w=1,
+            has_b=1,
+            w=struct("ct_update", g=out["w"]),
+            b=struct("ct_update", g=out["b"]),
+            **common,
+        ),
+        {"w": np.zeros(w.shape, np.float32), "b": np.zeros(case.o, np.float32)},
+        {"w": dw, "b": masked.sum((0, 1, 2))},
+    )
 
 
 def plain_depthwise_grad_x(im: Image, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
     case = im.case
     dx = np.zeros((case.n, case.h, case.w, case.c))
     for kh, kw, oh, ow, ih, iw in im.cells():
-        dx[:, ih, iw] += (dy[:, oh, ow].astype(np.float64) * w[kh, kw]).reshape(case.n, -1, case.c, case.o // case.c).sum(-1)
+        dx[:, ih, iw] += (
+            (dy[:, oh, ow].astype(np.float64) * w[kh, kw])
+            .reshape(case.n, -1, case.c, case.o // case.c)
+            .sum(-1)
+        )
     return dx
 
 
-POOLS = [Case(2, 8, 8, 5, 5, (2, 2), (2, 2)), Case(2, 9, 7, 33, 33, (3, 3), (2, 2)), Case(1, 10, 10, 16, 16, (3, 3)),
-         Case(1, 9, 9, 3, 3, (2, 2), (3, 3), pad="VALID"), Case(3, 7, 7, 20, 20, (7, 7), pad="VALID"),
-         Case(1, 11, 6, 4, 4, (3, 2), (2, 3))]
+POOLS = [
+    Case(2, 8, 8, 5, 5, (2, 2), (2, 2)),
+    Case(2, 9, 7, 33, 33, (3, 3), (2, 2)),
+    Case(1, 10, 10, 16, 16, (3, 3)),
+    Case(1, 9, 9, 3, 3, (2, 2), (3, 3), pad="VALID"),
+    Case(3, 7, 7, 20, 20, (7, 7), pad="VALID"),
+    Case(1, 11, 6, 4, 4, (3, 2), (2, 3)),
+]
 
 
 @pytest.mark.parametrize("case", POOLS)
@@ -160,17 +298,40 @@ def test_max_pool(case: Case, ties: bool) -> None:
         best[:, oh, ow] = np.where(better, x[:, ih, iw], best[:, oh, ow])
         where[:, oh, ow] = np.where(better, kh * case.k[1] + kw, where[:, oh, ow])
     y = act(best, RELU)
-    check("MAX_POOL", lambda out: struct("ct_pool_args", x=x, y=out["y"], index=out["index"], shape=im.shape, act=RELU),
-          {"y": np.zeros(shape, np.float32), "index": np.zeros(shape, np.uint8)}, {"y": y, "index": where}, 0)
+    check(
+        "MAX_POOL",
+        lambda out: struct("ct_pool_args", x=x, y=out["y"], index=out["index"], shape=im.shape, act=RELU),
+        {"y": np.zeros(shape, np.float32), "index": np.zeros(shape, np.uint8)},
+        {"y": y, "index": where},
+        0,
+    )
     dy = rand(*shape, seed=1)
     dx = np.zeros(x.shape)
     for kh, kw, oh, ow, ih, iw in im.cells():
-        dx[:, ih, iw] += np.where(where[:, oh, ow] == kh * case.k[1] + kw, dy[:, oh, ow] * slope(y, RELU)[:, oh, ow], 0)
+        dx[:, ih, iw] += np.where(
+            where[:, oh, ow] == kh * case.k[1] + kw, dy[:, oh, ow] * slope(y, RELU)[:, oh, ow], 0
+        )
     before, y32 = rand(*x.shape, seed=2), y.astype(np.float32)
     for index in ({"index": where}, {}):
-        check("MAX_POOL_GRAD", lambda out, index=index: struct(
-            "ct_pool_args", x=x, y=y32, dy=dy, dx=out["dx"], shape=im.shape, act=RELU, accumulate=1, out_mask_y=before,
-            out_mask_act=RELU6, **index), {"dx": before}, {"dx": (dx + before) * slope(before, RELU6)}, 1e-6)
+        check(
+            "MAX_POOL_GRAD",
+            lambda out, index=index: struct(
+                "ct_pool_args",
+                x=x,
+                y=y32,
+                dy=dy,
+                dx=out["dx"],
+                shape=im.shape,
+                act=RELU,
+                accumulate=1,
+                out_mask_y=before,
+                out_mask_act=RELU6,
+                **index,
+            ),
+            {"dx": before},
+            {"dx": (dx + before) * slope(before, RELU6)},
+            1e-6,
+        )
 
 
 @pytest.mark.parametrize("case", POOLS)
@@ -185,9 +346,17 @@ def test_average_pool(case: Case) -> None:
     dy = rand(*shape, seed=1)
     for _, _, oh, ow, ih, iw in im.cells():
         dx[:, ih, iw] += dy[:, oh, ow] / count[:, oh, ow]
-    check("AVERAGE_POOL", lambda out: struct("ct_pool_args", x=x, y=out["y"], shape=im.shape),
-          {"y": np.zeros(shape, np.float32)}, {"y": total / count}, 1e-6)
-    check("AVERAGE_POOL_GRAD", lambda out: struct("ct_pool_args", dy=dy, dx=out["dx"], shape=im.shape),
-          {"dx": rand(*x.shape)}, {"dx": dx}, 1e-6)
-
-
+    check(
+        "AVERAGE_POOL",
+        lambda out: struct("ct_pool_args", x=x, y=out["y"], shape=im.shape),
+        {"y": np.zeros(shape, np.float32)},
+        {"y": total / count},
+        1e-6,
+    )
+    check(
+        "AVERAGE_POOL_GRAD",
+        lambda out: struct("ct_pool_args", dy=dy, dx=out["dx"], shape=im.shape),
+        {"dx": rand(*x.shape)},
+        {"dx": dx},
+        1e-6,
+    )

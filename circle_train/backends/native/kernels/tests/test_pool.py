@@ -18,8 +18,23 @@ from test_kernels import rand
 def product(m: int = 300, n: int = 200, k: int = 100) -> tuple[Any, np.ndarray, np.ndarray]:
     """A product worth several threads, its result and what that should be."""
     a, b, c = rand(m, k), rand(k, n), np.zeros((m, n), np.float32)
-    args = struct("ct_matmul_args", a=a, b=b, c=c, batch0=1, batch1=1, m=m, n=n, k=k, a_row=k, a_col=1, b_row=n, b_col=1, c_row=n,
-                  alpha=1)
+    args = struct(
+        "ct_matmul_args",
+        a=a,
+        b=b,
+        c=c,
+        batch0=1,
+        batch1=1,
+        m=m,
+        n=n,
+        k=k,
+        a_row=k,
+        a_col=1,
+        b_row=n,
+        b_col=1,
+        c_row=n,
+        alpha=1,
+    )
     return args, c, a.astype(np.float64) @ b
 
 
@@ -27,8 +42,17 @@ def add_one(x: np.ndarray) -> Any:
     """x += 1 as a chain."""
     tensor = struct("ct_chain_tensor", data=x, strides=[1] + [0] * 7)
     op = struct("ct_chain_op", op=C["CT_OP_ADD_IMM"], imm=1.0)
-    return struct("ct_chain_args", inputs=[tensor], outputs=[tensor], ops=[op], shape=[x.size] + [0] * 7, rank=1, input_count=1,
-                  output_count=1, op_count=1)
+    return struct(
+        "ct_chain_args",
+        inputs=[tensor],
+        outputs=[tensor],
+        ops=[op],
+        shape=[x.size] + [0] * 7,
+        rank=1,
+        input_count=1,
+        output_count=1,
+        op_count=1,
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
@@ -53,8 +77,15 @@ def test_cancelled_before_the_first_step() -> None:
     x = np.zeros(10, np.float32)
     program = Program([("CHAIN", add_one(x))])
     cancel, failed = ctypes.c_int32(1), ctypes.c_int64(-1)
-    status = lib.ct_run(program.pool, ctypes.addressof(program.steps), 1, program.scratch, ctypes.addressof(cancel), None,
-                        ctypes.addressof(failed))
+    status = lib.ct_run(
+        program.pool,
+        ctypes.addressof(program.steps),
+        1,
+        program.scratch,
+        ctypes.addressof(cancel),
+        None,
+        ctypes.addressof(failed),
+    )
     assert (status, failed.value, x[0]) == (C["CT_CANCELLED"], 0, 0)
 
 
@@ -103,7 +134,7 @@ def test_a_forked_child_gets_its_own_threads() -> None:
 
 
 def test_a_fork_while_another_thread_runs() -> None:
-    args, c, _ = product()
+    args, _c, _ = product()
     program = Program([("MATMUL", args)] * 50, 2)
     stop = threading.Event()
 
