@@ -120,6 +120,9 @@ def test_several_outputs_are_measured_apart() -> None:
     assert scores.result() == {"a_accuracy": 1.0, "b_accuracy": 0.5}
     assert all(map(math.isnan, scores.fresh().result().values()))
     assert scores.result()["b_accuracy"] == 0.5
+    without_labels = scores.fresh()
+    without_labels.update([SCORES, SCORES], [])
+    assert all(map(math.isnan, without_labels.result().values()))
     apart = Scores([["mae"], ["accuracy", "mse"]], losses, [a, b])
     assert list(apart.named) == ["a_mean_absolute_error", "b_accuracy", "b_mean_squared_error"]
     assert list(Scores([[], ["accuracy"]], losses, [a, b]).named) == ["accuracy"]

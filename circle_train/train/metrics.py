@@ -69,12 +69,11 @@ class SparseCategoricalAccuracy(Metric):
     name = "sparse_categorical_accuracy"
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
-        best = output.argmax(-1)
-        labels = labels_of(target, output)
-        ignored = 0 if self.ignore_index is None else np.count_nonzero(labels == self.ignore_index)
-        return float(np.count_nonzero((best == labels) & (labels != self.ignore_index))), best.size - int(
-            ignored
-        )
+        best, labels = output.argmax(-1), labels_of(target, output)
+        if self.ignore_index is None:
+            return _equal(best, labels)
+        counted = labels != self.ignore_index
+        return _equal(best[counted], labels[counted])
 
 
 @dataclass
@@ -243,7 +242,9 @@ class Scores:
 
     def update(self, outputs: Sequence[Any], targets: Sequence[Any]) -> None:
         """Add a batch; without targets nothing is measured."""
-        for group, output, target in zip(self.groups if targets else (), outputs, targets, strict=False):
+        if not targets:
+            return
+        for group, output, target in zip(self.groups, outputs, targets, strict=True):
             for metric in group:
                 metric.update(output, target)
 
