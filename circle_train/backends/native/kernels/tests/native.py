@@ -29,7 +29,8 @@ def _read_abi() -> tuple[dict[str, int], dict[str, Any], dict[str, str]]:
         for kind, star, field, extent in re.findall(r"(?:const )?(\w+)(\*?) (\w+)(?:\[(\w+)\])?;", body):
             base: Any = ctypes.c_void_p if star else structures.get(kind) or SCALARS[kind]
             fields.append((field, base * constants[extent] if extent else base))
-        structures[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+        attributes: dict[str, Any] = {"_fields_": fields}
+        structures[name] = type(name, (ctypes.Structure,), attributes)
     return constants, structures, takes
 
 
@@ -43,7 +44,8 @@ lib.ct_args_size.restype = ctypes.c_int64
 lib.ct_kernel_name.restype = ctypes.c_char_p
 lib.ct_scratch_bytes.restype = ctypes.c_int64
 lib.ct_scratch_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
-lib.ct_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * 4
+_run_arguments: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * 4
+lib.ct_run.argtypes = _run_arguments
 
 _pools: dict[tuple[int, int], int] = {}
 

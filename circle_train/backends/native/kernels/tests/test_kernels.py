@@ -53,7 +53,7 @@ def check(
     wants: dict[str, np.ndarray],
     tolerance: float = 2e-5,
 ) -> None:
-    """Runs in each tier and thread count on fresh outputs: close to `wants`, equal bits across thread counts."""
+    """Runs in each tier and thread count: close to `wants`, and equal bits whatever the thread count."""
     for tier in tiers():
         first: Arrays = {}
         for threads in (1, 2, 3, 8):
