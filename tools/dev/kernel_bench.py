@@ -1,6 +1,6 @@
 """Times the native kernels on the shapes of the benchmark's networks: the least of many runs.
 
-    CT_NATIVE_LIBRARY=... python tools/dev/kernel_bench.py [w1 w2 w3 w5] [--threads 2] [--tier -1]
+CT_NATIVE_LIBRARY=... python tools/dev/kernel_bench.py [w1 w2 w3 w5] [--threads 2] [--tier -1]
 """
 
 from __future__ import annotations
