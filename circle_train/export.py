@@ -10,7 +10,7 @@ import numpy as np
 
 from circle_train import format
 from circle_train.errors import ConfigError
-from circle_train.ir import Buffer, Graph, Module, Tensor
+from circle_train.ir import Buffer, Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.quantize import quantize
 from circle_train.train.parameters import Parameter
@@ -31,10 +31,16 @@ def export(model: Model, state: State, path: str | os.PathLike[str]) -> None:
 def export_onnx(model: Model, state: State, path: str | os.PathLike[str]) -> None:
     """Trained values back into the very ONNX file that was loaded."""
     if model.provenance is None:
-        raise ConfigError(f"{os.fspath(path)}: the model did not come from ONNX; export it as .circle or .tflite")
+        raise ConfigError(
+            f"{os.fspath(path)}: the model did not come from ONNX; export it as .circle or .tflite"
+        )
     from circle_train import convert
 
-    values = {name: state.value(name) for name, parameter in state.parameters.items() if _is_changed(state, parameter)}
+    values = {
+        name: state.value(name)
+        for name, parameter in state.parameters.items()
+        if _is_changed(state, parameter)
+    }
     convert.write_back(model.provenance, values, path)
 
 

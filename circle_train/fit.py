@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from circle_train.session import TrainSession
 
 
-def fit(
+def fit(  # noqa: PLR0913 -- Keras's arguments
     session: TrainSession,
     x: Any,
     y: Any = None,
@@ -74,7 +74,11 @@ def _train_epoch(
     state = session.state
     for listener in listeners:
         listener.on_epoch_begin(epoch)
-    order = order_of_epoch(len(data), session.seed, state.epochs_begun) if shuffle and isinstance(data, Dataset) else None
+    order = (
+        order_of_epoch(len(data), session.seed, state.epochs_begun)
+        if shuffle and isinstance(data, Dataset)
+        else None
+    )
     average = Average(session.metrics)
     attentive = [listener for listener in listeners if listener.hears_batches]
     for inputs, targets in data.batches(session.config.batch_size, order, state.position):
@@ -101,7 +105,9 @@ def evaluate(session: TrainSession, x: Any, y: Any = None, batch_size: int | Non
 def predict(session: TrainSession, x: Any, batch_size: int | None = None) -> Any:
     """Outputs of every sample, in order."""
     data = open_data(x, None, session.program.inputs, [])
-    pieces = [session.predict_batch(inputs) for inputs, _ in data.batches(batch_size or session.config.batch_size)]
+    pieces = [
+        session.predict_batch(inputs) for inputs, _ in data.batches(batch_size or session.config.batch_size)
+    ]
     outputs = [np.concatenate(group) for group in zip(*pieces, strict=True)]
     return outputs[0] if len(outputs) == 1 else outputs
 

@@ -72,7 +72,9 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
         name = f"last:{last}"
         where = f"{op.index} {op.name}"
         try:
-            program = compile(model.module.main, config.replace(trainable=("last", last)), Mode.TRAIN, config.batch_size)
+            program = compile(
+                model.module.main, config.replace(trainable=("last", last)), Mode.TRAIN, config.batch_size
+            )
         except CircleTrainError as error:
             yield Choice(name, where, refused=str(error))
             return

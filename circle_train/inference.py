@@ -40,7 +40,9 @@ class InferenceSession:
 
     def __call__(self, *inputs: Any) -> Any:
         """Outputs for the inputs in order: an array, or a list for several outputs."""
-        values = list(inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], (list, tuple)) else list(inputs)
+        values = (
+            list(inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], (list, tuple)) else list(inputs)
+        )
         outputs = self._run(values)
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -50,7 +52,9 @@ class InferenceSession:
         missing, unknown = set(names) - set(feeds), set(feeds) - set(names)
         if missing or unknown:
             raise DataError(f"inputs are {sorted(feeds)}, expected {names}")
-        outputs = dict(zip([t.name for t in self._graph.outputs], self._run([feeds[n] for n in names]), strict=True))
+        outputs = dict(
+            zip([t.name for t in self._graph.outputs], self._run([feeds[n] for n in names]), strict=True)
+        )
         wanted = list(outputs) if output_names is None else list(output_names)
         if strangers := [name for name in wanted if name not in outputs]:
             raise DataError(f"there is no output {strangers}, the model has {list(outputs)}")
@@ -60,7 +64,9 @@ class InferenceSession:
         for value in values:
             if hasattr(value, "SerializeToString"):
                 kind = type(value).__name__
-                raise ConversionError(f"an input is a {kind}, expected an array; convert it with onnx.numpy_helper.to_array")
+                raise ConversionError(
+                    f"an input is a {kind}, expected an array; convert it with onnx.numpy_helper.to_array"
+                )
         arrays = [np.asarray(value) for value in values]
         self._check_shapes(arrays)
         key = tuple(array.shape for array in arrays)
@@ -91,7 +97,9 @@ class InferenceSession:
         """Rank and fixed sizes must be the model's; the first dimension is free."""
         tensors = self._graph.inputs
         if len(arrays) != len(tensors):
-            raise DataError(f"{len(arrays)} inputs given, the model takes {len(tensors)}: {[t.name for t in tensors]}")
+            raise DataError(
+                f"{len(arrays)} inputs given, the model takes {len(tensors)}: {[t.name for t in tensors]}"
+            )
         for array, tensor in zip(arrays, tensors, strict=True):
             expected = TensorInfo.of(tensor).shape
             fits = array.ndim == len(expected) and all(

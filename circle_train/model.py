@@ -28,7 +28,11 @@ class TensorInfo:
     def of(cls, tensor: Tensor) -> TensorInfo:
         signature = tensor.shape_signature
         shape = signature if signature is not None and len(signature) == len(tensor.shape) else tensor.shape
-        return cls(tensor.name, tuple(shape), tensor.dtype.numpy if tensor.dtype.numpy is not None else tensor.dtype.name)
+        return cls(
+            tensor.name,
+            tuple(shape),
+            tensor.dtype.numpy if tensor.dtype.numpy is not None else tensor.dtype.name,
+        )
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ class OperatorInfo:
     @classmethod
     def of(cls, node: Node) -> OperatorInfo:
         op: Op = node.op
-        named = [(op.input_name(i) if op.inputs else "", t) for i, t in enumerate(node.inputs) if t is not None]
+        named = [
+            (op.input_name(i) if op.inputs else "", t) for i, t in enumerate(node.inputs) if t is not None
+        ]
         return cls(
             node.index,
             op.name,
@@ -58,7 +64,9 @@ class OperatorInfo:
             op,
             op.is_runnable,
             tuple(dict.fromkeys(name for name, t in named if name in op.gradients and t.dtype.is_float)),
-            tuple(t.name for name, t in named if t.is_constant and t.dtype.is_float and name in op.parameters),
+            tuple(
+                t.name for name, t in named if t.is_constant and t.dtype.is_float and name in op.parameters
+            ),
         )
 
 
@@ -104,7 +112,9 @@ class Model:
         format.save(self.module, path)
 
     def __repr__(self) -> str:
-        inputs, outputs = (", ".join(f"{t.name} {t.shape}" for t in group) for group in (self.inputs, self.outputs))
+        inputs, outputs = (
+            ", ".join(f"{t.name} {t.shape}" for t in group) for group in (self.inputs, self.outputs)
+        )
         return f"Model({len(self.module.main.nodes)} operators: {inputs} → {outputs})"
 
 
@@ -116,7 +126,9 @@ def load(source: Source | Model, **options: Any) -> Model:
     if isinstance(source, Model):
         return source
     if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
-        raise ModelError(f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model")
+        raise ModelError(
+            f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model"
+        )
     if not _is_onnx(source):
         return Model(format.read(source))
     return Model(*convert.load_onnx(source, **options))
@@ -127,7 +139,14 @@ def _is_onnx(source: Source) -> bool:
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source).lower().endswith(".onnx")
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return not _has_identifier(bytes(source[4:8])) and bytes(source[:1]) in (b"\x08", b"\x0a", b"\x12", b"\x1a", b"\x42", b"\x3a")
+        return not _has_identifier(bytes(source[4:8])) and bytes(source[:1]) in (
+            b"\x08",
+            b"\x0a",
+            b"\x12",
+            b"\x1a",
+            b"\x42",
+            b"\x3a",
+        )
     position = source.tell()
     head = source.read(8)
     source.seek(position)

@@ -52,7 +52,14 @@ class Plan:
         rows = [("op", "operator", "output", "trained", "forward", "backward", "engine")]
         for op in self.operators:
             shape = "×".join(map(str, op.shape))
-            row = (str(op.index), op.name, shape, ", ".join(op.trained) or "-", count(op.forward_flops), count(op.backward_flops))
+            row = (
+                str(op.index),
+                op.name,
+                shape,
+                ", ".join(op.trained) or "-",
+                count(op.forward_flops),
+                count(op.backward_flops),
+            )
             rows.append((*row, op.engine))
         memory = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.memory.items() if nbytes)
         trained = sum(self.parameters.values())
@@ -88,7 +95,12 @@ def memory_by_class(program: Program) -> dict[str, int]:
     trained = sum(p.tensor.type.nbytes for p in program.trained)
     slots = sum(nbytes for key, nbytes in states.items() if key.kind != "value")
     frozen = sum(p.tensor.type.nbytes for p in program.parameters if not p.trained)
-    return {"arena": program.arena_bytes, "trained parameters": trained, "optimizer": slots, "frozen parameters": frozen}
+    return {
+        "arena": program.arena_bytes,
+        "trained parameters": trained,
+        "optimizer": slots,
+        "frozen parameters": frozen,
+    }
 
 
 def _operator(node: Node, program: Program, backward: int, executor: Executor) -> PlannedOperator:
@@ -127,7 +139,9 @@ def program_flops(program: Program) -> int:
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as aligned columns, a rule below the first."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
     return [lines[0], "  ".join("─" * width for width in widths), *lines[1:]]
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from circle_train import backends, fit as fitting, inference
+from circle_train import backends, inference
+from circle_train import fit as fitting
 from circle_train.errors import ConfigError, DataError
 from circle_train.executor import Executor
 from circle_train.export import export
@@ -21,9 +22,9 @@ from circle_train.onert_steps import OnertSteps, Steps
 from circle_train.ops.gradient import NonFiniteLoss
 from circle_train.plan import Plan, make_plan
 from circle_train.train import checkpoints
+from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
-from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.history import History
 from circle_train.train.metrics import Scores
 from circle_train.train.program import Mode, Program
@@ -145,20 +146,22 @@ class TrainSession(OnertSteps):
     @property
     def learning_rate(self) -> float:
         """Of the next update; a schedule goes on in proportion from what is set here."""
-        return self.state.learning_rate * self.config.optimizer.factor(self.state.step)
+        return self.state.learning_rate * self.config.rule.factor(self.state.step)
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         if not 0 <= value < float("inf"):
             raise ConfigError(f"learning_rate is {value}, expected a number from 0")
-        self.state.learning_rate = float(value) / (self.config.optimizer.factor(self.state.step) or 1.0)
+        self.state.learning_rate = float(value) / (self.config.rule.factor(self.state.step) or 1.0)
 
     # One batch
 
     def train_step(self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False) -> StepResult:
         """Train on one batch. `update=False, accumulate=True` only adds its gradients to those waiting."""
         if accumulate:
-            result = self._accumulate(x, y)
+            if self._reset_is_due:
+                self.reset_gradients()
+            result = self._run(Mode.ACCUMULATE, x, y)
             if update:
                 self.update()
             return result
@@ -235,12 +238,16 @@ class TrainSession(OnertSteps):
         executor = self._executors.get((mode, batch_size))
         if executor is not None and executor.generation == executor.state.generation:
             return executor
-        program = executor.program if executor else compile(self.model.module.main, self.config, mode, batch_size, self.backend)
+        program = (
+            executor.program
+            if executor
+            else compile(self.model.module.main, self.config, mode, batch_size, self.backend)
+        )
         if self._state is None:
             if mode is not Mode.TRAIN:
                 self.prepare()
             else:
-                self._state = State(program.parameters, self.config.optimizer.base_learning_rate)
+                self._state = State(program.parameters, self.config.rule.base_learning_rate)
         assert self._state is not None
         arena = max((e.arena for e in self._executors.values()), key=len, default=None)
         executor = self._executors[mode, batch_size] = Executor(program, self._state, self.backend, arena)
@@ -260,7 +267,9 @@ class TrainSession(OnertSteps):
         self.state.require_values()
         feeds = dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
         feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
-        for output, target, loss in zip(program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True):
+        for output, target, loss in zip(
+            program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True
+        ):
             loss.check_target(feeds[target], output.type)
         if mode is Mode.TRAIN:
             self._set_scalars()
@@ -277,15 +286,15 @@ class TrainSession(OnertSteps):
         program = executor.program
         outputs = [executor[t].copy() for t in program.outputs]
         losses = [_number(executor[t]) for t in program.losses]
+        extra = {t.name: executor[t].copy() for t in program.extra}
+        if program.loss is None:
+            return StepResult(None, {}, outputs, losses, extra)
         self.metrics.reset()
         self.metrics.update(outputs, targets)
-        return StepResult(_number(executor[program.loss]), self.metrics.result(), outputs, losses)
-
-    def _accumulate(self, x: Any, y: Any) -> StepResult:
-        return self._run(Mode.ACCUMULATE, x, y)
+        return StepResult(_number(executor[program.loss]), self.metrics.result(), outputs, losses, extra)
 
     def _set_scalars(self) -> None:
-        self.config.optimizer.set_scalars(self.state)
+        self.config.rule.set_scalars(self.state)
 
     def _diverged(self, error: NonFiniteLoss, feeds: Mapping[Tensor, Array]) -> Exception:
         bad = [t.name for t, a in feeds.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
@@ -293,7 +302,9 @@ class TrainSession(OnertSteps):
         kept = "the weights are those before this step"
         if bad:
             return DataError(f"{where}, because {', '.join(bad)} holds NaN or infinite values; {kept}")
-        return ConfigError(f"{where}; {kept}; lower the learning rate ({self.state.learning_rate:g}) or scale the data")
+        return ConfigError(
+            f"{where}; {kept}; lower the learning rate ({self.state.learning_rate:g}) or scale the data"
+        )
 
 
 def _number(array: Array) -> Any:

@@ -86,7 +86,9 @@ def test_no_module_without_a_concept() -> None:
 def test_no_cycles_between_modules() -> None:
     graph = {}
     for path in modules():
-        name = ".".join(("circle_train", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        name = ".".join(("circle_train", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
         graph[name] = {target for target, node in imports(path) if node.col_offset == 0}
     done: set[str] = set()
 

@@ -33,7 +33,9 @@ def run(*words: object) -> int:
 
 
 def test_every_command_of_the_contract_is_there_and_explains_itself() -> None:
-    commands = next(a for a in parser()._actions if a.dest == "==SUPPRESS==" or hasattr(a, "choices") and a.choices)
+    commands = next(
+        a for a in parser()._actions if a.dest == "==SUPPRESS==" or (hasattr(a, "choices") and a.choices)
+    )
     assert set(commands.choices) >= CONTRACT
     assert len(COMMANDS) == len(set(COMMANDS))
     for command in commands.choices.values():
@@ -54,35 +56,70 @@ def test_train_writes_what_was_asked_for(folder: pathlib.Path, capsys: pytest.Ca
     history = json.loads(capsys.readouterr().out)["history"]
     assert history["val_loss"][-1] < history["val_loss"][0]
     names = {p.name for p in (folder / "run").iterdir()}
-    assert names >= {"plan.txt", "log.csv", "metrics.json", "report.html", "last.safetensors", "best.safetensors", "model.circle"}
+    assert names >= {
+        "plan.txt",
+        "log.csv",
+        "metrics.json",
+        "report.html",
+        "last.safetensors",
+        "best.safetensors",
+        "model.circle",
+    }
     assert ct.load(folder / "plus.circle").training.batch_size == 8
     x = np.load(folder / "x.npy")
     assert not np.allclose(ct.InferenceSession(out)(x), ct.InferenceSession(folder / "net.circle")(x))
-    assert run("export", folder / "plus.circle", "--checkpoint", folder / "c.safetensors", folder / "again.tflite") == 0
-    np.testing.assert_array_equal(ct.InferenceSession(folder / "again.tflite")(x), ct.InferenceSession(out)(x))
+    assert (
+        run(
+            "export",
+            folder / "plus.circle",
+            "--checkpoint",
+            folder / "c.safetensors",
+            folder / "again.tflite",
+        )
+        == 0
+    )
+    np.testing.assert_array_equal(
+        ct.InferenceSession(folder / "again.tflite")(x), ct.InferenceSession(out)(x)
+    )
 
 
-def test_a_circleplus_file_needs_no_settings(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_circleplus_file_needs_no_settings(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = ct.TrainConfig(loss="categorical_crossentropy", optimizer="adam", batch_size=4, epochs=2)
     ct.load(folder / "net.circle").with_training(config).save(folder / "plus.circle")
-    status = run("train", folder / "plus.circle", "--input", folder / "x.npy", "--expected", folder / "y.npy", "--json")
+    status = run(
+        "train", folder / "plus.circle", "--input", folder / "x.npy", "--expected", folder / "y.npy", "--json"
+    )
     assert status == 0
     assert len(json.loads(capsys.readouterr().out)["history"]["loss"]) == 2
 
 
-def test_eval_and_predict_agree_with_the_session(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_and_predict_agree_with_the_session(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("--input", folder / "x.npy", "--expected", folder / "labels.npy", "--json")
     loss = "sparse_categorical_crossentropy"
-    assert run("eval", folder / "net.circle", *words, "--loss", loss, "--metric", "sparse_categorical_accuracy") == 0
+    assert (
+        run("eval", folder / "net.circle", *words, "--loss", loss, "--metric", "sparse_categorical_accuracy")
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     session = ct.TrainSession(folder / "net.circle", ct.TrainConfig(loss=loss))
     expected = session.evaluate(np.load(folder / "x.npy"), np.load(folder / "labels.npy"))
     assert found["loss"] == pytest.approx(expected["loss"])
-    assert run("predict", folder / "net.circle", "--input", folder / "x.npy", "--output", folder / "out.npy") == 0
-    np.testing.assert_allclose(np.load(folder / "out.npy"), session.predict(np.load(folder / "x.npy")), atol=1e-6)
+    assert (
+        run("predict", folder / "net.circle", "--input", folder / "x.npy", "--output", folder / "out.npy")
+        == 0
+    )
+    np.testing.assert_allclose(
+        np.load(folder / "out.npy"), session.predict(np.load(folder / "x.npy")), atol=1e-6
+    )
 
 
-def test_info_and_check_speak_to_machines_and_people(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_and_check_speak_to_machines_and_people(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("info", folder / "net.circle", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert [op["name"] for op in facts["operators"]] == ["FULLY_CONNECTED", "FULLY_CONNECTED", "SOFTMAX"]
@@ -103,15 +140,40 @@ def test_info_and_check_speak_to_machines_and_people(folder: pathlib.Path, capsy
         ("info", "missing.circle"),
         ("train", "net.circle", "--input", "x.npy", "--expected", "y.npy"),
         ("train", "net.circle", "--input", "x.npy", "--expected", "x.npy", "--loss", "mse"),
-        ("train", "net.circle", "--input", "x.npy", "--expected", "y.npy", "--loss", "mse", "--trainable", "last:x"),
+        (
+            "train",
+            "net.circle",
+            "--input",
+            "x.npy",
+            "--expected",
+            "y.npy",
+            "--loss",
+            "mse",
+            "--trainable",
+            "last:x",
+        ),
         ("train", "net.circle", "--input", "no.npy", "--expected", "y.npy", "--loss", "mse"),
-        ("train", "net.circle", "--input", "x.npy", "--expected", "y.npy", "--loss", "mse", "--export", "no/where.circle"),
+        (
+            "train",
+            "net.circle",
+            "--input",
+            "x.npy",
+            "--expected",
+            "y.npy",
+            "--loss",
+            "mse",
+            "--export",
+            "no/where.circle",
+        ),
         ("export", "net.circle", "--checkpoint", "no.ckpt", "out.circle"),
         ("predict", "net.circle", "--input", "x.npy", "--output", "out.txt"),
     ],
 )
 def test_a_users_error_is_one_line_and_status_1(
-    folder: pathlib.Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: pathlib.Path,
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)
     assert run(*words) == 1

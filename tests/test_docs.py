@@ -54,7 +54,10 @@ def _is_there(need: str) -> bool:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] if is_slow(p) else []) for p in pages()],
+    [
+        pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] if is_slow(p) else [])
+        for p in pages()
+    ],
 )
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if absent := missing_needs(page):
@@ -78,5 +81,7 @@ def run_commands(code: str) -> None:
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     for line in code.replace("\\\n", " ").splitlines():
         if line.startswith(OURS):
-            done = subprocess.run(line, shell=True, env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                line, shell=True, env=environment, capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"

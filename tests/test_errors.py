@@ -76,14 +76,16 @@ CASES: list[tuple[str, type[Exception], Callable[[], object], list[str]]] = [
     ("missing labels", ct.DataError, lambda: session().fit(X), ["y is missing", "give labels"]),
     ("inputs by name", ct.DataError, lambda: ct.InferenceSession(mlp(), backend="reference").run(None, {"z": X}), ["z", "x"]),
     ("parameter name", ct.DataError, lambda: session().parameters["w"], ["'w'", "fc0/w"]),
-    ("parameter shape", ct.DataError, lambda: session().parameters.__setitem__("fc0/w", Y), ["fc0/w", "(8, 4)", "give that shape"]),
+    ("parameter shape", ct.DataError, lambda: session().parameters.update({"fc0/w": Y}), ["fc0/w", "(8, 4)", "give that"]),
     ("checkpoint suffix", ct.CheckpointError, lambda: session().save_checkpoint("a.bin"), [".bin", ".ckpt", ".safetensors"]),
     ("missing checkpoint", ct.CheckpointError, lambda: session().load_checkpoint("no.ckpt"), ["no.ckpt"]),
     ("export to onnx", ct.ConfigError, lambda: session().export("a.onnx"), ["a.onnx", "did not come from ONNX", ".circle"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("error", "provoke", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("error", "provoke", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_the_message_helps(
     error: type[Exception], provoke: Callable[[], object], words: list[str], tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,

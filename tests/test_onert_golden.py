@@ -52,7 +52,9 @@ def check_run(folder: pathlib.Path, run: dict[str, Any], backend: str, out: path
         np.testing.assert_allclose(loss, run["losses"][step], rtol=1e-5)
         compare_state(session, data, names, step)
     session.export(out / "trained.circle")
-    predicted = ct.InferenceSession(out / "trained.circle", backend=backend)(*[array[run["steps"]] for array in inputs])
+    predicted = ct.InferenceSession(out / "trained.circle", backend=backend)(
+        *[array[run["steps"]] for array in inputs]
+    )
     if "infer_pred_after_export" in data.files:
         np.testing.assert_allclose(predicted, data["infer_pred_after_export"], atol=1e-5)
     else:
@@ -68,7 +70,9 @@ def compare_state(session: ct.TrainSession, data: Any, names: dict[str, str], st
     """Weights to 5e-6; Adam's moments to 1e-4 of their value, or where terms cancel to float32's share of the largest."""
     for key in (key for key in data.files if key in names and names[key] in session.parameters):
         value = session.parameters[names[key]]
-        np.testing.assert_allclose(value, data[key][step].reshape(value.shape), atol=5e-6, rtol=0, err_msg=names[key])
+        np.testing.assert_allclose(
+            value, data[key][step].reshape(value.shape), atol=5e-6, rtol=0, err_msg=names[key]
+        )
         for slot in ("m", "v"):
             recorded = f"{slot}{key[1:]}"
             state = StateKey(slot, names[key])
@@ -91,7 +95,9 @@ def test_upstreams_own_training_tests(backend: str) -> None:
             losses = []
             for given, wanted in zip(case["steps_inputs"], case["steps_expected"], strict=True):
                 x = [np.array(a, np.float32).reshape(s) for a, s in zip(given, shapes, strict=True)]
-                losses.append(session.train_step(x, np.array(wanted, np.float32).reshape(expected_shape)).loss)
+                losses.append(
+                    session.train_step(x, np.array(wanted, np.float32).reshape(expected_shape)).loss
+                )
             assert np.mean(losses) == pytest.approx(published, abs=case["tolerance"]), case["name"]
 
 
@@ -101,7 +107,9 @@ def test_where_onert_exports_wrongly_we_export_what_was_trained(backend: str, tm
     """One weight in two operators, one buffer behind two biases: the file must do what the session does."""
     for case in json.loads((SHARED / "quirks" / "cases.json").read_text()):
         data = np.load(SHARED / case["data"])
-        config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(learning_rate=case["lr"]), batch_size=case["batch_size"])
+        config = ct.TrainConfig(
+            loss="mse", optimizer=ct.optimizers.SGD(learning_rate=case["lr"]), batch_size=case["batch_size"]
+        )
         session = ct.TrainSession(SHARED / case["model"], config, backend=backend)
         first = session.train_step(data["x"][0], data["y"][0]).loss
         assert first == pytest.approx(case["losses"][0], rel=1e-5), "before any update ONERT is right"

@@ -44,7 +44,9 @@ def reshaping() -> ct.Model:
     shape = constant(np.array([4, 6], np.int32), "merged")
     x = graph.emit(make("RESHAPE", new_shape=(4, 6)), graph.inputs[0], shape, name="rows")
     x = graph.emit(make("FULLY_CONNECTED"), x, weight("w", 3, 6), weight("b", 3), name="fc")
-    x = graph.emit(make("RESHAPE", new_shape=(1, 12)), x, constant(np.array([1, 12], np.int32), "flat"), name="flat")
+    x = graph.emit(
+        make("RESHAPE", new_shape=(1, 12)), x, constant(np.array([1, 12], np.int32), "flat"), name="flat"
+    )
     return finish(graph, x)
 
 
@@ -60,7 +62,9 @@ def test_shape_arithmetic_is_computed_beforehand() -> None:
     size = graph.emit(make("SHAPE"), graph.inputs[0], name="shape")
     indices = [constant(np.array([i], np.int32)) for i in (0, 1, 1)]
     first = graph.emit(make("STRIDED_SLICE", shrink_axis_mask=1), size, *indices, name="first")
-    target = graph.emit(make("PACK", values_count=2, axis=0), first, constant(np.array(12, np.int32)), name="target")
+    target = graph.emit(
+        make("PACK", values_count=2, axis=0), first, constant(np.array(12, np.int32)), name="target"
+    )
     x = graph.emit(make("RESHAPE"), graph.inputs[0], target, name="flat")
     model = finish(graph, x)
     made = passes.run(passes.before_training(7), model.module.main.copy())
@@ -115,10 +119,16 @@ def test_where_gradients_stop_training_goes_on_by_other_paths() -> None:
     def model(with_floor: bool) -> ct.Model:
         graph = Graph("floor", [new_input("x", 1, 6)])
         h = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 3, 6), weight("b", 3), name="fc")
-        floor = graph.emit(make("FLOOR"), h, name="floor") if with_floor else constant(np.zeros((1, 3), np.float32))
+        floor = (
+            graph.emit(make("FLOOR"), h, name="floor")
+            if with_floor
+            else constant(np.zeros((1, 3), np.float32))
+        )
         return finish(graph, graph.emit(make("ADD"), floor, h, name="sum"))
 
-    config = ct.TrainConfig(loss="mae", optimizer=ct.optimizers.SGD(learning_rate=1.0), batch_size=4, trainable=[0])
+    config = ct.TrainConfig(
+        loss="mae", optimizer=ct.optimizers.SGD(learning_rate=1.0), batch_size=4, trainable=[0]
+    )
     steps = []
     for with_floor in (True, False):
         session = ct.TrainSession(model(with_floor), config, backend="reference")

@@ -41,7 +41,10 @@ def data_for(program: Program) -> tuple[list[np.ndarray], list[np.ndarray]]:
 def test_the_loss_falls(name: str, trainable: object) -> None:
     batch, rate, loss = TRAINED[name]
     config = ct.TrainConfig(
-        loss=loss, optimizer=ct.optimizers.SGD(learning_rate=rate, momentum=0.9), batch_size=batch, trainable=trainable
+        loss=loss,
+        optimizer=ct.optimizers.SGD(learning_rate=rate, momentum=0.9),
+        batch_size=batch,
+        trainable=trainable,
     )
     session = ct.TrainSession(MODELS / name, config)
     x, y = data_for(session.program)

@@ -68,7 +68,9 @@ def test_frozen_operators_have_no_backward_nodes_and_no_slots() -> None:
     last = session(cnn(), optimizer="adam", batch_size=4, trainable=("last", 1)).program
     assert len(last.graph.nodes) < len(full.graph.nodes)
     assert last.memory.nbytes < full.memory.nbytes
-    slots = {t.state.owner for t in last.graph.all_tensors() if t.state is not None and t.state.kind in ("m", "v")}
+    slots = {
+        t.state.owner for t in last.graph.all_tensors() if t.state is not None and t.state.kind in ("m", "v")
+    }
     assert slots == {"fc/w", "fc/b"}
 
 
@@ -98,7 +100,11 @@ def test_tied_biases_agree_after_export(tmp_path: pathlib.Path) -> None:
     trained = session(tied())
     trained.train_step(x, y)
     trained.export(tmp_path / "tied.circle")
-    biases = {t.name: t.data for t in ct.load(tmp_path / "tied.circle").module.main.all_tensors() if t.name in ("b0", "b1")}
+    biases = {
+        t.name: t.data
+        for t in ct.load(tmp_path / "tied.circle").module.main.all_tensors()
+        if t.name in ("b0", "b1")
+    }
     assert len(biases) == 2
     np.testing.assert_array_equal(biases["b0"], biases["b1"])
     np.testing.assert_array_equal(biases["b0"], trained.parameters["b0"])
@@ -127,7 +133,9 @@ def test_the_last_partial_batch_has_its_true_weight() -> None:
 
 def test_metrics_of_an_epoch_count_every_sample() -> None:
     x, y = batch(21)
-    trained = session(mlp(), metrics=["categorical_accuracy"], optimizer=ct.optimizers.SGD(learning_rate=1e-9))
+    trained = session(
+        mlp(), metrics=["categorical_accuracy"], optimizer=ct.optimizers.SGD(learning_rate=1e-9)
+    )
     history = trained.fit(x, y, epochs=1, validation_data=(x[:13], y[:13]), verbose=0)
     hits = trained.predict(x).argmax(1) == y.argmax(1)
     assert history.history["categorical_accuracy"] == pytest.approx([hits.mean()])
@@ -138,7 +146,9 @@ def test_validation_split_counts_exactly() -> None:
     x, y = batch(20)
     seen: list[int] = []
     probe = ct.callbacks.LambdaCallback(on_batch_end=lambda number, logs: seen.append(number))
-    history = session(mlp(), batch_size=4).fit(x, y, epochs=1, validation_split=0.2, callbacks=[probe], verbose=0)
+    history = session(mlp(), batch_size=4).fit(
+        x, y, epochs=1, validation_split=0.2, callbacks=[probe], verbose=0
+    )
     assert len(seen) == 4
     assert len(history.history["val_loss"]) == 1
 
@@ -157,7 +167,9 @@ def test_shuffling_is_seeded() -> None:
 def test_predict_takes_any_number_of_samples_and_keeps_their_order() -> None:
     x, _ = batch(21)
     trained = session(mlp())
-    np.testing.assert_allclose(trained.predict(x), np.concatenate([trained.predict(x[i : i + 1]) for i in range(21)]), atol=1e-6)
+    np.testing.assert_allclose(
+        trained.predict(x), np.concatenate([trained.predict(x[i : i + 1]) for i in range(21)]), atol=1e-6
+    )
 
 
 def test_several_outputs_with_weights() -> None:
@@ -196,7 +208,7 @@ def test_a_loss_that_is_no_number_changes_nothing() -> None:
     trained.train_step(x, y)
     before = trained.parameters.flat().copy()
     x[3, 2] = np.nan
-    with pytest.raises(ct.DataError, match="step 2.*x.*NaN"):
+    with pytest.raises(ct.DataError, match=r"step 2.*x.*NaN"):
         trained.train_step(x, y)
     np.testing.assert_array_equal(trained.parameters.flat(), before)
     x[3, 2] = 0

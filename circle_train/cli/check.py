@@ -16,8 +16,12 @@ HELP = "which operators can be trained, and what every last-n choice costs"
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("check", help=HELP, description=f"Shows {HELP}.")
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="samples a step (default: 32)")
-    parser.add_argument("--optimizer", default="adam", metavar="O", help="whose memory to count (default: adam)")
+    parser.add_argument(
+        "--batch-size", type=int, default=32, metavar="B", help="samples a step (default: 32)"
+    )
+    parser.add_argument(
+        "--optimizer", default="adam", metavar="O", help="whose memory to count (default: adam)"
+    )
     parser.add_argument("--loss", default="mean_squared_error", metavar="L", help="loss to differentiate")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -28,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
     operators = operator_checks(model)
     found = choices(model, options.loss, options.optimizer, options.batch_size)
     if options.json:
-        print_json({"operators": [vars(op) for op in operators], "choices": [vars(choice) for choice in found]})
+        print_json(
+            {"operators": [vars(op) for op in operators], "choices": [vars(choice) for choice in found]}
+        )
         return 0
     print("\n".join(operator_table(operators)))
     print(f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}:\n")
@@ -40,7 +46,9 @@ def operator_table(operators: list[OperatorCheck]) -> list[str]:
     rows = [("op", "operator", "output", "gradients for", "parameters", "")]
     for op in operators:
         gradients = ", ".join(op.differentiable) or "-"
-        rows.append((str(op.index), op.name, op.output, gradients, ", ".join(op.parameters) or "-", op.obstacle))
+        rows.append(
+            (str(op.index), op.name, op.output, gradients, ", ".join(op.parameters) or "-", op.obstacle)
+        )
     return table(rows)
 
 
@@ -51,5 +59,7 @@ def choice_table(found: list[Choice]) -> list[str]:
             rows.append((choice.trainable, choice.operator, "-", "-", "-", "-", "-", choice.refused))
             continue
         sizes = (size(choice.arena_bytes), size(choice.parameter_bytes), size(choice.optimizer_bytes))
-        rows.append((choice.trainable, choice.operator, f"{choice.parameters:,}", *sizes, count(choice.flops), ""))
+        rows.append(
+            (choice.trainable, choice.operator, f"{choice.parameters:,}", *sizes, count(choice.flops), "")
+        )
     return table(rows)

@@ -19,10 +19,17 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("input", help="a .onnx, .tflite or .circle file")
     parser.add_argument("output", help="a .circle or .tflite file")
     parser.add_argument("--engine", choices=["direct", "onnx2tf"], default="direct", help="who converts ONNX")
-    parser.add_argument("--io", choices=["nchw", "nhwc"], default="nchw", help="layout of ONNX inputs and outputs")
-    parser.add_argument("--fold-batchnorm", action="store_true", help="fold batch normalization into convolutions")
     parser.add_argument(
-        "--verify", action=argparse.BooleanOptionalAction, default=True, help="compare both models on random inputs"
+        "--io", choices=["nchw", "nhwc"], default="nchw", help="layout of ONNX inputs and outputs"
+    )
+    parser.add_argument(
+        "--fold-batchnorm", action="store_true", help="fold batch normalization into convolutions"
+    )
+    parser.add_argument(
+        "--verify",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="compare both models on random inputs",
     )
     parser.set_defaults(run=run)
 
@@ -47,5 +54,7 @@ def _compare(path: str, model: Model) -> dict[str, float]:
     differences: dict[str, float] = convert.verify(path, model.module)
     worst = max(differences.values(), default=0.0)
     if not worst <= TOLERANCE:
-        raise ConversionError(f"{path}: an output differs by {worst:.1e} of its range from the original's; nothing was written")
+        raise ConversionError(
+            f"{path}: an output differs by {worst:.1e} of its range from the original's; nothing was written"
+        )
     return differences

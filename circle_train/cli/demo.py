@@ -22,9 +22,13 @@ EPOCHS = 12
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
-        "demo", help="the whole flow in a few seconds, on handwritten digits that come along", description=__doc__
+        "demo",
+        help="the whole flow in a few seconds, on handwritten digits that come along",
+        description=__doc__,
     )
-    parser.add_argument("--out", default="circle-train-demo", metavar="DIR", help="where to write (default: %(default)s)")
+    parser.add_argument(
+        "--out", default="circle-train-demo", metavar="DIR", help="where to write (default: %(default)s)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,9 +56,13 @@ def run(options: argparse.Namespace) -> int:
     folder.finish(history)
     after = session.evaluate(test_x, test_y)["sparse_categorical_accuracy"]
     print("\n".join(["", *text_chart(history.history["val_sparse_categorical_accuracy"], label="accuracy")]))
-    print(f"\naccuracy on {held_out} digits that it was not trained on: {before:.1%} before, {after:.1%} after\n")
+    print(
+        f"\naccuracy on {held_out} digits that it was not trained on: {before:.1%} before, {after:.1%} after\n"
+    )
     compare_exports(session, test_x, Path(options.out))
-    print(f"\neverything is in {options.out}: open report.html; then try `circle-train check YOUR_MODEL.tflite`")
+    print(
+        f"\neverything is in {options.out}: open report.html; then try `circle-train check YOUR_MODEL.tflite`"
+    )
     return 0
 
 
@@ -69,5 +77,8 @@ def compare_exports(session: TrainSession, x: np.ndarray[Any, Any], folder: Path
 
 def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """1,797 scanned digits of 8 × 8 grey values, scaled to 0 … 1, and what they are."""
-    with (files("circle_train.cli") / "demo_data" / "digits.npz").open("rb") as file, np.load(file) as archive:
+    with (
+        (files("circle_train.cli") / "demo_data" / "digits.npz").open("rb") as file,
+        np.load(file) as archive,
+    ):
         return (archive["x"].astype(np.float32) / 16)[..., None], archive["y"].astype(np.int32)

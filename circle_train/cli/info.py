@@ -14,7 +14,9 @@ from circle_train.train.settings import to_dict
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("info", help="inputs, outputs, operators, parameters, size, Circle+ settings")
+    parser = commands.add_parser(
+        "info", help="inputs, outputs, operators, parameters, size, Circle+ settings"
+    )
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     parser.add_argument("--operators", action="store_true", help="list every operator, not only their counts")
     add_json(parser)
@@ -45,7 +47,8 @@ def describe(model: Model, path: str) -> dict[str, Any]:
         "outputs": [_tensor(info) for info in model.outputs],
         "parameters": sum(t.type.size for t in constants.values() if t.dtype.is_float),
         "operators": [
-            {"index": op.index, "name": op.name, "inputs": op.inputs, "outputs": op.outputs} for op in model.operators
+            {"index": op.index, "name": op.name, "inputs": op.inputs, "outputs": op.outputs}
+            for op in model.operators
         ],
         "metadata": [entry.name for entry in module.metadata],
         "training": to_dict(training) if training is not None else None,
@@ -56,7 +59,8 @@ def lines(facts: dict[str, Any], all_operators: bool) -> list[str]:
     """The facts for people."""
     shown = [
         f"{facts['file']}: {facts['format']}, {size(facts['bytes'])}, {facts['parameters']:,} parameters, "
-        f"{len(facts['operators'])} operators" + (f" in {facts['subgraphs']} subgraphs" if facts["subgraphs"] > 1 else ""),
+        f"{len(facts['operators'])} operators"
+        + (f" in {facts['subgraphs']} subgraphs" if facts["subgraphs"] > 1 else ""),
         *(f"  input   {t['name']}  {t['dtype']} {t['shape']}" for t in facts["inputs"]),
         *(f"  output  {t['name']}  {t['dtype']} {t['shape']}" for t in facts["outputs"]),
         "",
@@ -64,7 +68,12 @@ def lines(facts: dict[str, Any], all_operators: bool) -> list[str]:
     if all_operators:
         rows = [("op", "operator", "inputs", "outputs")]
         rows += [
-            (str(op["index"]), op["name"], ", ".join(name or "-" for name in op["inputs"]), ", ".join(op["outputs"]))
+            (
+                str(op["index"]),
+                op["name"],
+                ", ".join(name or "-" for name in op["inputs"]),
+                ", ".join(op["outputs"]),
+            )
             for op in facts["operators"]
         ]
         shown += table(rows)
@@ -74,7 +83,9 @@ def lines(facts: dict[str, Any], all_operators: bool) -> list[str]:
     if facts["metadata"]:
         shown.append(f"metadata: {', '.join(facts['metadata'])}")
     if facts["training"]:
-        shown.append("training settings: " + ", ".join(f"{key} {value}" for key, value in facts["training"].items()))
+        shown.append(
+            "training settings: " + ", ".join(f"{key} {value}" for key, value in facts["training"].items())
+        )
     return shown
 
 

@@ -22,8 +22,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     add_data(parser, labels=False)
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
-    parser.add_argument("--output", metavar="FILE", help="write .npy, or .npz for several outputs (default: print)")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="samples at a time (default: 32)")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write .npy, or .npz for several outputs (default: print)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=32, metavar="N", help="samples at a time (default: 32)"
+    )
     add_engine(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -57,4 +61,6 @@ def _write(path: str, named: dict[str, np.ndarray[Any, Any]]) -> None:
         with atomic_write(path) as file:
             np.save(file, next(iter(named.values())))
     else:
-        raise ConfigError(f"--output {path}: expected a name in .npz, or in .npy for a single output ({len(named)} here)")
+        raise ConfigError(
+            f"--output {path}: expected a name in .npz, or in .npy for a single output ({len(named)} here)"
+        )

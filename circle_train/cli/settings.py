@@ -27,16 +27,28 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_training(parser: argparse.ArgumentParser) -> None:
     """What to train and how; whatever is not given comes from the model's Circle+ settings."""
     group = parser.add_argument_group("training (default: the model's Circle+ settings)")
-    group.add_argument("--loss", choices=sorted(losses.BY_NAME), metavar="NAME", help=", ".join(sorted(losses.BY_NAME)))
-    group.add_argument("--loss-reduction", choices=["mean", "sum"], help="of the samples' losses (default: mean)")
     group.add_argument(
-        "--optimizer", choices=sorted(optimizers.BY_NAME), metavar="NAME", help=", ".join(sorted(optimizers.BY_NAME))
+        "--loss", choices=sorted(losses.BY_NAME), metavar="NAME", help=", ".join(sorted(losses.BY_NAME))
+    )
+    group.add_argument(
+        "--loss-reduction", choices=["mean", "sum"], help="of the samples' losses (default: mean)"
+    )
+    group.add_argument(
+        "--optimizer",
+        choices=sorted(optimizers.BY_NAME),
+        metavar="NAME",
+        help=", ".join(sorted(optimizers.BY_NAME)),
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=LEARNING_RATE_HELP)
     group.add_argument("--batch-size", type=int, metavar="N", help="samples a step (default: 32)")
     group.add_argument("--trainable", metavar="WHAT", help="all, none, last:N, or operator indices as 3,7,8")
     group.add_argument(
-        "--metric", action="append", default=[], choices=sorted(METRICS), metavar="NAME", help=", ".join(sorted(METRICS))
+        "--metric",
+        action="append",
+        default=[],
+        choices=sorted(METRICS),
+        metavar="NAME",
+        help=", ".join(sorted(METRICS)),
     )
     add_engine(parser)
 
@@ -45,7 +57,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument("--threads", type=int, metavar="N", help="threads to use (default: one for each core)")
     group.add_argument(
-        "--backend", choices=["auto", "native", "reference"], default="auto", help="engine (default: the fastest there is)"
+        "--backend",
+        choices=["auto", "native", "reference"],
+        default="auto",
+        help="engine (default: the fastest there is)",
     )
 
 
@@ -83,7 +98,9 @@ def print_json(value: Any) -> None:
 
 def _default_loss(options: argparse.Namespace) -> str:
     if options.loss is None:
-        raise ConfigError("the model carries no training settings: give at least --loss, e.g. --loss categorical_crossentropy")
+        raise ConfigError(
+            "the model carries no training settings: give at least --loss, e.g. --loss categorical_crossentropy"
+        )
     return str(options.loss)
 
 

@@ -21,21 +21,34 @@ examples:
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
-        "train", help="train a model on data files", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        "train",
+        help="train a model on data files",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     add_data(parser)
-    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the data (default: the model's, or 5)")
-    parser.add_argument("--validation-split", type=float, default=0.0, metavar="F", help="fraction that validates")
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the data (default: the model's, or 5)"
+    )
+    parser.add_argument(
+        "--validation-split", type=float, default=0.0, metavar="F", help="fraction that validates"
+    )
     parser.add_argument("--no-shuffle", action="store_true", help="take the samples in file order")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the shuffle (default: 0)")
     add_training(parser)
     files = parser.add_argument_group("files")
-    files.add_argument("--checkpoint", metavar="FILE", help="start from this checkpoint (.ckpt or .safetensors)")
+    files.add_argument(
+        "--checkpoint", metavar="FILE", help="start from this checkpoint (.ckpt or .safetensors)"
+    )
     files.add_argument("--export", metavar="FILE", help="write the trained model: .circle, .tflite or .onnx")
-    files.add_argument("--export-circleplus", metavar="FILE", help="the same with the training settings in it")
+    files.add_argument(
+        "--export-circleplus", metavar="FILE", help="the same with the training settings in it"
+    )
     files.add_argument("--export-checkpoint", metavar="FILE", help="write weights and optimizer state")
-    files.add_argument("--run-dir", metavar="DIR", help="plan, log, curves, report, checkpoints, exported model")
+    files.add_argument(
+        "--run-dir", metavar="DIR", help="plan, log, curves, report, checkpoints, exported model"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 

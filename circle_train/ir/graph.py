@@ -133,7 +133,11 @@ class Graph:
     def all_tensors(self) -> Iterator[Tensor]:
         """Every tensor once: inputs, then what nodes read and write, then outputs."""
         seen: set[int] = set()
-        groups = [self.inputs, *(group for node in self.nodes for group in (node.inputs, node.outputs)), self.outputs]
+        groups = [
+            self.inputs,
+            *(group for node in self.nodes for group in (node.inputs, node.outputs)),
+            self.outputs,
+        ]
         for group in groups:
             for tensor in group:
                 if tensor is not None and id(tensor) not in seen:

@@ -18,7 +18,9 @@ def verify(graph: Graph) -> None:
                 )
         for tensor in node.outputs:
             if tensor in made:
-                raise ModelError(f"{node}: writes tensor '{tensor.name}', which already has a value: the file is damaged")
+                raise ModelError(
+                    f"{node}: writes tensor '{tensor.name}', which already has a value: the file is damaged"
+                )
             made.add(tensor)
     for tensor in graph.outputs:
         if tensor not in made and not _is_given(tensor):

@@ -7,7 +7,7 @@ A class registered under Circle's operator name declares
 * `forward(self, x, …)`, the arithmetic in numpy. Parameter names are the operator's input names; a default of None
   marks an optional input, `*xs` any number of inputs;
 * `grad_<input>(self, dy, …)` for each input that has a gradient. Its parameter names say what must be kept alive:
-  `dy` (for several outputs: `dys`, a list), any input, `y` (the output), and `<input>_shape` or `y_shape`, which cost no memory.
+  `dy` (for several outputs: `dys`, a list), any input, `y` (the output); `<input>_shape` and `y_shape` cost no memory.
   For `*xs` the names are `xs`, `xs_shape` (a list) and `index` (which of the inputs). The result may be larger than the
   input by broadcasting: the engine sums it back;
 * `examples()`, which the registry's tests walk.
@@ -151,8 +151,16 @@ class Op:
         most = len(self.inputs)
         least = sum(not spec.optional and not spec.variadic for spec in self.inputs)
         if len(inputs) < least or (len(inputs) > most and not self.is_variadic):
-            expected = f"at least {least}" if self.is_variadic else str(most) if least == most else f"{least} to {most}"
-            raise ModelError(f"{self.name} has {len(inputs)} inputs, expected {expected}: the file is damaged")
+            expected = (
+                f"at least {least}"
+                if self.is_variadic
+                else str(most)
+                if least == most
+                else f"{least} to {most}"
+            )
+            raise ModelError(
+                f"{self.name} has {len(inputs)} inputs, expected {expected}: the file is damaged"
+            )
         for spec, value in zip(self.inputs, inputs, strict=False):
             if value is None and not spec.optional and not spec.variadic:
                 raise ModelError(f"{self.name} lacks its input '{spec.name}': the file is damaged")
@@ -179,7 +187,9 @@ def register(name: str, options: str | None = None, internal: bool = False) -> C
         cls.gradients = _read_gradients(cls)
         table = INTERNAL if internal else REGISTRY
         if name in table:
-            raise TypeError(f"two classes are registered as {name}: {table[name].__name__} and {cls.__name__}")
+            raise TypeError(
+                f"two classes are registered as {name}: {table[name].__name__} and {cls.__name__}"
+            )
         table[name] = cls
         return cls
 
@@ -194,7 +204,9 @@ def _read_inputs(cls: type[Op]) -> tuple[InputSpec, ...]:
     code, defaults = cls.forward.__code__, cls.forward.__defaults__ or ()
     names = code.co_varnames[1 : code.co_argcount]
     required = len(names) - len(defaults)
-    specs = [InputSpec(name, i >= required and defaults[i - required] is None) for i, name in enumerate(names)]
+    specs = [
+        InputSpec(name, i >= required and defaults[i - required] is None) for i, name in enumerate(names)
+    ]
     if code.co_flags & inspect.CO_VARARGS:
         specs.append(InputSpec(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], variadic=True))
     return tuple(specs)

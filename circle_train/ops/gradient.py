@@ -131,7 +131,10 @@ def unbroadcast(array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape == shape:
         return array
     extra = array.ndim - len(shape)
-    axes = (*range(extra), *(i + extra for i, size in enumerate(shape) if size == 1 and array.shape[i + extra] != 1))
+    axes = (
+        *range(extra),
+        *(i + extra for i, size in enumerate(shape) if size == 1 and array.shape[i + extra] != 1),
+    )
     return np.broadcast_to(array.sum(axis=axes, keepdims=True).reshape(_squeezed(array, axes, extra)), shape)
 
 

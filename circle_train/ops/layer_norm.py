@@ -41,7 +41,9 @@ class LayerNorm(Op):
     def grad_x(self, dy: Array, x: Array, gamma: Array) -> Array:
         normal, rstd = self.normal(x)
         dnormal = dy * gamma
-        dx: Array = (dnormal - dnormal.mean(-1, keepdims=True) - normal * (dnormal * normal).mean(-1, keepdims=True)) * rstd
+        dx: Array = (
+            dnormal - dnormal.mean(-1, keepdims=True) - normal * (dnormal * normal).mean(-1, keepdims=True)
+        ) * rstd
         return dx
 
     def grad_gamma(self, dy: Array, x: Array) -> Array:

@@ -21,10 +21,14 @@ def set_batch(graph: Graph, batch_size: int | None) -> None:
     """Set the first dimension of every input to batch_size (None: the file's) and infer all types anew."""
     first = next((t.shape[0] for t in graph.inputs if t.type.rank), 1)
     batch = batch_size if batch_size is not None else max(first, 1)
-    shapes = [(batch, *t.shape[1:]) if t.type.rank and t.shape[0] in (first, -1) else t.shape for t in graph.inputs]
+    shapes = [
+        (batch, *t.shape[1:]) if t.type.rank and t.shape[0] in (first, -1) else t.shape for t in graph.inputs
+    ]
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         if any(size < 0 for size in shape):
-            raise ModelError(f"input {tensor}: only the batch may be left open; save the model with its other sizes fixed")
+            raise ModelError(
+                f"input {tensor}: only the batch may be left open; save the model with its other sizes fixed"
+            )
     try:
         set_shapes(graph, shapes)
     except ModelError as error:
@@ -67,7 +71,9 @@ def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
         return
     if shape is not None:
         inputs = [*node.inputs, None][: max(len(node.inputs), position + 1)]
-        inputs[position] = constant(np.array(shape, np.int32 if operand is None else operand.dtype.numpy), "shape")
+        inputs[position] = constant(
+            np.array(shape, np.int32 if operand is None else operand.dtype.numpy), "shape"
+        )
         node.inputs = inputs
 
 
@@ -81,7 +87,9 @@ def _follows_by_itself(node: Node, data: Tensor, operand: Tensor) -> bool:
     return signature is None or signature[0] != -1
 
 
-def stretched(target: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...] | None:
+def stretched(
+    target: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[int, ...] | None:
     """The target shape of a RESHAPE whose input grew from `before` to `after` along one axis.
 
     The axis of the target that grows is the one before which as many elements stand.
@@ -98,7 +106,9 @@ def stretched(target: tuple[int, ...], before: tuple[int, ...], after: tuple[int
     return None
 
 
-def _replaced_first(operand: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...] | None:
+def _replaced_first(
+    operand: Tensor, before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[int, ...] | None:
     """The operand with its first number changed from the old batch to the new one."""
     values = operand.data.reshape(-1).tolist()
     if not values or not before or values[0] != before[0] or before[0] == after[0]:

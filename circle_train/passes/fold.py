@@ -40,9 +40,13 @@ def infer_node(node: Node) -> None:
         raise type(error)(f"{node}: {str(error).removeprefix(node.op.name).lstrip(' :')}") from error
     except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError, AttributeError) as error:
         shapes = ", ".join("none" if t is None else str(t.type) for t in node.inputs)
-        raise ModelError(f"{node}: its inputs ({shapes}) do not fit its options {node.op}: {error}") from error
+        raise ModelError(
+            f"{node}: its inputs ({shapes}) do not fit its options {node.op}: {error}"
+        ) from error
     if len(types) != len(node.outputs):
-        raise ModelError(f"{node}: has {len(node.outputs)} outputs, the operator makes {len(types)}: the file is damaged")
+        raise ModelError(
+            f"{node}: has {len(node.outputs)} outputs, the operator makes {len(types)}: the file is damaged"
+        )
     for tensor, type_ in zip(node.outputs, types, strict=True):
         tensor.type = type_
 

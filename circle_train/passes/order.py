@@ -25,7 +25,9 @@ def sort_topologically(graph: Graph) -> None:
                 before = producer.get(tensor) if tensor is not None else None
                 if before is not None and before not in done:
                     if before in open_nodes:
-                        raise ModelError(f"{node}: depends on its own result through '{tensor.name}', the graph has a cycle")  # type: ignore[union-attr]
+                        raise ModelError(
+                            f"{node}: depends on its own result through '{tensor.name}', the graph has a cycle"
+                        )  # type: ignore[union-attr]
                     stack.append((node, next_position + 1))
                     stack.append((before, 0))
                     break

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from circle_train.ir import Buffer, Graph, Node, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ops.shape import Reshape
-
-import numpy as np
 
 
 def merge_shared_buffers(graph: Graph) -> None:
@@ -30,7 +30,9 @@ def merge_shared_buffers(graph: Graph) -> None:
 
 def _reshaped(source: Tensor, like: Tensor, nodes: list[Node]) -> Tensor:
     view = Tensor(like.name, like.type)
-    node = Node(Reshape(new_shape=like.shape), [source, constant(np.array(like.shape, np.int32), "shape")], [view])
+    node = Node(
+        Reshape(new_shape=like.shape), [source, constant(np.array(like.shape, np.int32), "shape")], [view]
+    )
     view.producer = node
     nodes.append(node)
     return view

@@ -52,7 +52,9 @@ def svg(title: str, curves: Curves) -> str:
         if length == 1:
             x, y = path.split(",")
             lines.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
-        lines.append(f'<text x="{MARGIN + 150 * number}" y="{HEIGHT - 8}" fill="{colour}">{escape(name)}</text>')
+        lines.append(
+            f'<text x="{MARGIN + 150 * number}" y="{HEIGHT - 8}" fill="{colour}">{escape(name)}</text>'
+        )
     axes = (
         f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" fill="none" stroke="#999"/>'
         f'<text x="4" y="{MARGIN + 4}">{high:.4g}</text><text x="4" y="{HEIGHT - MARGIN + 4}">{low:.4g}</text>'
@@ -72,7 +74,9 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
     groups = families(curves)
     figure = Figure(figsize=(6, 3 * max(len(groups), 1)), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (title, group) in zip(figure.subplots(max(len(groups), 1), squeeze=False)[:, 0], groups.items(), strict=False):
+    for axes, (title, group) in zip(
+        figure.subplots(max(len(groups), 1), squeeze=False)[:, 0], groups.items(), strict=False
+    ):
         for name, values in group.items():
             axes.plot(range(1, len(values) + 1), values, marker="." if len(values) < 20 else "", label=name)
         axes.set(title=title, xlabel="epoch")
@@ -92,4 +96,3 @@ def text_chart(values: Sequence[float], height: int = 8, label: str = "") -> lis
         edge = f"{high:8.3f}" if level == height - 1 else f"{low:8.3f}" if level == 0 else " " * 8
         rows.append(f"{edge} ┤{cells}")
     return [f"{label:>8}", *rows, f"{'':8} └{'──' * len(values)} epochs"]
-

@@ -28,6 +28,8 @@ def _table(curves: Curves) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in ("epoch", *names))
     rows = []
     for i in range(length):
-        cells = "".join(f"<td>{curves[name][i]:.5g}</td>" if i < len(curves[name]) else "<td></td>" for name in names)
+        cells = "".join(
+            f"<td>{curves[name][i]:.5g}</td>" if i < len(curves[name]) else "<td></td>" for name in names
+        )
         rows.append(f"<tr><td>{i + 1}</td>{cells}</tr>")
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"

@@ -44,5 +44,7 @@ class RunFolder:
         draw_png(history.history, self.path / "curves.png")
         html = page(self.model_path.name, history.history, str(self.session.plan))
         (self.path / "report.html").write_text(html, encoding="utf-8")
-        suffix = self.model_path.suffix if self.model_path.suffix in (".circle", ".tflite", ".onnx") else ".circle"
+        suffix = (
+            self.model_path.suffix if self.model_path.suffix in (".circle", ".tflite", ".onnx") else ".circle"
+        )
         self.session.export(self.path / f"model{suffix}")

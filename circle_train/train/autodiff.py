@@ -66,21 +66,31 @@ def _towards(path: list[Node], loss: Tensor) -> list[Node]:
 
 
 def _add_node_gradients(
-    graph: Graph, node: Node, dys: list[Tensor | None], influenced: set[Tensor], gradients: dict[Tensor, Tensor]
+    graph: Graph,
+    node: Node,
+    dys: list[Tensor | None],
+    influenced: set[Tensor],
+    gradients: dict[Tensor, Tensor],
 ) -> None:
     """Gradients of one node's influenced inputs; activations first, so that what they need is freed last."""
-    filled = [dy if dy is not None else graph.emit(Zeros(out.type)) for dy, out in zip(dys, node.outputs, strict=True)]
+    filled = [
+        dy if dy is not None else graph.emit(Zeros(out.type))
+        for dy, out in zip(dys, node.outputs, strict=True)
+    ]
     if node.op.activation:
         kind = ActivationGradient(node.op.activation)
         filled = [
-            graph.emit(kind, dy, out, name=f"d_pre({out.name})") for dy, out in zip(filled, node.outputs, strict=True)
+            graph.emit(kind, dy, out, name=f"d_pre({out.name})")
+            for dy, out in zip(filled, node.outputs, strict=True)
         ]
     wanted = [(i, x) for i, x in enumerate(node.inputs) if x in influenced]
     for i, x in sorted(wanted, key=lambda pair: pair[1] is not None and pair[1].producer is None):
         assert x is not None
         gradient = _gradient(graph, node, i, filled)
         so_far = gradients.get(x)
-        gradients[x] = gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f"d({x.name})")
+        gradients[x] = (
+            gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f"d({x.name})")
+        )
 
 
 def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor:

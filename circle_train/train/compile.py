@@ -34,9 +34,12 @@ class Engine(Protocol):
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
 
-
 def compile(
-    model: Graph, config: TrainConfig, mode: Mode = Mode.TRAIN, batch_size: int | None = None, engine: Engine | None = None
+    model: Graph,
+    config: TrainConfig,
+    mode: Mode = Mode.TRAIN,
+    batch_size: int | None = None,
+    engine: Engine | None = None,
 ) -> Program:
     """Turn a loaded graph into a program; `model` itself is not changed."""
     graph = passes.run(passes.before_training(batch_size), model.copy())
@@ -64,7 +67,7 @@ def compile(
         gradients = add_backward(graph, loss, [parameter.tensor for parameter in trained])
         _keep_only_reached(trained, gradients)
         if mode is Mode.TRAIN:
-            config.optimizer.add_updates(graph, list(gradients), gradients)
+            config.rule.add_updates(graph, list(gradients), gradients)
         else:
             _accumulate(graph, gradients)
         update_early(graph)
@@ -82,7 +85,19 @@ def compile(
         verify(graph)
     memory = plan_memory(graph, keep)
     return Program(
-        mode, batch, graph, memory, parameters, inputs, targets, outputs, loss, losses, [*forward, *beyond], len(forward), prefix
+        mode,
+        batch,
+        graph,
+        memory,
+        parameters,
+        inputs,
+        targets,
+        outputs,
+        loss,
+        losses,
+        [*forward, *beyond],
+        len(forward),
+        prefix=prefix,
     )
 
 
@@ -102,12 +117,25 @@ def separate_prefix(
         verify(part)
     memory = plan_memory(part, part.outputs)
     program = Program(
-        Mode.PREDICT, cut.batch, part, memory, [], part.inputs, [], part.outputs, None, [], operators, len(operators)
+        Mode.PREDICT,
+        cut.batch,
+        part,
+        memory,
+        [],
+        part.inputs,
+        [],
+        part.outputs,
+        None,
+        [],
+        operators,
+        len(operators),
     )
     return Prefix(program, sources, results)
 
 
-def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Engine | None = None) -> Program | None:
+def compile_inference(
+    graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Engine | None = None
+) -> Program | None:
     """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
     graph = graph.copy()
     set_shapes(graph, shapes)
@@ -122,7 +150,18 @@ def compile_inference(graph: Graph, shapes: Sequence[tuple[int, ...]], engine: E
     memory = plan_memory(graph, graph.outputs)
     batch = shapes[0][0] if shapes and shapes[0] else 1
     return Program(
-        Mode.PREDICT, batch, graph, memory, [], graph.inputs, [], graph.outputs, None, [], operators, len(operators)
+        Mode.PREDICT,
+        batch,
+        graph,
+        memory,
+        [],
+        graph.inputs,
+        [],
+        graph.outputs,
+        None,
+        [],
+        operators,
+        len(operators),
     )
 
 
@@ -181,7 +220,9 @@ def add_losses(graph: Graph, config: TrainConfig) -> tuple[list[Tensor], list[Te
 def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[float] | None) -> Tensor:
     weights = [1.0] * len(losses) if weights is None else weights
     if len(weights) != len(losses):
-        raise ConfigError(f"loss_weights: {len(weights)} numbers for {len(losses)} outputs; give one for each output")
+        raise ConfigError(
+            f"loss_weights: {len(weights)} numbers for {len(losses)} outputs; give one for each output"
+        )
     terms = [Symbol(graph, loss).sum() * float(weight) for loss, weight in zip(losses, weights, strict=True)]
     total = terms[0]
     for term in terms[1:]:
@@ -207,8 +248,12 @@ def _accumulate(graph: Graph, gradients: dict[Tensor, Tensor]) -> None:
         graph.emit_all(Accumulate(), accumulator(weight), gradient)
 
 
-def _only_updates(graph: Graph, config: TrainConfig, trained: Sequence[Parameter]) -> tuple[list[Tensor], list[Tensor], list[Node]]:
+def _only_updates(
+    graph: Graph, config: TrainConfig, trained: Sequence[Parameter]
+) -> tuple[list[Tensor], list[Tensor], list[Node]]:
     """Replace the graph by updates from the accumulated gradients."""
     graph.nodes, graph.inputs, graph.outputs = [], [], []
-    config.optimizer.add_updates(graph, [p.tensor for p in trained], {p.tensor: accumulator(p.tensor) for p in trained})
+    config.rule.add_updates(
+        graph, [p.tensor for p in trained], {p.tensor: accumulator(p.tensor) for p in trained}
+    )
     return [], [], []

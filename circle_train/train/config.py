@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from circle_train.errors import ConfigError
@@ -25,6 +25,7 @@ class BatchNormMode(enum.Enum):
     """Its running statistics count, and stay."""
     TRAIN = "train"
     """The batch's own statistics count, and the running ones move towards them."""
+
 
 Named = TypeVar("Named")
 
@@ -54,7 +55,6 @@ class TrainConfig:
     """Whether training drops at random where the model says so; evaluation never does."""
     extra_outputs: Sequence[str] = ()
     """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -74,11 +74,19 @@ class TrainConfig:
         except ValueError:
             raise ConfigError(f"batch_norm is {self.batch_norm!r}, expected 'frozen' or 'train'") from None
 
+    @property
+    def rule(self) -> Optimizer:
+        """The optimizer, which by now is an object."""
+        assert isinstance(self.optimizer, Optimizer)
+        return self.optimizer
+
     def losses_for(self, outputs: int) -> tuple[Loss, ...]:
         """One loss for each output."""
         found = self.loss if isinstance(self.loss, tuple) else (self.loss,) * outputs
         if len(found) != outputs:
-            raise ConfigError(f"{len(found)} losses for a model of {outputs} outputs; give one, or one for each output")
+            raise ConfigError(
+                f"{len(found)} losses for a model of {outputs} outputs; give one, or one for each output"
+            )
         return found  # type: ignore[return-value]
 
     def replace(self, **changes: Any) -> TrainConfig:
@@ -100,7 +108,9 @@ def normalized(trainable: Trainable) -> Trainable:
     if len(items) == 2 and items[0] == "last" and isinstance(items[1], int):
         count = items[1]
         if count < -1:
-            raise ConfigError(f"trainable is ('last', {count}), expected a count from 1, 0 for none or -1 for all")
+            raise ConfigError(
+                f"trainable is ('last', {count}), expected a count from 1, 0 for none or -1 for all"
+            )
         return "all" if count == -1 else "none" if count == 0 else ("last", count)
     if items and all(isinstance(i, str) for i in items):
         return items  # type: ignore[return-value]
@@ -117,7 +127,11 @@ def names_of(trainable: Trainable) -> tuple[str, ...] | None:
 
 def _names(value: Any, what: str) -> tuple[str, ...]:
     """A list of names as a tuple."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Sequence)
+        or not all(isinstance(name, str) for name in value)
+    ):
         raise ConfigError(f"{what} is {value!r}, expected a list of names")
     return tuple(value)
 
@@ -130,4 +144,6 @@ def by_name(value: Named | str, table: Mapping[str, type[Named]], base: type[Nam
         if value.lower() in table:
             return table[value.lower()]()
         raise ConfigError(f"{what} '{value}' is unknown, expected one of {', '.join(sorted(table))}")
-    raise ConfigError(f"{what} is {value!r}, expected a name or an object of circle_train.{base.__module__.split('.')[-1]}")
+    raise ConfigError(
+        f"{what} is {value!r}, expected a name or an object of circle_train.{base.__module__.split('.')[-1]}"
+    )

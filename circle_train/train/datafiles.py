@@ -87,7 +87,7 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, 
 def read_image_folder(path: Path, size: tuple[int, int], channels: int = 3) -> tuple[Array, Array, list[str]]:
     """uint8 NHWC images resized to (height, width), class numbers, and the subfolders' names."""
     try:
-        from PIL import Image  # noqa: PLC0415 (an extra)
+        from PIL import Image
     except ImportError as error:
         raise DataError("reading images needs Pillow: pip install 'circle-train[images]'") from error
     names = sorted(entry.name for entry in path.iterdir() if entry.is_dir())

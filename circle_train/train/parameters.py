@@ -98,7 +98,9 @@ def choose_trainable(
         chosen = []
     else:
         indices = set(operator_indices(trainable, operators))
-        chosen = [p for p in parameters if p.by_default and any(node.index in indices for node in p.consumers)]
+        chosen = [
+            p for p in parameters if p.by_default and any(node.index in indices for node in p.consumers)
+        ]
     kept = {p.name for p in _named(frozen, parameters, "frozen")}
     chosen = [p for p in chosen if p.name not in kept]
     for parameter in chosen:
@@ -142,7 +144,9 @@ def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
         return range(max(operators - count, 0), operators)
     for index in trainable:
         if not 0 <= int(index) < operators:
-            raise ConfigError(f"trainable names operator {index}, but the model has operators 0 … {operators - 1}")
+            raise ConfigError(
+                f"trainable names operator {index}, but the model has operators 0 … {operators - 1}"
+            )
     return [int(index) for index in trainable]
 
 

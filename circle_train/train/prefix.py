@@ -14,10 +14,11 @@ CACHE_BYTES = 12 << 20
 WORTHWHILE = 0.8
 """Cut only where this share of the memory, or less, is left."""
 ELEMENTWISE = frozenset(
-    "ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE POW RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU PRELU ELU GELU "
-    "LOGISTIC TANH HARD_SWISH NEG ABS SQRT RSQRT EXP LOG SQUARE FLOOR CEIL ROUND SIN COS CAST".split()
+    ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "POW", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "PRELU", "ELU", "GELU", "LOGISTIC", "TANH", "HARD_SWISH", "NEG", "ABS", "SQRT", "RSQRT", "EXP", "LOG", "SQUARE", "FLOOR", "CEIL", "ROUND", "SIN", "COS", "CAST"]
 )
-WINDOWED = frozenset(("CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D", "RESIZE_BILINEAR"))
+WINDOWED = frozenset(
+    ("CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D", "RESIZE_BILINEAR")
+)
 
 
 @dataclass
@@ -61,7 +62,9 @@ def separate(graph: Graph, cut: Cut) -> Graph:
         if tensor is None or tensor.is_constant or tensor.state is not None:
             return tensor
         if tensor not in twins:
-            twins[tensor] = Tensor(tensor.name, tensor.type.with_shape((cut.batch, *tensor.shape[1:])), origin=tensor)
+            twins[tensor] = Tensor(
+                tensor.name, tensor.type.with_shape((cut.batch, *tensor.shape[1:])), origin=tensor
+            )
         return twins[tensor]
 
     for node in cut.nodes:
@@ -85,7 +88,9 @@ def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> list[N
     head: list[Node] = []
     whole = {t for t in graph.inputs if t.shape and t.shape[0] == batch}
     for node in graph.nodes:
-        if any(t in influenced for t in (*node.inputs, *node.outputs)) or not is_separable(node, whole, batch):
+        if any(t in influenced for t in (*node.inputs, *node.outputs)) or not is_separable(
+            node, whole, batch
+        ):
             break
         head.append(node)
         whole.update(node.outputs)

@@ -40,7 +40,9 @@ class State:
         """Parameters of a package without weights that nobody has given a value yet."""
         for name, parameter in self.parameters.items():
             data = parameter.tensor.data
-            self.arrays[StateKey("value", name)] = data.copy() if parameter.trained or parameter.moves else data
+            self.arrays[StateKey("value", name)] = (
+                data.copy() if parameter.trained or parameter.moves else data
+            )
 
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor; slots and accumulators are zero at first."""

@@ -47,7 +47,9 @@ class Parameters(MutableMapping[str, Array]):
         except (TypeError, ValueError) as error:
             raise DataError(f"parameter '{name}': {error}; give numbers of type {current.dtype}") from None
         if array.shape != current.shape:
-            raise DataError(f"parameter '{name}' has shape {current.shape}, the new value {array.shape}; give that shape")
+            raise DataError(
+                f"parameter '{name}' has shape {current.shape}, the new value {array.shape}; give that shape"
+            )
         inner = self._inward(name, array)
         key, here = StateKey("value", name), self._state.value(name)
         if here.flags.writeable:
@@ -83,7 +85,9 @@ class Parameters(MutableMapping[str, Array]):
     def flat(self, trainable_only: bool = True) -> Array:
         """All elements as one float32 vector, in the mapping's order."""
         arrays = self.trainable() if trainable_only else dict(self)
-        return np.concatenate([np.ravel(a).astype(np.float32, copy=False) for a in arrays.values()] or [np.empty(0, np.float32)])
+        return np.concatenate(
+            [np.ravel(a).astype(np.float32, copy=False) for a in arrays.values()] or [np.empty(0, np.float32)]
+        )
 
     def set_flat(self, vector: Any, trainable_only: bool = True) -> None:
         """The inverse of `flat`."""

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Everything that CI checks, in one command: style, types, tests fast and slow, documentation.
 
-    python tools/dev/check.py            all of it
-    python tools/dev/check.py --fast     without the slow tests
+python tools/dev/check.py            all of it
+python tools/dev/check.py --fast     without the slow tests
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def stages(fast: bool) -> list[tuple[str, list[str]]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fast", action="store_true", help="leave out the slow tests")
     arguments = parser.parse_args()
     failed = []
@@ -42,7 +44,10 @@ def main() -> int:
         print(f"== {name}: {' '.join(command[1:])}", flush=True)
         start = time.perf_counter()
         status = subprocess.run(command, cwd=ROOT, env=os.environ, check=False).returncode
-        print(f"== {name}: {'ok' if status == 0 else 'FAILED'} in {time.perf_counter() - start:.0f} s", flush=True)
+        print(
+            f"== {name}: {'ok' if status == 0 else 'FAILED'} in {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
         if status:
             failed.append(name)
     print(f"== failed: {', '.join(failed)}" if failed else "== all checks passed", flush=True)

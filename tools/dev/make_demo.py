@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make the demo's data and model: scikit-learn's digits, and a small network that has learned 0 to 4 of them.
 
-    python tools/dev/make_demo.py            (needs scikit-learn)
+python tools/dev/make_demo.py            (needs scikit-learn)
 """
 
 from __future__ import annotations
@@ -34,13 +34,22 @@ def network(seed: int) -> Module:
     graph = Graph("digits")
     image = Tensor("image", TensorType(DType.FLOAT32, (1, 8, 8, 1)), shape_signature=(-1, 8, 8, 1))
     graph.inputs.append(image)
-    conv = REGISTRY["CONV_2D"](padding=Padding.SAME, stride_w=1, stride_h=1, fused_activation_function=Activation.RELU)
+    conv = REGISTRY["CONV_2D"](
+        padding=Padding.SAME, stride_w=1, stride_h=1, fused_activation_function=Activation.RELU
+    )
     x = graph.emit(conv, image, weight("conv1/w", 16, 3, 3, 1), bias("conv1/b", 16), name="conv1")
-    pool = REGISTRY["MAX_POOL_2D"](padding=Padding.VALID, stride_w=2, stride_h=2, filter_width=2, filter_height=2)
+    pool = REGISTRY["MAX_POOL_2D"](
+        padding=Padding.VALID, stride_w=2, stride_h=2, filter_width=2, filter_height=2
+    )
     x = graph.emit(pool, x, name="pool1")
     x = graph.emit(conv, x, weight("conv2/w", 32, 3, 3, 16), bias("conv2/b", 32), name="conv2")
     x = graph.emit(pool, x, name="pool2")
-    x = graph.emit(REGISTRY["RESHAPE"](new_shape=(-1, 128)), x, constant(np.array([-1, 128], np.int32), "shape"), name="flat")
+    x = graph.emit(
+        REGISTRY["RESHAPE"](new_shape=(-1, 128)),
+        x,
+        constant(np.array([-1, 128], np.int32), "shape"),
+        name="flat",
+    )
     dense = REGISTRY["FULLY_CONNECTED"]
     relu = dense(fused_activation_function=Activation.RELU)
     x = graph.emit(relu, x, weight("dense1/w", 48, 128), bias("dense1/b", 48), name="dense1")
@@ -63,7 +72,9 @@ def main() -> None:
     samples, labels = (x.astype(np.float32) / 16)[..., None], y.astype(np.int32)
     held_out = len(x) // 5
     known = np.flatnonzero(labels[held_out:] < 5) + held_out
-    config = ct.TrainConfig(loss="sparse_categorical_crossentropy", optimizer=ct.optimizers.Adam(3e-3), batch_size=32)
+    config = ct.TrainConfig(
+        loss="sparse_categorical_crossentropy", optimizer=ct.optimizers.Adam(3e-3), batch_size=32
+    )
     session = ct.TrainSession(Model(network(0)), config, backend="reference")
     session.fit(samples[known], labels[known], epochs=15)
     session.export(FOLDER / "digits_0_to_4.circle")

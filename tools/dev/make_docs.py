@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the pages that the code knows best: docs/ops.md and docs/cli.md.
 
-    python tools/dev/make_docs.py            write them
-    python tools/dev/make_docs.py --check    only say whether they are up to date
+python tools/dev/make_docs.py            write them
+python tools/dev/make_docs.py --check    only say whether they are up to date
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def operators_page() -> str:
-    rows = [
-        f"| {name} | {', '.join(_input(op, i) for i in range(len(op.inputs)))} | {_gradients(op)} | {', '.join(op.parameters) or '–'} |"
-        for name, op in sorted(REGISTRY.items())
-    ]
+    rows = [_row(name, op) for name, op in sorted(REGISTRY.items())]
     return "\n".join(
         [
             "# Operators",
             "",
-            f"Written by `tools/dev/make_docs.py` from the {len(REGISTRY)} classes in `circle_train/ops/`. What is not in the table",
-            "loads and survives saving, but cannot be computed. *Parameters* are the inputs that training changes when they are",
-            "constants.",
+            f"Written by `tools/dev/make_docs.py` from the {len(REGISTRY)} classes in `circle_train/ops/`. What is not",
+            "in the table loads and survives saving, but cannot be computed. *Parameters* are the inputs that training",
+            "changes when they are constants.",
             "",
             "| operator | inputs | gradients for | parameters |",
             "|---|---|---|---|",
@@ -37,6 +34,11 @@ def operators_page() -> str:
             "",
         ]
     )
+
+
+def _row(name: str, op: type[Op]) -> str:
+    inputs = ", ".join(_input(op, i) for i in range(len(op.inputs)))
+    return f"| {name} | {inputs} | {_gradients(op)} | {', '.join(op.parameters) or '–'} |"
 
 
 def _input(op: type[Op], index: int) -> str:
@@ -62,7 +64,9 @@ def command_line_page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     stale = []

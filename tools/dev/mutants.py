@@ -24,8 +24,19 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED_SURVIVORS = 1
 SECONDS = 240
 
-OPS = ("tests/test_attributes.py", "tests/test_ops.py", "tests/test_ops_gradient.py", "tests/test_ops_windows.py")
-TRAIN = ("tests/test_passes.py", "tests/test_session.py", "tests/test_losses.py", "tests/test_optimizers.py", "tests/test_memory.py")
+OPS = (
+    "tests/test_attributes.py",
+    "tests/test_ops.py",
+    "tests/test_ops_gradient.py",
+    "tests/test_ops_windows.py",
+)
+TRAIN = (
+    "tests/test_passes.py",
+    "tests/test_session.py",
+    "tests/test_losses.py",
+    "tests/test_optimizers.py",
+    "tests/test_memory.py",
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,12 @@ def pass_on(tree: Path, tests: Sequence[str]) -> bool:
     there = [test for test in tests if (tree / test).exists()]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *there]
     try:
-        return subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+        return (
+            subprocess.run(
+                command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False
+            ).returncode
+            == 0
+        )
     except subprocess.TimeoutExpired:
         return False
 
@@ -101,7 +117,9 @@ def survives(mutant: Mutant, tree: Path) -> bool:
     file = tree / "circle_train" / mutant.path
     sound = file.read_text(encoding="utf-8")
     if mutant.old not in sound:
-        raise SystemExit(f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date")
+        raise SystemExit(
+            f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date"
+        )
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
         return pass_on(tree, mutant.tests)
@@ -110,7 +128,9 @@ def survives(mutant: Mutant, tree: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the mutants to try")
     parser.add_argument("--list", action="store_true", help="name them and stop")
     options = parser.parse_args()
