@@ -58,7 +58,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
     named, metadata = safetensors.decode(data, where)
     if metadata.get("format") != FORMAT:
         raise _foreign(where, f"its format is {metadata.get('format', 'not stated')!r}, expected '{FORMAT}'")
-    arrays = {StateKey(*name.split("/", 1)): array for name, array in named.items()}
+    arrays = {_key(name, where): array for name, array in named.items()}
     _compare(arrays, state, config, where)
     stored = {key.owner for key in arrays if key.kind == "value"}
     if metadata.get("model") != fingerprint(module.main, state, stored):
@@ -121,10 +121,19 @@ def _compare(arrays: Mapping[StateKey, Array], state: State, config: TrainConfig
             )
     assert isinstance(config.optimizer, Optimizer)
     for name, parameter in state.parameters.items():
-        if parameter.trained:
-            for kind in ("value", *config.optimizer.slots):
-                if StateKey(kind, name) not in arrays:
-                    raise _foreign(where, f"it lacks the {kind} of '{name}', which this session trains")
+        needed = (
+            ("value", *config.optimizer.slots) if parameter.trained else ("value",) if parameter.moves else ()
+        )
+        for kind in needed:
+            if StateKey(kind, name) not in arrays:
+                raise _foreign(where, f"it lacks the {kind} of '{name}', which this session trains")
+
+
+def _key(name: str, where: str) -> StateKey:
+    kind, slash, owner = name.partition("/")
+    if not slash:
+        raise _foreign(where, f"it holds an array '{name}', expected names like 'value/{name}'")
+    return StateKey(kind, owner)
 
 
 def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
