@@ -1,4 +1,4 @@
-"""Networks exported from PyTorch: one training step here and there gives the same loss and weights, in the ONNX file too."""
+"""Networks exported from PyTorch: one training step here and there gives the same loss and weights."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     with torch.no_grad():
         for parameter in net.parameters():
             if parameter.grad is not None:
-                parameter -= RATE * parameter.grad
-    return dict(net=net, x=x, path=path, session=session, loss=loss, expected=float(expected), folder=tmp_path)
+                parameter.sub_(RATE * parameter.grad)
+    return {
+        "net": net, "x": x, "path": path, "session": session, "loss": loss, "expected": expected.item(),
+        "folder": tmp_path,
+    }  # fmt: skip
 
 
 def test_one_step_like_torch(trained: dict[str, Any]) -> None:
@@ -53,7 +56,9 @@ def test_one_step_like_torch(trained: dict[str, Any]) -> None:
     compared = 0
     for name, parameter in net.named_parameters():
         if name in ours:
-            np.testing.assert_allclose(ours[name], parameter.detach().numpy(), atol=1e-5, rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(
+                ours[name], parameter.detach().numpy(), atol=1e-5, rtol=1e-5, err_msg=name
+            )
             compared += 1
     recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in net.modules())
     assert compared == len(list(net.parameters())) or (recurrent and compared >= 2)
@@ -64,7 +69,9 @@ def test_back_into_the_file(trained: dict[str, Any]) -> None:
     out = trained["folder"] / "trained.onnx"
     session.export(out)
     before, after = onnx.load(trained["path"]), onnx.load(out)
-    assert [n.SerializeToString() for n in before.graph.node] == [n.SerializeToString() for n in after.graph.node]
+    assert [n.SerializeToString() for n in before.graph.node] == [
+        n.SerializeToString() for n in after.graph.node
+    ]
     assert [i.name for i in before.graph.initializer] == [i.name for i in after.graph.initializer]
     assert before.opset_import == after.opset_import
     feeds = {"x": x}
@@ -72,3 +79,16 @@ def test_back_into_the_file(trained: dict[str, Any]) -> None:
     with torch.no_grad():
         np.testing.assert_allclose(theirs, trained["net"](trained["x"]).numpy(), atol=1e-5, rtol=1e-4)
     np.testing.assert_allclose(session.predict(x), theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v2_block", "resnet_block", "squeeze_excite", "unet", "grouped_dilated"]
+)
+def test_images_are_turned_at_the_input_alone(name: str, tmp_path: Path) -> None:
+    make, sample = NETS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        export(make(), sample(), tmp_path / "net.onnx")
+    for io, expected in (("nchw", 1), ("nhwc", 0)):
+        operators = [operator.name for operator in ct.load(tmp_path / "net.onnx", io=io).operators]
+        assert operators.count("TRANSPOSE") == expected

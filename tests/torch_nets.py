@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def bumped(module: nn.Module) -> nn.Module:
-    """Statistics, scales and biases that are not those of fresh layers (which the exporter would store only once)."""
+    """Statistics, scales and biases unlike those of fresh layers, which the exporter would store only once."""
     generator = torch.Generator().manual_seed(7)
     for parameter in module.parameters():
         if parameter.ndim == 1:
@@ -52,7 +52,9 @@ class MobileNetV2Block(nn.Module):
 class ResNetBlock(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         self.main = nn.Sequential(
             nn.Conv2d(8, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
             nn.Conv2d(16, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16),
@@ -85,8 +87,12 @@ class SqueezeExcite(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 12, 3, 2, 1), nn.BatchNorm2d(12), nn.SiLU())
-        self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(12, 4, 1), nn.SiLU(), nn.Conv2d(4, 12, 1), nn.Sigmoid())
-        self.tail = nn.Sequential(nn.Conv2d(12, 8, 1), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+        self.squeeze = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(12, 4, 1), nn.SiLU(), nn.Conv2d(4, 12, 1), nn.Sigmoid()
+        )
+        self.tail = nn.Sequential(
+            nn.Conv2d(12, 8, 1), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -111,7 +117,9 @@ def image(*shape: int) -> Callable[[], Tensor]:
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)), image(4, 6)),
     "cnn_bn": (
-        lambda: nn.Sequential(nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 3)),
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 3)
+        ),
         image(4, 2, 8, 8),
     ),
     "mobilenet_v2_block": (MobileNetV2Block, image(4, 3, 16, 16)),
@@ -123,15 +131,17 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "bert_layer": (BertLayer, lambda: torch.arange(24).reshape(3, 8) % 20),
     "conv1d_audio": (
         lambda: nn.Sequential(
-            nn.Conv1d(1, 8, 9, 2, 4), nn.BatchNorm1d(8), nn.LeakyReLU(), nn.Conv1d(8, 8, 3, padding=2, dilation=2),
-            nn.GELU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 3),
+            nn.Conv1d(1, 8, 9, 2, 4), nn.BatchNorm1d(8), nn.LeakyReLU(),
+            nn.Conv1d(8, 8, 3, padding=2, dilation=2), nn.GELU(),
+            nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 3),
         ),
         image(4, 1, 64),
     ),
     "grouped_dilated": (
         lambda: nn.Sequential(
-            nn.Conv2d(4, 8, 3, padding=2, dilation=2, groups=2), nn.PReLU(8), nn.Conv2d(8, 16, 3, 2, 1, groups=8),
-            nn.Hardswish(), nn.AvgPool2d(3, 2, 1), nn.Flatten(), nn.Linear(64, 3),
+            nn.Conv2d(4, 8, 3, padding=2, dilation=2, groups=2), nn.PReLU(8),
+            nn.Conv2d(8, 16, 3, 2, 1, groups=8), nn.Hardswish(),
+            nn.AvgPool2d(3, 2, 1), nn.Flatten(), nn.Linear(64, 3),
         ),
         image(3, 4, 8, 8),
     ),
@@ -141,6 +151,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 def export(net: nn.Module, x: Tensor, path: Any, **options: Any) -> None:
     """An ONNX file with symbolic batch, in eval mode and with nothing folded."""
     torch.onnx.export(
-        net.eval(), (x,), str(path), dynamo=False, input_names=["x"], output_names=["y"], training=torch.onnx.TrainingMode.EVAL,
-        do_constant_folding=False, dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}}, **options,
+        net.eval(), (x,), str(path), dynamo=False, input_names=["x"], output_names=["y"],
+        training=torch.onnx.TrainingMode.EVAL, do_constant_folding=False,
+        dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}}, **options,
     )  # fmt: skip

@@ -1,0 +1,393 @@
+"""Conversion of ONNX graphs that show one promise each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from circle_train import convert  # noqa: E402
+from circle_train.convert.referee import difference, evaluate  # noqa: E402
+from circle_train.errors import ConversionError  # noqa: E402
+from circle_train.ir import DType, Module  # noqa: E402
+from circle_train.passes.batch import set_batch  # noqa: E402
+
+RANDOM = np.random.default_rng(5)
+
+
+def array(*shape: int) -> np.ndarray[Any, Any]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def model(
+    nodes: list[Any],
+    inputs: dict[str, list[Any]],
+    outputs: dict[str, list[Any]],
+    opset: int = 17,
+    **weights: Any,
+) -> bytes:
+    """A serialized model; inputs and outputs by name and shape, weights by name."""
+    info = lambda named: [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in named.items()]  # noqa: E731
+    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "g", info(inputs), info(outputs), initializers)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 8
+    onnx.checker.check_model(made, full_check=True)
+    return bytes(made.SerializeToString())
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(
+        op, inputs.split(), output.split(), name=f"n_{output.split(maxsplit=1)[0]}", **attributes
+    )
+
+
+def names(module: Module) -> Counter[str]:
+    return Counter(made.op.name for made in module.main.nodes)
+
+
+def compare(raw: bytes, feeds: dict[str, Any], **options: Any) -> Module:
+    """Convert, and agree with onnx's evaluator."""
+    module, _ = convert.load_onnx(raw, **options)
+    batch = next(iter(feeds.values())).shape[0]
+    copy = module.main.copy()
+    set_batch(copy, batch)
+    expected = ReferenceEvaluator(onnx.load_from_string(raw)).run(None, feeds)
+    for ours, theirs in zip(evaluate(copy, feeds), expected, strict=True):
+        assert ours.shape == theirs.shape
+        assert difference(ours, theirs) < 1e-5
+    return module
+
+
+def test_no_transposes_between_convolutions() -> None:
+    """Through a residual sum, a concat, a pad, a resize, squeeze-excite and a softmax over channels."""
+    nodes = [
+        node("Conv", "x w0", "a", pads=[1, 1, 1, 1]), node("Relu", "a", "b"), node("Conv", "b w1", "c", pads=[1, 1, 1, 1]),
+        node("Add", "b c", "d"), node("GlobalAveragePool", "d", "e"), node("Conv", "e w2", "f"), node("Sigmoid", "f", "g"),
+        node("Mul", "d g", "h"), node("Concat", "h d", "i", axis=1), node("Pad", "i pads", "j"),
+        node("Resize", "j  scales", "k", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node("Conv", "k w3", "l"), node("Softmax", "l", "m", axis=1), node("ReduceMean", "m", "y", axes=[2, 3], keepdims=1),
+    ]  # fmt: skip
+    nodes[10].input[:] = ["j", "", "scales"]
+    raw = model(
+        nodes, {"x": ["n", 3, 8, 8]}, {"y": ["n", 5, 1, 1]}, w0=array(4, 3, 3, 3), w1=array(4, 4, 3, 3), w2=array(4, 4, 1, 1),
+        w3=array(5, 8, 3, 3), pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), scales=np.array([1, 1, 2, 2], np.float32),
+    )  # fmt: skip
+    module = compare(raw, {"x": array(3, 3, 8, 8)})
+    assert names(module)["TRANSPOSE"] == 1  # of the input
+    assert names(convert.load_onnx(raw, io="nhwc")[0])["TRANSPOSE"] == 0
+
+
+def test_nhwc_inputs_and_outputs_are_verified_as_such() -> None:
+    raw = model([node("Conv", "x w", "y")], {"x": [1, 3, 6, 5]}, {"y": [1, 4, 4, 3]}, w=array(4, 3, 3, 3))
+    module, _ = convert.load_onnx(raw, io="nhwc")
+    assert [t.shape for t in (*module.main.inputs, *module.main.outputs)] == [(1, 6, 5, 3), (1, 4, 3, 4)]
+    assert convert.verify(raw, module)["y"] < 1e-5
+
+
+def test_batch_stays_open_through_shape_arithmetic() -> None:
+    """Shape → Gather → Concat → Reshape, with the batch at an axis of its own and folded into another."""
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s zero", "b", axis=0), node("Unsqueeze", "b axis", "b1"),
+        node("Concat", "b1 tail", "t", axis=0), node("Reshape", "x t", "r"), node("Transpose", "r", "q", perm=[1, 0, 2]),
+        node("Reshape", "q flat", "p"), node("MatMul", "p w", "y"),
+    ]  # fmt: skip
+    raw = model(
+        nodes, {"x": ["n", 6, 4]}, {"y": ["m", 3]}, zero=np.array(0), axis=np.array([0]), tail=np.array([3, 8]),
+        flat=np.array([-1, 8]), w=array(8, 3),
+    )  # fmt: skip
+    module = compare(raw, {"x": array(5, 6, 4)})
+    assert module.main.inputs[0].shape == (1, 6, 4)
+    assert module.main.inputs[0].shape_signature == (-1, 6, 4)
+    assert "SHAPE" not in names(module)
+
+
+def test_sizes_that_a_minus_one_cannot_say_are_computed() -> None:
+    nodes = [node("Shape", "x", "s"), node("ConstantOfShape", "s", "o"), node("Sub", "o x", "y")]
+    raw = model(nodes, {"x": ["n", "m"]}, {"y": ["n", "m"]})
+    module = compare(raw, {"x": array(4, 1)})
+    assert names(module)["SHAPE"] == 1
+
+
+def test_a_condition_on_the_batch_is_not_folded_away() -> None:
+    branch = lambda op: helper.make_graph(  # noqa: E731
+        [helper.make_node(op, ["x"], ["z"])],
+        "b",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 2])],
+    )
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s zero", "b"), node("Equal", "b one", "c"),
+        node("If", "c", "y", then_branch=branch("Relu"), else_branch=branch("Neg")),
+    ]  # fmt: skip
+    raw = model(nodes, {"x": ["n", 2]}, {"y": ["n", 2]}, zero=np.array(0), one=np.array(1))
+    module, _ = convert.load_onnx(raw)
+    assert module.main.inputs[0].shape_signature is None, (
+        "the batch is fixed to 1, for which the branch is known"
+    )
+    assert set(names(module)) == {"RELU"}
+
+
+def test_a_constant_condition_takes_its_branch() -> None:
+    branch = lambda op: helper.make_graph(  # noqa: E731
+        [helper.make_node(op, ["x"], ["z"])],
+        "b",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 2])],
+    )
+    nodes = [node("If", "c", "y", then_branch=branch("Relu"), else_branch=branch("Neg"))]
+    raw = model(nodes, {"x": [2, 2]}, {"y": [2, 2]}, c=np.array(False))
+    assert set(names(compare(raw, {"x": array(2, 2)}))) == {"NEG"}
+
+
+def test_all_refusals_in_one_message() -> None:
+    nodes = [node("NonZero", "x", "i"), node("Det", "x", "d"), node("Relu", "x", "y")]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
+    )  # fmt: skip
+    raw = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("com.example", 1), helper.make_opsetid("", 17)]
+    )
+    raw.graph.node.append(helper.make_node("Strange", ["x"], ["z"], name="odd", domain="com.example"))
+    with pytest.raises(ConversionError) as caught:
+        convert.load_onnx(raw.SerializeToString())
+    message = str(caught.value)
+    assert "2 nodes" in message or "3 nodes" in message
+    assert "Det 'n_d' (node 1)" in message
+    assert "com.example.Strange" in message
+
+
+def test_damaged_bytes_are_no_model() -> None:
+    with pytest.raises(ConversionError, match=r"no ONNX model|found no graph"):
+        convert.load_onnx(b"\x08\x07\xff\xff\xff garbage")
+    raw = model([node("Relu", "x", "y")], {"x": [1]}, {"y": [1]})
+    old = onnx.load_from_string(raw)
+    old.opset_import[0].version = 3
+    with pytest.raises(ConversionError, match=r"opset 3, expected 6 to"):
+        convert.load_onnx(old.SerializeToString())
+
+
+GELU = [
+    node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d"),
+    node("Mul", "d half", "y"),
+]  # fmt: skip
+GELU_HALF_FIRST = [
+    node("Mul", "x half", "h"), node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "one b", "c"),
+    node("Mul", "c h", "y"),
+]  # fmt: skip
+GELU_TANH = [
+    node("Mul", "x x", "s"), node("Mul", "s x", "k"), node("Mul", "k small", "t"), node("Add", "x t", "u"),
+    node("Mul", "u edge", "v"), node("Tanh", "v", "w"), node("Add", "w one", "z"), node("Mul", "x half", "h"), node("Mul", "h z", "y"),
+]  # fmt: skip
+SWISH = [
+    node("Add", "x three", "a"),
+    node("Clip", "a zero six", "b"),
+    node("Mul", "x b", "c"),
+    node("Div", "c six", "y"),
+]
+NUMBERS = {
+    "root": 2**0.5, "one": 1.0, "half": 0.5, "small": 0.044715, "edge": (2 / np.pi) ** 0.5,
+    "three": 3.0, "six": 6.0, "zero": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [(GELU, "GELU"), (GELU_HALF_FIRST, "GELU"), (GELU_TANH, "GELU"), (SWISH, "HARD_SWISH")],
+    ids=["erf", "half-first", "tanh", "hard-swish"],
+)
+def test_patterns_become_one_operator(nodes: list[Any], expected: str) -> None:
+    used = {name for made in nodes for name in made.input} & set(NUMBERS)
+    raw = model(nodes, {"x": [2, 7]}, {"y": [2, 7]}, **{n: np.array(NUMBERS[n], np.float32) for n in used})
+    module = compare(raw, {"x": array(2, 7)})
+    assert list(names(module)) == [expected]
+
+
+def test_a_near_miss_is_no_pattern() -> None:
+    numbers = NUMBERS | {"half": 0.51}
+    used = {name for made in GELU for name in made.input} & set(numbers)
+    raw = model(GELU, {"x": [2, 7]}, {"y": [2, 7]}, **{n: np.array(numbers[n], np.float32) for n in used})
+    assert len(names(compare(raw, {"x": array(2, 7)}))) > 1
+
+
+def test_root_mean_square_norm() -> None:
+    nodes = [
+        node("Pow", "x two", "a"), node("ReduceMean", "a", "b", axes=[-1]), node("Add", "b eps", "c"), node("Sqrt", "c", "d"),
+        node("Reciprocal", "d", "e"), node("Mul", "x e", "f"), node("Mul", "g f", "y"),
+    ]  # fmt: skip
+    raw = model(
+        nodes,
+        {"x": [2, 3, 8]},
+        {"y": [2, 3, 8]},
+        two=np.array(2, np.float32),
+        eps=np.array(1e-5, np.float32),
+        g=array(8),
+    )
+    assert list(names(compare(raw, {"x": array(2, 3, 8)}))) == ["RMS_NORM"]
+
+
+def test_flattening_an_image_shuffles_the_weights_not_the_image() -> None:
+    nodes = [node("Conv", "x w", "a"), node("Flatten", "a", "b"), node("Gemm", "b v c", "y", transB=1)]
+    raw = model(
+        nodes, {"x": ["n", 2, 5, 4]}, {"y": ["n", 3]}, w=array(4, 2, 3, 3), v=array(3, 24), c=array(3)
+    )
+    module = compare(raw, {"x": array(2, 2, 5, 4)})
+    assert names(module)["TRANSPOSE"] == 1
+    _, provenance = convert.load_onnx(raw)
+    weights = array(3, 24)
+    there = provenance.to_circle("v", weights)
+    assert not np.array_equal(there, weights)
+    np.testing.assert_array_equal(provenance.to_onnx("v", there), weights)
+
+
+def test_parameters_keep_their_names_and_come_back() -> None:
+    nodes = [node("Conv", "x w b", "a", group=2), node("BatchNormalization", "a scale shift mean var", "y")]
+    raw = model(
+        nodes, {"x": [1, 4, 5, 5]}, {"y": [1, 6, 3, 3]}, w=array(6, 2, 3, 3), b=array(6), scale=array(6), shift=array(6),
+        mean=array(6), var=np.abs(array(6)) + 0.5,
+    )  # fmt: skip
+    module, provenance = convert.load_onnx(raw)
+    constants = {t.name: t for t in module.main.all_tensors() if t.is_constant}
+    initializers = {t.name: numpy_helper.to_array(t) for t in onnx.load_from_string(raw).graph.initializer}
+    assert set(provenance.lineages) == set(initializers)
+    for name, value in initializers.items():
+        np.testing.assert_array_equal(provenance.to_onnx(name, constants[name].data), value)
+        np.testing.assert_array_equal(provenance.to_circle(name, value), constants[name].data)
+    frozen = {name for name, tensor in constants.items() if not tensor.carried.get("trainable", True)}
+    assert {"mean", "var"} <= frozen
+    assert not {"w", "b", "scale", "shift"} & frozen
+
+
+def test_folded_batch_normalisation_comes_back_too() -> None:
+    nodes = [node("Conv", "x w", "a"), node("BatchNormalization", "a scale shift mean var", "y")]
+    raw = model(
+        nodes, {"x": [2, 3, 5, 5]}, {"y": [2, 6, 3, 3]}, w=array(6, 3, 3, 3), scale=array(6), shift=array(6), mean=array(6),
+        var=np.abs(array(6)) + 0.5,
+    )  # fmt: skip
+    module = compare(raw, {"x": array(2, 3, 5, 5)}, fold_batchnorm=True)
+    assert names(module) == {"TRANSPOSE": 2, "CONV_2D": 1}
+    _, provenance = convert.load_onnx(raw, fold_batchnorm=True)
+    weights = array(6, 3, 3, 3)
+    np.testing.assert_allclose(
+        provenance.to_onnx("w", provenance.to_circle("w", weights)), weights, rtol=1e-5
+    )
+
+
+def test_tied_weights_stay_tied() -> None:
+    """An embedding that is also the output layer: one constant, its other form computed."""
+    nodes = [
+        node("Gather", "table i", "e"),
+        node("Transpose", "table", "t", perm=[1, 0]),
+        node("MatMul", "e t", "y"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("i", TensorProto.INT64, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 9])], [numpy_helper.from_array(array(9, 4), "table")],
+    )  # fmt: skip
+    raw = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    module, provenance = convert.load_onnx(raw)
+    tables = [
+        t
+        for t in module.main.all_tensors()
+        if t.is_constant and t.dtype is DType.FLOAT32 and t.type.size == 36
+    ]
+    assert [t.name for t in tables] == ["table"]
+    assert list(provenance.lineages) == ["table"]
+    indices = np.array([[1, 8, -1], [0, 3, 2]])
+    (ours,) = evaluate(module.main, {"i": indices})
+    (theirs,) = ReferenceEvaluator(onnx.load_from_string(raw)).run(None, {"i": indices})
+    assert difference(ours, theirs) < 1e-6
+
+
+def test_write_back_changes_initializers_alone(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w b", "a"), node("Relu", "a", "y")]
+    raw = model(nodes, {"x": [1, 2, 5, 5]}, {"y": [1, 3, 3, 3]}, w=array(3, 2, 3, 3), b=array(3))
+    _, provenance = convert.load_onnx(raw)
+    trained = array(3, 2, 3, 3)
+    convert.write_back(provenance, {"w": provenance.to_circle("w", trained)}, tmp_path / "out.onnx")
+    before, after = onnx.load_from_string(raw), onnx.load(tmp_path / "out.onnx")
+    np.testing.assert_array_equal(numpy_helper.to_array(after.graph.initializer[0]), trained)
+    after.graph.initializer[0].CopyFrom(before.graph.initializer[0])
+    assert after == before
+    with pytest.raises(ConversionError, match="'strange' was trained but is no initializer"):
+        convert.write_back(provenance, {"strange": trained}, tmp_path / "out.onnx")
+
+
+def test_external_data_stays_external(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    target.mkdir()
+    raw = model([node("Gemm", "x w b", "y")], {"x": [1, 40]}, {"y": [1, 30]}, w=array(40, 30), b=array(30))
+    onnx.save(
+        onnx.load_from_string(raw),
+        source / "m.onnx",
+        save_as_external_data=True,
+        location="m.data",
+        size_threshold=0,
+    )
+    module, provenance = convert.load_onnx(source / "m.onnx")
+    assert convert.verify(source / "m.onnx", module)["y"] < 1e-5
+    trained, data = array(30), (source / "m.data").read_bytes()
+    for folder in (target, source):
+        convert.write_back(provenance, {"b": trained}, folder / "new.onnx")
+        slim = onnx.load(folder / "new.onnx", load_external_data=False)
+        assert all(t.data_location == TensorProto.EXTERNAL for t in slim.graph.initializer)
+        values = {t.name: numpy_helper.to_array(t) for t in onnx.load(folder / "new.onnx").graph.initializer}
+        np.testing.assert_array_equal(values["b"], trained)
+        np.testing.assert_array_equal(
+            values["w"], numpy_helper.to_array(onnx.load_from_string(raw).graph.initializer[0])
+        )
+    assert (source / "m.data").read_bytes() == data
+    (source / "m.onnx").write_bytes(b"other")
+    with pytest.raises(ConversionError, match="has changed since it was loaded"):
+        convert.write_back(provenance, {"b": trained}, target / "new.onnx")
+    (source / "new.onnx.data").unlink()
+    with pytest.raises(ConversionError, match=r"initializer 'w' needs 4800 bytes at 0 of .* is missing"):
+        convert.load_onnx(source / "new.onnx")
+
+
+def test_functions_of_the_model_are_inlined() -> None:
+    body = helper.make_function(
+        "own", "Twice", ["a"], ["c"], [helper.make_node("Add", ["a", "a"], ["b"]), helper.make_node("Relu", ["b"], ["c"])],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Twice", ["x"], ["y"], domain="own")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+    )  # fmt: skip
+    made = helper.make_model(
+        graph, functions=[body], opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    )
+    compare(made.SerializeToString(), {"x": array(3)})
+
+
+def test_onnx2tf_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConversionError, match="neither a command nor a module of that name was found"):
+        convert.load_onnx(b"", engine="onnx2tf")
+    with pytest.raises(ConversionError, match="engine is 'other', expected one of direct, onnx2tf"):
+        convert.load_onnx(b"", engine="other")
+
+
+def test_onnx2tf_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in that takes onnx2tf's arguments and writes a .tflite where onnx2tf would."""
+    sample = Path(__file__).parent / "data" / "mlp.circle"
+    script = tmp_path / "onnx2tf"
+    script.write_text(f'#!/bin/sh\nmkdir -p "$4"\ncp "{sample}" "$4/model_float32.tflite"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    module = convert.load_with_onnx2tf(b"onnx")
+    assert module.main.nodes
+    assert b'"onnx2tf"' in module.metadata[-1].buffer.bytes.tobytes()
+    script.write_text("#!/bin/sh\necho no such op >&2\nexit 3\n")
+    with pytest.raises(ConversionError, match="ended with status 3: no such op"):
+        convert.load_with_onnx2tf(b"onnx")
