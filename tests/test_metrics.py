@@ -30,7 +30,7 @@ BY_HAND: list[tuple[str, dict[str, Any], Any, Any, float]] = [
     ("categorical_accuracy", {}, SCORES, HOT, 2 / 4),
     ("sparse_categorical_accuracy", {}, SCORES, LABELS, 2 / 4),
     ("sparse_categorical_accuracy", {}, SCORES, LABELS[:, None], 2 / 4),
-    ("sparse_categorical_accuracy", {"ignore_index": 2}, SCORES, LABELS, 1 / 2),
+    ("sparse_categorical_accuracy", {"ignore_index": 2}, SCORES, np.array([1, 2, 2, 2]), 1 / 1),
     ("top_k_categorical_accuracy", {"k": 2}, SCORES, HOT, 3 / 4),
     ("top_k_categorical_accuracy", {"k": 9}, SCORES, HOT, 1.0),
     ("sparse_top_k_categorical_accuracy", {"k": 1}, SCORES, LABELS, 3 / 4),
