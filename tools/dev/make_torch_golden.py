@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from torch.nn import functional
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 SHAPES = {"rank2": (3, 4), "rank3": (2, 3, 4)}
 WEIGHTS = [0.5, 1.0, 2.0, 4.0]
-Case = tuple[str, str, dict[str, Any], str, Any, Any, Callable[[Any, Any], Any]]
+Formula = Callable[[Any, Any], Any]
+Case = tuple[str, str, dict[str, Any], str, Any, Any, Formula]
 
 
 def by_item(values: Any, reduction: str) -> Any:
@@ -30,11 +32,21 @@ def by_item(values: Any, reduction: str) -> Any:
     return {"mean": items.mean, "sum": items.sum, "none": lambda: items}[reduction]()
 
 
+def elementwise(formula: Callable[..., Any], reduction: str) -> Formula:
+    """PyTorch's unreduced loss, reduced as we do."""
+    return lambda x, t: by_item(formula(x, t, reduction="none"), reduction)
+
+
+def of_labels(formula: Formula) -> Formula:
+    """A loss of class numbers, taken of one-hot rows."""
+    return lambda x, t: formula(x, t.argmax(-1))
+
+
 def class_axis_second(x: Any) -> Any:
     return x.movedim(-1, 1)
 
 
-def cross_entropy(reduction: str, **settings: Any) -> Callable[[Any, Any], Any]:
+def cross_entropy(reduction: str, **settings: Any) -> Formula:
     def loss(x: Any, t: Any) -> Any:
         kind = "sum" if reduction == "sum_elements" else reduction
         return functional.cross_entropy(class_axis_second(x), t, reduction=kind, **settings)
@@ -42,7 +54,7 @@ def cross_entropy(reduction: str, **settings: Any) -> Callable[[Any, Any], Any]:
     return loss
 
 
-def dense_cross_entropy(reduction: str, **settings: Any) -> Callable[[Any, Any], Any]:
+def dense_cross_entropy(reduction: str, **settings: Any) -> Formula:
     """PyTorch's loss of class probabilities."""
 
     def loss(x: Any, t: Any) -> Any:
@@ -54,7 +66,7 @@ def dense_cross_entropy(reduction: str, **settings: Any) -> Callable[[Any, Any],
 
 
 def regressions(rng: np.random.Generator) -> Iterator[Case]:
-    formulas = {
+    formulas: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "mean_squared_error": (functional.mse_loss, {}),
         "mean_absolute_error": (functional.l1_loss, {}),
         "huber": (
@@ -73,7 +85,7 @@ def regressions(rng: np.random.Generator) -> Iterator[Case]:
                     "",
                     x,
                     t,
-                    lambda x, t, f=formula, r=reduction: by_item(f(x, t, reduction="none"), r),
+                    elementwise(formula, reduction),
                 )
 
 
@@ -112,7 +124,7 @@ def categorical(rng: np.random.Generator) -> Iterator[Case]:
             "",
             x,
             np.eye(4)[labels],
-            lambda x, t, w=weighted: w(x, t.argmax(-1)),
+            of_labels(weighted),
         )
 
 
@@ -168,8 +180,8 @@ def binary(rng: np.random.Generator) -> Iterator[Case]:
                         form,
                         x,
                         t,
-                        lambda x, t, k=theirs, r=reduction: by_item(
-                            functional.binary_cross_entropy_with_logits(x, t, reduction="none", **k), r
+                        elementwise(
+                            partial(functional.binary_cross_entropy_with_logits, **theirs), reduction
                         ),
                     )
 
@@ -185,7 +197,7 @@ def losses() -> list[dict[str, Any]]:
     ):
         leaf, target = torch.tensor(np.round(x, 3), requires_grad=True), torch.tensor(np.round(t, 3))
         value = formula(leaf, target)
-        value.sum().backward()
+        (gradient,) = torch.autograd.grad(value.sum(), leaf)
         found.append(
             {
                 "name": name,
@@ -195,7 +207,7 @@ def losses() -> list[dict[str, Any]]:
                 "x": leaf.tolist(),
                 "target": target.tolist(),
                 "value": value.detach().numpy().round(8).tolist(),
-                "gradient": leaf.grad.numpy().round(8).tolist(),
+                "gradient": gradient.numpy().round(8).tolist(),
             }
         )
     return found
