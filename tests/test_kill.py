@@ -50,7 +50,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_killed_training_ends_in_the_same_file(seed: int, tmp_path: Path) -> None:
-    epochs = 40
+    epochs = 120
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     for folder in (straight, broken):
         folder.mkdir()
