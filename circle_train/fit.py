@@ -40,7 +40,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
         raise ConfigError(f"epochs is {epochs}, expected a whole number from 1")
     program = session.program
     data, held_out = open_data(x, y, program.inputs, program.targets).split(validation_split)
-    validation = held_out
+    validation: Dataset | Stream | None = held_out
     if validation_data is not None:
         validation = open_data(*_pair(validation_data), program.inputs, program.targets)
     losses = session.config.losses_for(len(program.outputs))

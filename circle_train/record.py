@@ -28,7 +28,7 @@ def record(cls: Class) -> Class:
     if cls.__doc__ is None:
         cls.__doc__ = ""
     _declare_frozen(cls.__mro__[1:], False)
-    made = dataclass(init=False, repr=False, eq=False)(cls)
+    made: Class = dataclass(init=False, repr=False, eq=False)(cls)
     _declare_frozen(cls.__mro__, True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
         if method.__name__ not in cls.__dict__:

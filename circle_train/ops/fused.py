@@ -24,7 +24,10 @@ class Part:
 @register("FUSED", internal=True)
 @record
 class Fused(Op):
-    """Nodes that `kernel` computes together; `roles` name for it what each input is (it may be several things), `settings` hold the rest."""
+    """Nodes that `kernel` computes together.
+
+    `roles` name for the kernel what each input is (it may be several things), `settings` hold the rest.
+    """
 
     kernel: str
     roles: tuple[tuple[str, ...], ...]

@@ -23,11 +23,11 @@ def sort_topologically(graph: Graph) -> None:
             for next_position in range(position, len(inputs)):
                 tensor = inputs[next_position]
                 before = producer.get(tensor) if tensor is not None else None
-                if before is not None and before not in done:
+                if tensor is not None and before is not None and before not in done:
                     if before in open_nodes:
                         raise ModelError(
                             f"{node}: depends on its own result through '{tensor.name}', the graph has a cycle"
-                        )  # type: ignore[union-attr]
+                        )
                     stack.append((node, next_position + 1))
                     stack.append((before, 0))
                     break

@@ -121,9 +121,10 @@ def _shared_input(
         return None
     output = node.outputs[0]
     if node.op.view_input is not None:
-        return node.inputs[node.op.view_input]
+        viewed: int = node.op.view_input
+        return node.inputs[viewed]
     for index in node.op.inplace_inputs:
-        candidate = node.inputs[index] if index < len(node.inputs) else None
+        candidate: Tensor | None = node.inputs[index] if index < len(node.inputs) else None
         if candidate is None or candidate not in blocks or candidate.type.nbytes != output.type.nbytes:
             continue
         block = blocks[candidate]
