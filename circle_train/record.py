@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -28,7 +28,7 @@ def record(cls: Class) -> Class:
     if cls.__doc__ is None:
         cls.__doc__ = ""
     _declare_frozen(cls.__mro__[1:], False)
-    made: Class = dataclass(init=False, repr=False, eq=False)(cls)
+    made = cast(Class, dataclass(init=False, repr=False, eq=False)(cls))
     _declare_frozen(cls.__mro__, True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
         if method.__name__ not in cls.__dict__:
