@@ -75,6 +75,14 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
             run_commands(block.code)
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose)
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
 def run_commands(code: str) -> None:
     """Run the lines that call us; installing and the like is left to the reader."""
     bin_folder = str(Path(sys.executable).parent)
