@@ -6,6 +6,7 @@ Example:
     >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
 """
 
+from circle_train.artifacts import make_artifacts
 from circle_train.errors import (
     CheckpointError,
     CircleTrainError,
@@ -37,6 +38,7 @@ __all__ = [
     "callbacks",
     "load",
     "losses",
+    "make_artifacts",
     "metrics",
     "optimizers",
     "schedules",

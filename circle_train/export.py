@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from circle_train import format
 from circle_train.errors import ConfigError
+from circle_train.format import hints
 from circle_train.ir import Buffer, Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.quantize import quantize
+from circle_train.passes.dead import drop_dead_nodes
 from circle_train.train.parameters import Parameter
 from circle_train.train.state import State
 
@@ -20,12 +23,19 @@ if TYPE_CHECKING:
     from circle_train.model import Model
 
 
-def export(model: Model, state: State, path: str | os.PathLike[str]) -> None:
+def export(
+    model: Model, state: State, path: str | os.PathLike[str], outputs: Sequence[str] | None = None
+) -> None:
     """Write the inference model; the suffix decides the format."""
-    if os.fspath(path).lower().endswith(".onnx"):
-        export_onnx(model, state, path)
-    else:
-        format.save(with_values(model.module, state), path)
+    if not os.fspath(path).lower().endswith(".onnx"):
+        module = with_values(model.module, state)
+        format.save(module if outputs is None else with_outputs(module, outputs), path)
+        return
+    if outputs is not None:
+        raise ConfigError(
+            f"{os.fspath(path)}: outputs can be chosen for .circle and .tflite; the ONNX file keeps its own graph"
+        )
+    export_onnx(model, state, path)
 
 
 def export_onnx(model: Model, state: State, path: str | os.PathLike[str]) -> None:
@@ -44,6 +54,27 @@ def export_onnx(model: Model, state: State, path: str | os.PathLike[str]) -> Non
     convert.write_back(model.provenance, values, path)
 
 
+def with_outputs(module: Module, names: Sequence[str]) -> Module:
+    """A module that computes the tensors of these names, and holds nothing that they do not need."""
+    old = module.main
+    known = {tensor.name: tensor for tensor in old.all_tensors() if not tensor.is_constant}
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f"outputs: there is no tensor '{unknown[0]}', the model has {', '.join(list(known)[:8])}, …")
+    graph = replace(old, outputs=[known[name] for name in names], nodes=list(old.nodes), tensors=[])
+    drop_dead_nodes(graph)
+    graph.nodes = [replace(node, index=index) for index, node in enumerate(graph.nodes)]
+    buffers = {id(t.buffer) for g in (graph, *module.graphs[1:]) for t in g.all_tensors()}
+    buffers |= {id(entry.buffer) for entry in module.metadata} | {id(module.buffers[0])}
+    return hints.attach(
+        replace(
+            module,
+            graphs=[graph, *module.graphs[1:]],
+            buffers=[buffer for buffer in module.buffers if id(buffer) in buffers],
+            carried={},
+        )
+    )
+
+
 def with_values(module: Module, state: State) -> Module:
     """A module that shares everything with the loaded one but the buffers of changed parameters."""
     fresh: dict[Buffer, Buffer] = {}
@@ -51,7 +82,7 @@ def with_values(module: Module, state: State) -> Module:
         root = parameter.root
         if root.buffer is not None and _is_changed(state, parameter):
             fresh[root.buffer] = replace(root.buffer, bytes=encode(root, state.value(name)))
-    return format.with_buffers(module, fresh)
+    return hints.with_values(format.with_buffers(module, fresh))
 
 
 def encode(root: Tensor, value: Array) -> Array:

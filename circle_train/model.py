@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from circle_train import convert, format
+from circle_train import convert, format, passes
+from circle_train.convert import portable
 from circle_train.errors import ModelError
+from circle_train.export import with_values
+from circle_train.format import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.train import circleplus
 from circle_train.train.config import TrainConfig
+from circle_train.train.parameters import find_parameters, make_states
+from circle_train.train.state import State
+from circle_train.train.weights import Parameters
 
+PACKAGED, CHECKPOINT = "training.circle", "checkpoint.safetensors"
+"""The files of a package that is a folder (see artifacts.py)."""
 Source = str | os.PathLike[str] | bytes | BinaryIO
 
 
@@ -107,6 +116,29 @@ class Model:
         """A model that carries these settings (None: carries none)."""
         return Model(circleplus.with_training(self.module, config), self.provenance)
 
+    def with_parameters(self, values: Mapping[str, Any]) -> Model:
+        """A model with these values in its parameters, by name: what a session trained, a checkpoint held.
+
+        Example:
+            >>> import circle_train as ct
+            >>> session = ct.TrainSession("tests/data/mlp.circle", ct.TrainConfig(loss="mse"))
+            >>> trained = ct.load("tests/data/mlp.circle").with_parameters(session.parameters)
+        """
+        graph = passes.run(passes.before_training(None), self.module.main.copy())
+        state = State(make_states(find_parameters(graph)), 1.0)
+        parameters = self.parameters_of(state)
+        for name, value in values.items():
+            parameters[name] = value
+        module = format.read(format.write(with_values(self.module, state)))
+        hints.restore(module)
+        return Model(module, self.provenance)
+
+    def parameters_of(self, state: State) -> Parameters:
+        """A state's weights, in the names, layouts and order of the file that was loaded."""
+        if self.provenance is None:
+            return Parameters(state)
+        return Parameters(state, self.provenance.to_circle, self.provenance.to_onnx, self.provenance.lineages)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; the suffix decides: .circle or .tflite."""
         format.save(self.module, path)
@@ -129,9 +161,23 @@ def load(source: Source | Model, **options: Any) -> Model:
         raise ModelError(
             f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model"
         )
-    if not _is_onnx(source):
-        return Model(format.read(source))
-    return Model(*convert.load_onnx(source, **options))
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        return load(os.path.join(source, PACKAGED))
+    if _is_onnx(source):
+        module, provenance = convert.load_onnx(source, **options)
+        return Model(hints.attach(module), provenance)
+    module = format.read(source)
+    hints.restore(module)
+    origin = hints.read_entry(module, portable.ENTRY)
+    return Model(module, None if origin is None else portable.restore(origin))
+
+
+def checkpoint_of(source: Source | Model) -> str | None:
+    """The checkpoint that a package brings along."""
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source):
+        return None
+    path = os.path.join(source, CHECKPOINT)
+    return path if os.path.exists(path) else None
 
 
 def _is_onnx(source: Source) -> bool:

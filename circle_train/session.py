@@ -12,12 +12,13 @@ import numpy as np
 
 from circle_train import backends, inference
 from circle_train import fit as fitting
+from circle_train.divided import DividedExecutor, within_budget
 from circle_train.errors import ConfigError, DataError
 from circle_train.executor import Executor
 from circle_train.export import export
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.model import Model, Source, load
+from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.onert_steps import OnertSteps, Steps
 from circle_train.ops.gradient import NonFiniteLoss
 from circle_train.plan import Plan, make_plan
@@ -30,7 +31,7 @@ from circle_train.train.metrics import Scores
 from circle_train.train.program import Mode, Program
 from circle_train.train.properties import Properties
 from circle_train.train.state import State
-from circle_train.train.weights import Parameters, as_it_is
+from circle_train.train.weights import Parameters
 
 InferenceSession = inference.InferenceSession
 
@@ -85,6 +86,8 @@ class TrainSession(OnertSteps):
         """A callback sets it to end the fit after the present epoch."""
         self._steps = Steps()
         self._reset_is_due = False
+        if (saved := checkpoint_of(model)) is not None:
+            self.load_checkpoint(saved)
 
     @property
     def config(self) -> TrainConfig:
@@ -128,10 +131,7 @@ class TrainSession(OnertSteps):
     @property
     def parameters(self) -> Parameters:
         """Weights by name."""
-        provenance = self.model.provenance
-        inward = as_it_is if provenance is None else provenance.to_circle
-        outward = as_it_is if provenance is None else provenance.to_onnx
-        return Parameters(self.state, inward, outward, () if provenance is None else provenance.lineages)
+        return self.model.parameters_of(self.state)
 
     @property
     def gradients(self) -> dict[str, Array]:
@@ -216,9 +216,13 @@ class TrainSession(OnertSteps):
 
     # Files
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX."""
-        export(self.model, self.state, path)
+    def export(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None) -> None:
+        """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX.
+
+        With `outputs`, names of any of its tensors, the file computes those and nothing else.
+        """
+        self.state.require_values()
+        export(self.model, self.state, path, outputs)
 
     def export_circleplus(self, path: str | os.PathLike[str]) -> None:
         """The same with the training settings in it (Circle+)."""
@@ -249,9 +253,18 @@ class TrainSession(OnertSteps):
             else:
                 self._state = State(program.parameters, self.config.rule.base_learning_rate)
         assert self._state is not None
-        arena = max((e.arena for e in self._executors.values()), key=len, default=None)
-        executor = self._executors[mode, batch_size] = Executor(program, self._state, self.backend, arena)
+        executor = self._executors[mode, batch_size] = self._bind(program, mode)
         return executor
+
+    def _bind(self, program: Program, mode: Mode) -> Executor:
+        """Give a program memory; a training step that is to stay within a budget takes its batch in parts."""
+        assert self._state is not None
+        if mode is Mode.TRAIN and self.config.memory_budget is not None:
+            parts = within_budget(self.model.module.main, self.config, program, self.backend)
+            if parts is not None:
+                return DividedExecutor(program, *parts, self._state, self.backend)
+        arena = max((e.arena for e in self._executors.values()), key=len, default=None)
+        return Executor(program, self._state, self.backend, arena)
 
     def _predict(self, x: Any) -> Executor:
         """The forward program after a run on this batch."""

@@ -165,7 +165,7 @@ def test_what_the_record_says_by_saying_nothing_needs_no_second_entry() -> None:
 
 def test_a_predicate_is_refused() -> None:
     config = ct.TrainConfig(MSE(), SGD(0.1), 4, trainable=lambda name: "W" in name)
-    with pytest.raises(ct.ConfigError, match="give operator indices"):
+    with pytest.raises(ct.ConfigError, match="give a list of names"):
         mlp().with_training(config)
 
 

@@ -102,7 +102,8 @@ class Lineage:
 class Provenance:
     """What is needed to put trained values back into the ONNX file that a module was made from."""
 
-    source: Path | bytes
+    source: Path | bytes | None
+    """The ONNX file; None where only its names and layouts came along, in a package."""
     digest: str
     """Of the file, so that values are never put into another one."""
     lineages: Mapping[str, Lineage] = field(default_factory=dict)

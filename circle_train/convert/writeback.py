@@ -47,6 +47,11 @@ def _read(provenance: Provenance) -> bytes:
     """The bytes of the file that was loaded; it must not have changed since."""
     if isinstance(provenance.source, bytes):
         return provenance.source
+    if provenance.source is None:
+        raise ConversionError(
+            "the package does not hold the ONNX model that it was made of; export it as .circle or .tflite, or put the "
+            "parameters into the model where it is: ct.load('net.onnx').with_parameters(…)"
+        )
     if not provenance.source.is_file():
         raise ConversionError(
             f"'{provenance.source}' is gone; put the ONNX model back where it was loaded from"

@@ -1,6 +1,7 @@
 """A session's state to a file and back: whole, or not at all.
 
-The suffix decides: `.ckpt` is ONERT's format, `.safetensors` ours. Everything is read and compared with the
+The suffix decides: `.ckpt` is ONERT's format, `.safetensors` ours; ONNX Runtime's `checkpoint` is known by its
+identifier, and read only. Everything is read and compared with the
 session before the first weight changes.
 """
 
@@ -11,11 +12,14 @@ from types import ModuleType
 from typing import Protocol
 
 from circle_train.errors import CheckpointError
+from circle_train.format import ort_checkpoint
 from circle_train.format.atomic import atomic_write
+from circle_train.format.ort_checkpoint import is_ort_checkpoint
 from circle_train.ir import Module
-from circle_train.train import named_checkpoint, onert_checkpoint
+from circle_train.train import named_checkpoint, onert_checkpoint, ort_state
 from circle_train.train.config import TrainConfig
 from circle_train.train.state import State
+from circle_train.train.weights import Parameters
 
 
 class Loaded(Protocol):
@@ -39,6 +43,9 @@ class Session(Protocol):
     @property
     def state(self) -> State: ...
 
+    @property
+    def parameters(self) -> Parameters: ...
+
 
 SUFFIXES = {".ckpt": onert_checkpoint, ".safetensors": named_checkpoint}
 
@@ -53,18 +60,27 @@ def save(session: Session, path: str | os.PathLike[str]) -> None:
 def load(session: Session, path: str | os.PathLike[str]) -> None:
     """Take over a file's state; CheckpointError, and nothing changed, where it does not fit."""
     where = os.fspath(path)
-    form = _format_of(path)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise CheckpointError(
-            f"checkpoint {where} cannot be read ({error.strerror}); give the path of a saved one"
-        ) from None
-    changes = form.decode_state(data, session.model.module, session.state, session.config, where)
+    data = _read(where)
+    if is_ort_checkpoint(data):
+        beside = f"{where}.data"
+        found = ort_checkpoint.read(data, _read(beside) if os.path.exists(beside) else None, where)
+        changes = ort_state.changes_of(found, session.state, session.config, session.parameters.inward, where)
+    else:
+        form = _format_of(path)
+        changes = form.decode_state(data, session.model.module, session.state, session.config, where)
     changes.apply(session.state)
     if changes.seed is not None:
         session.seed = changes.seed
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {path} cannot be read ({error.strerror}); give the path of a saved one"
+        ) from None
 
 
 def _format_of(path: str | os.PathLike[str]) -> ModuleType:

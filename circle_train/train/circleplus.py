@@ -11,9 +11,9 @@ import numpy as np
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.decode import Table
 from circle_train.format.training_info import RECORD, attach, read_record, read_settings
-from circle_train.ir import Graph, Module
+from circle_train.ir import Graph, Module, Tensor
 from circle_train.train import losses
-from circle_train.train.config import Trainable, TrainConfig
+from circle_train.train.config import Trainable, TrainConfig, names_of
 from circle_train.train.losses import (
     CategoricalCrossentropy,
     Loss,
@@ -21,7 +21,7 @@ from circle_train.train.losses import (
     SparseCategoricalCrossentropy,
 )
 from circle_train.train.optimizers import SGD, Adam, Optimizer
-from circle_train.train.parameters import operator_indices
+from circle_train.train.parameters import choose_trainable, find_parameters, operator_indices
 from circle_train.train.settings import from_dict, to_dict
 
 SGD_RECORD, ADAM_RECORD = 0, 1
@@ -56,7 +56,7 @@ def with_training(module: Module, config: TrainConfig | None) -> Module:
     """
     if config is None:
         return attach(module, None, None)
-    config = _without_the_obvious(config, module.main)
+    config = _without_the_obvious(_with_traced_losses(config, module.main), module.main)
     known = _known_record(module)
     record = {**known, **record_of_config(config, module.main)} if _has_record(config) else None
     complete = record is not None and config_of_record(_as_read(record), module.main) == config
@@ -85,7 +85,7 @@ def record_of_config(config: TrainConfig, graph: Graph) -> Table:
     if isinstance(optimizer, Adam):
         options |= {"beta_1": optimizer.beta_1, "beta_2": optimizer.beta_2, "epsilon": optimizer.epsilon}
     kind = ADAM_RECORD if isinstance(optimizer, Adam) else SGD_RECORD
-    indices = sorted(set(_indices(config.trainable, len(graph.nodes))))
+    indices = sorted(set(_indices(config, graph)))
     return {
         "optimizer": kind,
         "optimizer_opt_type": kind + 1,
@@ -158,12 +158,41 @@ def _trainable(trained: list[int], operators: int) -> Trainable:
     return tuple(indices)
 
 
-def _indices(trainable: Trainable, operators: int) -> list[int]:
+def _indices(config: TrainConfig, graph: Graph) -> list[int]:
+    """The trained operators; of parameters that are listed by name, those that use one."""
+    trainable = config.trainable
     if callable(trainable):
         raise ConfigError(
-            "trainable is a function of parameter names, which no file can hold; give operator indices"
+            "trainable is a function of parameter names, which no file can hold; give a list of names"
         )
-    return list(operator_indices(trainable, operators))
+    if names_of(trainable) is None:
+        return list(operator_indices(trainable, len(graph.nodes)))
+    chosen = choose_trainable(trainable, find_parameters(graph), len(graph.nodes), config.frozen)
+    return [node.index for parameter in chosen for node in parameter.consumers]
+
+
+def _with_traced_losses(config: TrainConfig, graph: Graph) -> TrainConfig:
+    """A user's own losses as the graphs that they trace, which a file can hold."""
+    found = config.loss if isinstance(config.loss, tuple) else (config.loss,)
+    if not any(_is_custom(loss) for loss in found):
+        return config
+    pairs = zip(config.losses_for(len(graph.outputs)), graph.outputs, strict=True)
+    traced = tuple(_traced(loss, output, config.batch_size) for loss, output in pairs)
+    return config.replace(loss=traced if len(traced) > 1 else traced[0])
+
+
+def _is_custom(loss: object) -> bool:
+    if isinstance(loss, losses.Sum):
+        return any(_is_custom(term) for _, term in loss.terms)
+    return isinstance(loss, losses.Custom) and not isinstance(loss, losses.Joint)
+
+
+def _traced(loss: Loss, output: Tensor, batch_size: int) -> Loss:
+    if not _is_custom(loss):
+        return loss
+    name = getattr(loss, "name", "sum")
+    type_ = output.type.with_shape((batch_size, *output.shape[1:]))
+    return losses.Traced(reduction=loss.reduction, graph=losses.trace(loss, type_, name), name=name)
 
 
 def _has_record(config: TrainConfig) -> bool:

@@ -40,8 +40,9 @@ def compile(
     mode: Mode = Mode.TRAIN,
     batch_size: int | None = None,
     engine: Engine | None = None,
+    share: float = 1.0,
 ) -> Program:
-    """Turn a loaded graph into a program; `model` itself is not changed."""
+    """Turn a loaded graph into a program; `model` itself is not changed. Gradients are those of share · loss."""
     graph = passes.run(passes.before_training(batch_size), model.copy())
     parameters = find_parameters(graph)
     trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
@@ -54,6 +55,7 @@ def compile(
     refuse_unrunnable(graph)
     refuse_open_shapes(graph)
     inputs, outputs, forward = list(graph.inputs), list(graph.outputs), list(graph.nodes)
+    extra = find_extra(graph, config.extra_outputs)
     if engine is not None:
         engine.recognise(graph)
     targets: list[Tensor] = []
@@ -64,7 +66,7 @@ def compile(
     if mode.has_backward:
         assert loss is not None
         graph.emit_all(GuardFinite(), loss)
-        gradients = add_backward(graph, loss, [parameter.tensor for parameter in trained])
+        gradients = add_backward(graph, loss, [parameter.tensor for parameter in trained], share)
         _keep_only_reached(trained, gradients)
         if mode is Mode.TRAIN:
             config.rule.add_updates(graph, list(gradients), gradients)
@@ -74,7 +76,8 @@ def compile(
         graph.nodes += moves
     elif mode is Mode.UPDATE:
         inputs, outputs, forward = _only_updates(graph, config, trained)
-    keep = graph.outputs = [*outputs, *losses, *([loss] if loss is not None else [])]
+        extra = []
+    keep = graph.outputs = [*outputs, *extra, *losses, *([loss] if loss is not None else [])]
     drop_dead_nodes(graph)
     verify(graph)
     batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
@@ -97,7 +100,9 @@ def compile(
         losses,
         [*forward, *beyond],
         len(forward),
+        extra=extra,
         prefix=prefix,
+        share=share,
     )
 
 

@@ -14,7 +14,7 @@ from circle_train.train.optimizers import Optimizer
 
 Trainable = str | int | tuple[str, int] | Sequence[int] | Sequence[str] | Callable[[str], bool]
 EXPECTED_TRAINABLE = (
-    "'all', 'none', ('last', n), operator indices, a list of parameter names or patterns, or a predicate over names"
+    "'all', 'none', ('last', n), operator indices, parameter names or patterns, or a predicate over names"
 )
 
 
@@ -53,6 +53,8 @@ class TrainConfig:
     batch_norm: BatchNormMode | str = BatchNormMode.FROZEN
     dropout: bool = True
     """Whether training drops at random where the model says so; evaluation never does."""
+    memory_budget: int | str | None = None
+    """What a training step may take, in bytes or as "150MB"; the batch is then taken in parts as far as needed."""
     extra_outputs: Sequence[str] = ()
     """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
 

@@ -86,12 +86,13 @@ class Traced(Loss):
 
     def target_type(self, output: TensorType) -> TensorType:
         assert self.graph is not None
-        return self.graph.inputs[1].type
+        traced = self.graph.inputs[1].type
+        return traced.with_shape((*output.shape[:1], *traced.shape[1:]))
 
     def __call__(self, output: Symbol, target: Symbol) -> Symbol:
         assert self.graph is not None
         wanted, found = self.graph.inputs[0].type, output.tensor.type
-        if wanted != found:
+        if (wanted.dtype, wanted.shape[1:], wanted.rank) != (found.dtype, found.shape[1:], found.rank):
             raise ConfigError(
                 f"loss '{self.name}' was made for an output of {wanted}, the model's is {found}"
             )

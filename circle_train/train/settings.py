@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from circle_train.errors import ConfigError
-from circle_train.train import losses, optimizers, schedules
-from circle_train.train.config import TrainConfig
+from circle_train.ir import Graph
+from circle_train.train import loss_graph, losses, optimizers, schedules
+from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.metrics import BY_NAME as METRICS
 from circle_train.train.optimizer import ParameterGroup
 
@@ -27,7 +28,11 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "one_cycle": schedules.OneCycle,
 }
 GROUP = {"parameters": ParameterGroup}
-KEYS = ("loss", "optimizer", "batch_size", "trainable", "metrics", "loss_weights", "epochs")
+LOSSES: dict[str, type[losses.Loss]] = {**losses.BY_NAME, "sum": losses.Sum, "traced": losses.Traced}
+KEYS = (
+    "loss", "optimizer", "batch_size", "trainable", "frozen", "metrics", "loss_weights", "epochs", "batch_norm",
+    "dropout", "extra_outputs",
+)  # fmt: skip
 
 
 def from_dict(settings: Mapping[str, Any], where: str = "settings") -> TrainConfig:
@@ -62,6 +67,13 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
         found["loss_weights"] = list(config.loss_weights)
     if config.epochs:
         found["epochs"] = config.epochs
+    for name in ("frozen", "extra_outputs"):
+        if names := getattr(config, name):
+            found[name] = list(names)
+    if config.batch_norm is not BatchNormMode.FROZEN:
+        found["batch_norm"] = BatchNormMode(config.batch_norm).value
+    if not config.dropout:
+        found["dropout"] = False
     return found
 
 
@@ -78,7 +90,7 @@ def parse_trainable(value: Any, where: str) -> Any:
 def describe_trainable(value: Any) -> Any:
     if callable(value):
         raise ConfigError(
-            "trainable is a function of parameter names, which no file can hold; give operator indices"
+            "trainable is a function of parameter names, which no file can hold; give a list of names"
         )
     if isinstance(value, tuple):
         return f"last:{value[1]}" if value and value[0] == "last" else list(value)
@@ -109,6 +121,10 @@ def _value(key: str, value: Any, where: str) -> Any:
     """A schedule in place of a learning rate, groups of parameters, tuples where JSON has lists."""
     if key == "learning_rate" and isinstance(value, Mapping):
         return build(value, SCHEDULES, f"{where}: learning_rate")
+    if key == "graph" and isinstance(value, Mapping):
+        return loss_graph.restore(value, where)
+    if key == "terms" and isinstance(value, list):
+        return tuple((float(factor), build(term, LOSSES, where)) for factor, term in value)
     if key == "groups" and isinstance(value, list):
         return tuple(build(group, GROUP, f"{where}: group") for group in value)
     return tuple(value) if isinstance(value, list) else value
@@ -128,6 +144,8 @@ def _plain(value: Any, where: str) -> Any:
     """The value as JSON has it."""
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, Graph):
+        return loss_graph.describe(value)
     if is_dataclass(value):
         return describe(value)
     if isinstance(value, (tuple, list)):
@@ -154,12 +172,12 @@ def _short(described: dict[str, Any]) -> Any:
 
 def _losses(value: Any, where: str) -> Any:
     if isinstance(value, list):
-        return [build(one, losses.BY_NAME, where) for one in value]
-    return build(value, losses.BY_NAME, where)
+        return [build(one, LOSSES, where) for one in value]
+    return build(value, LOSSES, where)
 
 
 def _name(part: Any) -> str:
-    for table in (losses.BY_NAME, optimizers.BY_NAME, METRICS, SCHEDULES, GROUP):
+    for table in (LOSSES, optimizers.BY_NAME, METRICS, SCHEDULES, GROUP):
         for name, cls in table.items():
             if cls is type(part):
                 return name

@@ -31,7 +31,7 @@ class Parameters(MutableMapping[str, Array]):
     def __init__(
         self, state: State, inward: Layout = as_it_is, outward: Layout = as_it_is, first: Iterable[str] = ()
     ) -> None:
-        self._state, self._inward, self._outward = state, inward, outward
+        self._state, self.inward, self._outward = state, inward, outward
         known = [name for name in first if name in state.parameters]
         self._names = list(dict.fromkeys([*known, *state.parameters]))
 
@@ -50,7 +50,7 @@ class Parameters(MutableMapping[str, Array]):
             raise DataError(
                 f"parameter '{name}' has shape {current.shape}, the new value {array.shape}; give that shape"
             )
-        inner = self._inward(name, array)
+        inner = self.inward(name, array)
         key, here = StateKey("value", name), self._state.value(name)
         if here.flags.writeable:
             np.copyto(here, inner)

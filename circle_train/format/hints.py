@@ -1,0 +1,120 @@
+"""What training must know of a converted model and Circle has no field for, in a metadata entry of the file.
+
+Dropout and batch normalisation by operator, constants that are no parameters by name, and the parameters that a
+package without weights left out. In memory these stand in `carried` of nodes and tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
+
+ENTRY = "circle_train.hints"
+ON_NODES = ("dropout", "batch_norm")
+STATISTIC, NOMINAL = "statistic", "nominal"
+
+
+def attach(module: Module) -> Module:
+    """A module whose file will hold its hints; without any it is left alone."""
+    hints = collect(module.main)
+    return put_entry(module, ENTRY, hints) if hints else module
+
+
+def collect(graph: Graph) -> dict[str, Any]:
+    """The hints of a graph as data."""
+    found: dict[str, Any] = {}
+    for kind in ON_NODES:
+        marks = {str(node.index): node.carried[kind] for node in graph.nodes if kind in node.carried}
+        if marks:
+            found[kind] = marks
+    constants = [t for t in graph.all_tensors() if t.buffer is not None and t.dtype.is_float]
+    named = {
+        "fixed": [t.name for t in constants if t.carried.get("trainable") is False],
+        STATISTIC: [t.name for t in constants if t.carried.get(STATISTIC)],
+        NOMINAL: [t.name for t in constants if t.carried.get(NOMINAL)],
+    }
+    return found | {kind: names for kind, names in named.items() if names}
+
+
+def restore(module: Module) -> None:
+    """Put the hints that a file holds back where they belong."""
+    hints = read_entry(module, ENTRY)
+    if hints is None:
+        return
+    graph = module.main
+    try:
+        for kind in ON_NODES:
+            for index, mark in hints.get(kind, {}).items():
+                graph.nodes[int(index)].carried[kind] = dict(mark)
+        tensors = {t.name: t for t in graph.all_tensors()}
+        for tensor in _named(tensors, hints.get("fixed", ())):
+            tensor.carried["trainable"] = False
+        for kind in (STATISTIC, NOMINAL):
+            for tensor in _named(tensors, hints.get(kind, ())):
+                tensor.carried[kind] = True
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"metadata '{ENTRY}' does not fit the model ({error!r}); convert it anew") from None
+    _fill_nominal(module, [t for t in tensors.values() if t.carried.get(NOMINAL)])
+
+
+def without_values(module: Module, tensors: Iterable[Tensor]) -> Module:
+    """A module without the elements of these constants, which it is marked to lack."""
+    empty: dict[Buffer, Buffer] = {}
+    for tensor in tensors:
+        assert tensor.buffer is not None
+        tensor.carried[NOMINAL] = True
+        empty[tensor.buffer] = Buffer()
+    for tensor in module.main.all_tensors():
+        if tensor.buffer in empty:
+            tensor.buffer = empty[tensor.buffer]
+    carried = {key: value for key, value in module.carried.items() if key not in ("source", "replaced")}
+    return replace(module, buffers=[empty.get(buffer, buffer) for buffer in module.buffers], carried=carried)
+
+
+def with_values(module: Module) -> Module:
+    """A module that no longer says that it lacks values."""
+    hints = read_entry(module, ENTRY)
+    if hints is None or NOMINAL not in hints:
+        return module
+    return put_entry(module, ENTRY, {kind: mark for kind, mark in hints.items() if kind != NOMINAL})
+
+
+def _fill_nominal(module: Module, tensors: Iterable[Tensor]) -> None:
+    """Zeros in the place of values that the file left out, so that the graph is whole."""
+    for tensor in tensors:
+        buffer = Buffer(np.zeros(tensor.type.nbytes, np.uint8))
+        module.buffers.append(buffer)
+        tensor.carried.pop("buffer", None)
+        tensor.buffer = buffer
+
+
+def put_entry(module: Module, name: str, data: Any) -> Module:
+    """A module with this metadata entry, in the place of an older one."""
+    entry = Metadata(name, Buffer(np.frombuffer(json.dumps(data).encode(), np.uint8)))
+    kept = [known for known in module.metadata if known.name != name]
+    return replace(module, metadata=[*kept, entry], buffers=[*module.buffers, entry.buffer])
+
+
+def read_entry(module: Module, name: str) -> dict[str, Any] | None:
+    """The data of a metadata entry, or None where there is none."""
+    raw = next((known.buffer.bytes.tobytes() for known in module.metadata if known.name == name), None)
+    if raw is None:
+        return None
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"metadata '{name}' is damaged ({error}); make the file anew") from None
+    if not isinstance(data, dict):
+        raise ModelError(f"metadata '{name}' is damaged (no object); make the file anew")
+    return data
+
+
+def _named(tensors: dict[str, Tensor], names: Iterable[str]) -> list[Tensor]:
+    return [tensors[name] for name in names]
