@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     history = session.fit(
         x, y, epochs=EPOCHS, validation_data=(test_x, test_y), callbacks=folder.callbacks, verbose="auto"
     )
-    folder.finish(history)
+    folder.finish(history, (x, y), validation_data=(test_x, test_y))
     after = session.evaluate(test_x, test_y)["sparse_categorical_accuracy"]
     print("\n".join(["", *text_chart(history.history["val_sparse_categorical_accuracy"], label="accuracy")]))
     print(

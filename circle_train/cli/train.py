@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     if options.export_checkpoint:
         session.save_checkpoint(options.export_checkpoint)
     if folder:
-        folder.finish(history)
+        folder.finish(history, (options.input, options.expected), options.validation_split)
     if options.json:
         print_json({"history": history.history})
     return 0

@@ -5,24 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from html import escape
-from math import isfinite
+from math import floor, isfinite, log10
 from os import PathLike
 
-BLOCKS = "▁▂▃▄▅▆▇█"
-COLOURS = ("#3366cc", "#dc3912", "#109618", "#990099")
-WIDTH, HEIGHT, MARGIN = 560, 240, 44
+COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea")
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 52, 14, 38, 44
 
 Curves = Mapping[str, Sequence[float]]
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """One character a value."""
-    finite = [v for v in values if isfinite(v)]
-    if not finite:
-        return ""
-    low, high = min(finite), max(finite)
-    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BLOCKS[round((v - low) * scale)] if isfinite(v) else " " for v in values)
 
 
 def families(curves: Curves) -> dict[str, dict[str, Sequence[float]]]:
@@ -31,37 +20,70 @@ def families(curves: Curves) -> dict[str, dict[str, Sequence[float]]]:
     return {name: {n: curves[n] for n in (name, f"val_{name}") if n in curves} for name in names}
 
 
+def ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Round numbers that enclose low … high."""
+    raw = (high - low) / about or abs(high) or 1.0
+    power = 10.0 ** floor(log10(raw))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
+    first = floor(low / step + 1e-9)
+    found = [first * step]
+    while found[-1] < high - 1e-9 * step:
+        found.append((first + len(found)) * step)
+    return found if len(found) > 1 else [*found, found[0] + step]
+
+
 def svg(title: str, curves: Curves) -> str:
-    """A line chart of curves over epochs."""
+    """A line chart of curves over epochs; colours may be set by the CSS variables --c0, --c1, --ink and --rule."""
     points = [v for values in curves.values() for v in values if isfinite(v)]
     if not points:
         return ""
-    low, high = min(points), max(points)
-    span = (high - low) or 1.0
+    marks = ticks(min(points), max(points))
     length = max(len(values) for values in curves.values())
-
-    def place(i: int, v: float) -> str:
-        x = MARGIN + i * (WIDTH - 2 * MARGIN) / max(length - 1, 1)
-        return f"{x:.1f},{HEIGHT - MARGIN - (v - low) / span * (HEIGHT - 2 * MARGIN):.1f}"
-
-    lines = []
-    for number, (name, values) in enumerate(curves.items()):
-        path = " ".join(place(i, v) for i, v in enumerate(values) if isfinite(v))
-        colour = COLOURS[number % len(COLOURS)]
-        lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>')
-        if length == 1:
-            x, y = path.split(",")
-            lines.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
-        lines.append(
-            f'<text x="{MARGIN + 150 * number}" y="{HEIGHT - 8}" fill="{colour}">{escape(name)}</text>'
+    parts = [
+        f'<text x="{LEFT}" y="20" font-size="14" font-weight="600">{escape(title.replace("_", " "))}</text>'
+    ]
+    for mark in marks:
+        y = _y(mark, marks)
+        parts.append(f'<path d="M{LEFT},{y:.1f}H{WIDTH - RIGHT}" stroke="var(--rule,#e2e8f0)"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{mark:.4g}</text>')
+    every = max(1, -(-length // 10))
+    for epoch in range(1, length + 1, every):
+        parts.append(
+            f'<text x="{_x(epoch - 1, length):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{epoch}</text>'
         )
-    axes = (
-        f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" fill="none" stroke="#999"/>'
-        f'<text x="4" y="{MARGIN + 4}">{high:.4g}</text><text x="4" y="{HEIGHT - MARGIN + 4}">{low:.4g}</text>'
-        f'<text x="{WIDTH - MARGIN}" y="{HEIGHT - MARGIN + 16}" text-anchor="end">epoch {length}</text>'
+    for number, (name, values) in enumerate(curves.items()):
+        parts.append(_line(number, name, values, marks, length))
+    style = 'font-size="11" font-family="inherit" fill="var(--ink,#475569)"'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" {style}>{"".join(parts)}</svg>'
+
+
+def _line(number: int, name: str, values: Sequence[float], marks: Sequence[float], length: int) -> str:
+    """One curve, a dot for each epoch that says its value, and its entry in the legend."""
+    colour = f"var(--c{number},{COLOURS[number % len(COLOURS)]})"
+    placed = [(i, _x(i, length), _y(v, marks), v) for i, v in enumerate(values) if isfinite(v)]
+    path = " ".join(f"{x:.1f},{y:.1f}" for _, x, y, _ in placed)
+    radius = 3 if length <= 30 else 1.2
+    dots = "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"><title>epoch {i + 1}: {v:.5g}</title></circle>'
+        for i, x, y, v in placed
     )
-    heading = f'<text x="{MARGIN}" y="24" font-weight="bold">{escape(title)}</text>'
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" font-size="12">{heading}{axes}{"".join(lines)}</svg>'
+    kind = "validation" if name.startswith("val_") else "training"
+    x, y = LEFT + 90 * number, HEIGHT - 8
+    legend = (
+        f'<circle cx="{x + 4}" cy="{y - 4}" r="4" fill="{colour}"/><text x="{x + 13}" y="{y}">{kind}</text>'
+    )
+    line = (
+        f'<polyline fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round" points="{path}"/>'
+    )
+    return f'{line}<g fill="{colour}">{dots}</g>{legend}'
+
+
+def _x(index: int, length: int) -> float:
+    return LEFT + 6 + index * (WIDTH - LEFT - RIGHT - 12) / max(length - 1, 1)
+
+
+def _y(value: float, marks: Sequence[float]) -> float:
+    return HEIGHT - BOTTOM - (value - marks[0]) / (marks[-1] - marks[0]) * (HEIGHT - TOP - BOTTOM)
 
 
 def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
@@ -77,8 +99,9 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
     for axes, (title, group) in zip(
         figure.subplots(max(len(groups), 1), squeeze=False)[:, 0], groups.items(), strict=False
     ):
-        for name, values in group.items():
-            axes.plot(range(1, len(values) + 1), values, marker="." if len(values) < 20 else "", label=name)
+        for number, (name, values) in enumerate(group.items()):
+            marker = "." if len(values) < 20 else ""
+            axes.plot(range(1, len(values) + 1), values, marker=marker, label=name, color=COLOURS[number])
         axes.set(title=title, xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.legend()

@@ -2,27 +2,127 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
-from circle_train.report.curves import Curves, families, svg
+from circle_train.ir.tensor_type import Array
+from circle_train.plan import Plan, count, size
+from circle_train.report import confusion
+from circle_train.report.curves import COLOURS, Curves, families, svg
 
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .8em;text-align:right}"
-    "tr:nth-child(even){background:#f4f4f4}pre{overflow-x:auto;background:#f8f8f8;padding:1em;font-size:12px}"
-)
+HTML = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body><main>{body}</main></body>
+</html>
+"""
 
 
-def page(title: str, curves: Curves, plan: str) -> str:
-    """Curves, the numbers of every epoch, and the plan."""
-    charts = "".join(svg(name, group) for name, group in families(curves).items())
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
-        f"<h1>{escape(title)}</h1>{charts}<h2>Epochs</h2>{_table(curves)}<h2>Plan</h2><pre>{escape(plan)}</pre></html>\n"
+@dataclass(frozen=True)
+class Run:
+    """What there is to say about one training."""
+
+    title: str
+    summary: str
+    curves: Curves
+    plan: Plan
+    settings: Mapping[str, str]
+    data: Mapping[str, str]
+    confusion: Array | None = None
+    examined: str = ""
+    """What the confusion table counts."""
+
+
+def page(run: Run) -> str:
+    """Last numbers, curves, what was trained on what, errors, every epoch, and the plan."""
+    style = (files("circle_train.report") / "page.css").read_text(encoding="utf-8")
+    charts = "".join(_card(svg(name, group)) for name, group in families(run.curves).items())
+    errors = "" if run.confusion is None else _card(_errors(run.confusion, run.examined))
+    body = (
+        f'<h1>{escape(run.title)}</h1><p class="sub">{escape(run.summary)}</p>'
+        f'<div class="tiles">{_tiles(run)}</div><div class="charts">{charts}</div>'
+        f'<div class="pair">{_card("<h2>Settings</h2>" + _facts(run.settings))}'
+        f"{_card('<h2>Data</h2>' + _facts(run.data) + '<h2 style=margin-top:18px>Memory</h2>' + _memory(run.plan))}</div>"
+        f'<div class="pair">{_card("<h2>Trained</h2>" + _trained(run.plan))}{errors}</div>'
+        f'<details class="card"><summary>Every epoch</summary>{_epochs(run.curves)}</details>'
+        f'<details class="card"><summary>The whole plan</summary><pre>{escape(str(run.plan))}</pre></details>'
+    )
+    title = escape(run.title)
+    return HTML.format(title=title, style=style, body=body)
+
+
+def _card(content: str) -> str:
+    return f'<section class="card">{content}</section>'
+
+
+def _tiles(run: Run) -> str:
+    """The last value of every quantity, of the validation where there is one; then size and work."""
+    tiles = []
+    for name, group in families(run.curves).items():
+        chosen, values = list(group.items())[-1]
+        shown = f"{values[-1]:.1%}" if "accuracy" in name else f"{values[-1]:.4g}"
+        label = name.replace("_", " ").replace("sparse categorical ", "").replace("categorical ", "")
+        tiles.append((shown, f"{label}, {'validation' if chosen.startswith('val_') else 'training'}"))
+    trained = sum(run.plan.parameters.values())
+    tiles.append((f"{trained:,}", f"of {trained + run.plan.frozen_elements:,} parameters trained"))
+    tiles.append((size(run.plan.total_bytes), "memory of a step"))
+    tiles.append((f"{count(run.plan.flops)}FLOP", f"work of a step of {run.plan.batch_size}"))
+    return "".join(
+        f'<section class="card tile"><b>{escape(a)}</b><span>{escape(b)}</span></section>' for a, b in tiles
     )
 
 
-def _table(curves: Curves) -> str:
+def _facts(rows: Mapping[str, str]) -> str:
+    cells = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items()
+    )
+    return f'<table class="facts">{cells}</table>'
+
+
+def _memory(plan: Plan) -> str:
+    """A bar of the classes, each as long as it is large."""
+    found = [(*item, colour) for item, colour in zip(plan.memory.items(), COLOURS, strict=False) if item[1]]
+    bar = "".join(
+        f'<div style="flex:{n};background:{c}" title="{name} {size(n)}"></div>' for name, n, c in found
+    )
+    keys = "".join(
+        f'<span><i class="key" style="background:{c}"></i>{name} {size(n)}</span>' for name, n, c in found
+    )
+    return f'<div class="bar">{bar}</div><div class="keys">{keys}</div>'
+
+
+def _trained(plan: Plan) -> str:
+    """The operators with parameters that training changes."""
+    rows = ["<tr><th>op</th><th>operator</th><th>output</th><th>parameters</th><th>backward</th></tr>"]
+    for op in plan.operators:
+        if op.trained:
+            elements = sum(plan.parameters[name] for name in op.trained)
+            shape = "×".join(map(str, op.shape))
+            cells = (str(op.index), op.name, shape, f"{elements:,}", count(op.backward_flops))
+            row = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            rows.append(f'<tr title="{escape(", ".join(op.trained))}">{row}</tr>')
+    backward = sum(op.backward_flops > 0 for op in plan.operators)
+    note = f"{len(plan.operators)} operators in all, {backward} of them with a backward pass."
+    return f'<table>{"".join(rows)}</table><p class="note">{note}</p>'
+
+
+def _errors(counts: Array, examined: str) -> str:
+    right = counts.trace() / max(counts.sum(), 1)
+    note = f"{escape(examined)}; {right:.1%} right. Rows: what it is; columns: what it was taken for."
+    return f'<h2>What was taken for what</h2>{confusion.table(counts)}<p class="note">{note}</p>'
+
+
+def _epochs(curves: Curves) -> str:
     names = list(curves)
     length = max((len(values) for values in curves.values()), default=0)
     head = "".join(f"<th>{escape(name)}</th>" for name in ("epoch", *names))

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from circle_train.errors import ConfigError
+from circle_train.report.confusion import SAMPLES, confusion
 from circle_train.report.curves import draw_png
-from circle_train.report.page import page
+from circle_train.report.page import Run, page
 from circle_train.session import TrainSession
 from circle_train.train.callbacks import Callback, CSVLogger, ModelCheckpoint
+from circle_train.train.data import Dataset, Stream, open_data
 from circle_train.train.history import History
+
+
+class Clock(Callback):
+    """How long the fit took, and how many batches an epoch has."""
+
+    def on_train_begin(self) -> None:
+        self.started, self.seconds = time.perf_counter(), 0.0
+
+    def on_epoch_end(self, epoch: int, logs: Any) -> None:
+        self.seconds = time.perf_counter() - self.started
 
 
 class RunFolder:
@@ -22,6 +38,7 @@ class RunFolder:
     ) -> None:
         self.monitor = monitor
         self.path, self.session, self.model_path = Path(path), session, Path(model_path)
+        self.clock = Clock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -32,19 +49,102 @@ class RunFolder:
     def callbacks(self) -> list[Callback]:
         """What `fit` needs to keep the folder up to date."""
         return [
+            self.clock,
             CSVLogger(path=self.path / "log.csv"),
             ModelCheckpoint(path=self.path / "last.safetensors"),
             ModelCheckpoint(path=self.path / "best.safetensors", monitor=self.monitor, save_best_only=True),
         ]
 
-    def finish(self, history: History) -> None:
-        """The pictures, the page, the numbers and the model."""
+    def finish(
+        self, history: History, data: Any = None, validation_split: float = 0.0, validation_data: Any = None
+    ) -> None:
+        """The pictures, the page, the numbers and the model. Data are pairs (x, y), of what fit takes."""
         last = {name: values[-1] for name, values in history.history.items() if values}
         (self.path / "metrics.json").write_text(json.dumps(last, indent=2) + "\n", encoding="utf-8")
         draw_png(history.history, self.path / "curves.png")
-        html = page(self.model_path.name, history.history, str(self.session.plan))
-        (self.path / "report.html").write_text(html, encoding="utf-8")
+        run = self._run(history, *self._parts(data, validation_split, validation_data))
+        (self.path / "report.html").write_text(page(run), encoding="utf-8")
         suffix = (
             self.model_path.suffix if self.model_path.suffix in (".circle", ".tflite", ".onnx") else ".circle"
         )
         self.session.export(self.path / f"model{suffix}")
+
+    def _parts(self, data: Any, split: float, validation_data: Any) -> tuple[Dataset | None, Dataset | None]:
+        """Training and validation data as fit saw them; None where there are none, or only a stream."""
+        train, other = self._opened(data), self._opened(validation_data)
+        if isinstance(train, Dataset) and other is None:
+            train, other = train.split(split)
+        return train if isinstance(train, Dataset) else None, other if isinstance(other, Dataset) else None
+
+    def _opened(self, pair: Any) -> Dataset | Stream | None:
+        if pair is None:
+            return None
+        x, y = pair
+        return open_data(x, y, self.session.program.inputs, self.session.program.targets)
+
+    def _run(self, history: History, train: Dataset | None, validation: Dataset | None) -> Run:
+        examined = validation or train
+        counts = None if examined is None else confusion(self.session, examined)
+        what = "validation" if validation else "training"
+        number = 0 if examined is None else min(len(examined), SAMPLES)
+        epochs = len(history.epoch)
+        return Run(
+            title=self.model_path.name,
+            summary=f"{epochs} epoch{'s' * (epochs != 1)} in {self.clock.seconds:.1f} s, {time.strftime('%d %B %Y, %H:%M')}",
+            curves=history.history,
+            plan=self.session.plan,
+            settings=self._settings(epochs),
+            data=self._data(train, validation),
+            confusion=counts,
+            examined=f"{number:,} {what} samples, with the weights of the last epoch",
+        )
+
+    def _settings(self, epochs: int) -> dict[str, str]:
+        config, program = self.session.config, self.session.program
+        losses = dict.fromkeys(described(loss) for loss in config.losses_for(len(program.outputs)))
+        return {
+            "loss": ", ".join(losses),
+            "optimizer": described(config.optimizer),
+            "learning rate": f"{self.session.learning_rate:g} at the end",
+            "batch size": str(config.batch_size),
+            "epochs": str(epochs),
+            "trainable": _choice(config.trainable),
+            "seed": str(self.session.seed),
+        }
+
+    def _data(self, train: Dataset | None, validation: Dataset | None) -> dict[str, str]:
+        program = self.session.program
+        found = {"training": _extent(train, self.clock.steps), "validation": _extent(validation, None)}
+        for kind, tensors in (("input", program.inputs), ("label", program.targets)):
+            for tensor in tensors:
+                sizes = "×".join(map(str, tensor.shape[1:])) or "a number"
+                found[kind if len(tensors) == 1 else f"{kind} {tensor.name}"] = (
+                    f"{sizes} {tensor.dtype.name.lower()}"
+                )
+        return found
+
+
+def _extent(data: Dataset | None, steps: int | None) -> str:
+    batches = "" if steps is None else f"{steps:,} batches an epoch"
+    if data is None:
+        return batches or "none"
+    return f"{len(data):,} samples" + (f", {batches}" if batches else "")
+
+
+def described(setting: Any) -> str:
+    """An object of settings in words, without what is not set."""
+    shown = []
+    for one in fields(setting):
+        value = getattr(setting, one.name)
+        value = value.value if isinstance(value, Enum) else described(value) if is_dataclass(value) else value
+        if value not in (None, ()) and value is not False:
+            shown.append(f"{one.name} {value:g}" if isinstance(value, float) else f"{one.name} {value}")
+    return f"{type(setting).__name__}: {', '.join(shown)}" if shown else type(setting).__name__
+
+
+def _choice(trainable: Any) -> str:
+    if callable(trainable):
+        return "chosen by a function of names"
+    if isinstance(trainable, tuple) and trainable[:1] == ("last",):
+        return f"the last {trainable[1]} operators"
+    return trainable if isinstance(trainable, str) else ", ".join(map(str, trainable))
