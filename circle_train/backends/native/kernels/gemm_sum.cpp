@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kDepth = 192;
 constexpr int64_t kMaxTransposed = 64;  // rows of a transposed result
+constexpr int64_t kShortSum = 64;       // below, the update is most of the work: whole stretches of the weights, evenly dealt
+constexpr int64_t kStretch = 1024;
 
 struct Blocks {
   int64_t rows, row_units;
@@ -21,11 +23,12 @@ struct Blocks {
 // Units are a function of the problem alone.
 Blocks plan(const SumProduct& p) {
   Blocks s;
-  const int64_t row_parts = p.m <= 144 ? 1 : ceil_div(p.m, 144);
-  s.rows = round_up(ceil_div(p.m, row_parts), kTileRows);
+  const bool is_short = p.k < kShortSum && !p.transposed && p.m >= kTileRows;
+  const int64_t row_parts = is_short ? round_up(ceil_div(p.m, kTileRows), 4) : p.m <= 144 ? 1 : ceil_div(p.m, 144);
+  s.rows = is_short ? ceil_div(p.m, row_parts) : round_up(ceil_div(p.m, row_parts), kTileRows);
   s.row_units = ceil_div(p.m, s.rows);
-  // With a short sum the update is most of the work: smaller pieces balance better.
-  const int64_t col_parts = p.k < 64 ? ceil_div(p.n, 3 * kTileCols) : p.n <= 320 ? 1 : ceil_div(p.n, 256);
+  const int64_t widest = is_short ? kStretch : p.k < kShortSum ? 3 * kTileCols : 256;
+  const int64_t col_parts = p.n <= 320 && p.k >= kShortSum ? 1 : ceil_div(p.n, widest);
   s.cols = round_up(ceil_div(p.n, col_parts), kTileCols);
   s.col_units = ceil_div(p.n, s.cols);
   const int64_t units = s.row_units * s.col_units;
@@ -56,7 +59,7 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   f.parts = carver.take<float>(s.splits > 1 && p.w ? s.splits * p.m * p.n : 0);
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
   f.b_row = spread(s.cols);
-  f.a = round_up(s.rows * depth, 16);
+  f.a = round_up(round_up(s.rows, kTileRows) * depth, 16);
   f.b = round_up(f.b_row * depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
   f.workers = carver.take<float>((f.a + f.b + f.c) * workers);
