@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from circle_train.backends import native
 from circle_train.backends.base import Backend, Reference
 from circle_train.errors import ConfigError
 
@@ -18,8 +19,6 @@ def choose(name: str, threads: int | None) -> Backend:
         raise ConfigError(f"threads is {threads}, expected a whole number from 1")
     if name == "reference":
         return Reference()
-    from circle_train.backends import native
-
     if native.is_available():
         return native.Native(threads)
     if name == "native":

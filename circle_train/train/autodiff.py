@@ -13,14 +13,16 @@ from circle_train.ops.arithmetic import Add
 from circle_train.ops.gradient import ActivationGradient, Gradient, Zeros
 
 
-def add_backward(graph: Graph, loss: Tensor, weights: Iterable[Tensor]) -> dict[Tensor, Tensor]:
-    """Append the nodes that compute d loss / d weight; only what lies between the weights and the loss is visited."""
+def add_backward(
+    graph: Graph, loss: Tensor, weights: Iterable[Tensor], share: float = 1.0
+) -> dict[Tensor, Tensor]:
+    """Append the nodes that compute d (share · loss) / d weight; only what lies between the two is visited."""
     weights = list(weights)
     influenced = influence(graph, weights)
     path = [node for node in graph.nodes if any(out in influenced for out in node.outputs)]
     path = _towards(path, loss)
     refuse_undifferentiable(path, influenced)
-    gradients: dict[Tensor, Tensor] = {loss: constant(np.ones(loss.shape, np.float32), "seed")}
+    gradients: dict[Tensor, Tensor] = {loss: constant(np.full(loss.shape, share, np.float32), "seed")}
     for node in reversed(path):
         dys = [gradients.pop(out, None) for out in node.outputs]
         if any(dy is not None for dy in dys):

@@ -69,6 +69,8 @@ class Program:
     """Further tensors that are read after a run (see TrainConfig.extra_outputs)."""
     prefix: Prefix | None = None
     """What runs before the graph, which then begins where training does, or where tensors have become small."""
+    share: float = 1.0
+    """What the loss is multiplied by, where the batch is a part of another."""
 
     @property
     def arena_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,6 +44,8 @@ class State:
             self.arrays[StateKey("value", name)] = (
                 data.copy() if parameter.trained or parameter.moves else data
             )
+        for mapping in {mapped(p.tensor.data) for p in parameters if p.trained} - {None}:
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor; slots and accumulators are zero at first."""
@@ -74,3 +77,11 @@ class State:
         """Give a state other memory; what is bound to the old must be bound anew (see `generation`)."""
         self.arrays[key] = array
         self.generation += 1
+
+
+def mapped(array: Array) -> mmap.mmap | None:
+    """The mapped file that the array is a view of: pages that were only read to be copied need not stay in memory."""
+    base: object = array
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") else None

@@ -60,6 +60,7 @@ class LossOptions:
     """What the loss and its gradient are multiplied by."""
 
     scale: float
+    gradient_scale: float
     made: tuple[str, ...] = ()
     probabilities: bool = False
 
@@ -75,7 +76,7 @@ def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Arra
     args = abi.CrossEntropyArgs(
         logits=pointer(x), target=None if sparse else pointer(target), labels=pointer(target) if sparse else None,
         loss=pointer(made.get("loss")), dz=pointer(made.get("dx")), rows=x.size // x.shape[-1], cols=x.shape[-1],
-        loss_scale=op.settings.scale, grad_scale=op.settings.scale, ignore_label=IGNORED,
+        loss_scale=op.settings.scale, grad_scale=op.settings.gradient_scale, ignore_label=IGNORED,
         probabilities=op.settings.probabilities,
     )  # fmt: skip
     return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, *outputs)]
@@ -90,7 +91,7 @@ def fused_regression(op: Fused, given: dict[str, Any], outputs: Sequence[Array])
     if not floats(x, target, *outputs) or x.shape != target.shape:
         return None
     args = abi.RegressionLossArgs(
-        pointer(x), pointer(target), pointer(made.get("loss")), pointer(made.get("dx")), x.size, op.settings.scale, op.settings.scale
+        pointer(x), pointer(target), pointer(made.get("loss")), pointer(made.get("dx")), x.size, op.settings.scale, op.settings.gradient_scale
     )
     squared = op.kernel == "mean_squared_error"
     return [call(Kernel.MEAN_SQUARED_ERROR if squared else Kernel.MEAN_ABSOLUTE_ERROR, args, x, target, *outputs)]

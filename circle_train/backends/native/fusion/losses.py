@@ -77,7 +77,9 @@ def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
     if outside or inner & rewriter.keep:
         return
     x, target = node.inputs
-    options = LossOptions(reduced.scale, tuple(made), isinstance(node.op, (CrossEntropy, SparseCrossEntropy)))
+    start = float(_seed(backward).data.reshape(-1)[0]) if backward is not None else 0.0
+    of_probabilities = isinstance(node.op, (CrossEntropy, SparseCrossEntropy))
+    options = LossOptions(reduced.scale, reduced.scale * start, tuple(made), of_probabilities)
     rewriter.fuse(members, KERNELS[type(node.op)], {"x": x, "target": target}, results, options)
 
 
@@ -93,8 +95,14 @@ def _backward(rewriter: Rewriter, reduced: Reduced) -> list[Node] | None:
         if maker is None or not isinstance(maker.op, Gradient) or type(maker.op.of) not in (Mean, Sum):
             return None
         members.append(maker)
+    return members if _seed(members).is_constant else None
+
+
+def _seed(members: list[Node]) -> Tensor:
+    """Where the gradients of a loss start: its last reduction has one element, so this has too."""
     seed = members[-1].inputs[0]
-    return members if seed is not None and seed.is_constant and bool((seed.data == 1).all()) else None
+    assert seed is not None
+    return seed
 
 
 def _is_gradient(node: Node, of: Op) -> bool:
