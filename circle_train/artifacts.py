@@ -60,6 +60,8 @@ def make_artifacts(
     folder.mkdir(parents=True, exist_ok=True)
     if checkpoint is not None:
         session.load_checkpoint(checkpoint)
+        if nominal:  # then the checkpoint must hold what the model no longer does
+            session.parameters.update(dict(session.parameters))
         session.save_checkpoint(folder / CHECKPOINT)
     save(module, folder / PACKAGED)
     return folder

@@ -30,10 +30,10 @@ def changes_of(
         raise CheckpointError(
             f"checkpoint {where} is nominal: it holds names and no values; nothing was changed, load a full one"
         )
+    _compare(found.parameters, state, where)
     arrays = {StateKey("value", name): array for name, array in found.parameters.items()}
     for name, moments in _moments(found, state, config, where).items():
         arrays.update((StateKey(kind, name), array) for kind, array in zip(MOMENTS, moments, strict=True))
-    _compare(found.parameters, state, where)
     laid_out = {key: _fitting(key, array, state, inward, where) for key, array in arrays.items()}
     return Changes(laid_out, step=found.step, passes=found.step, properties=dict(found.properties))
 
