@@ -185,7 +185,8 @@ GELU_HALF_FIRST = [
 ]  # fmt: skip
 GELU_TANH = [
     node("Mul", "x x", "s"), node("Mul", "s x", "k"), node("Mul", "k small", "t"), node("Add", "x t", "u"),
-    node("Mul", "u edge", "v"), node("Tanh", "v", "w"), node("Add", "w one", "z"), node("Mul", "x half", "h"), node("Mul", "h z", "y"),
+    node("Mul", "u edge", "v"), node("Tanh", "v", "w"), node("Add", "w one", "z"), node("Mul", "x half", "h"),
+    node("Mul", "h z", "y"),
 ]  # fmt: skip
 SWISH = [
     node("Add", "x three", "a"),

@@ -96,9 +96,9 @@ def _refer(source: Any, names: list[str], feeds: Mapping[str, Array]) -> list[An
     """The outputs by onnxruntime, or where that is missing by onnx's reference evaluator."""
     model = source if isinstance(source, bytes) else str(source)
     try:
-        import onnxruntime  # noqa: PLC0415
+        import onnxruntime
     except ImportError:
-        from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+        from onnx.reference import ReferenceEvaluator
 
         proto: Any = onnx.load_from_string(model) if isinstance(model, bytes) else model
         return list(ReferenceEvaluator(proto).run(names, dict(feeds)))

@@ -138,10 +138,8 @@ def local_response(c: Call) -> Tensor:
 def lp_normalization(c: Call) -> Tensor:
     b, x = c.b, c[0]
     axis, p = b.integers([c.axis(-1)]), int(c.attr("p", 2))
-    if p == 1:
-        norm = b("SUM", b("ABS", x), axis, keep_dims=True)
-    else:
-        norm = b("SQRT", b("SUM", b("SQUARE", x), axis, keep_dims=True))
+    total = b("SUM", b("ABS", x) if p == 1 else b("SQUARE", x), axis, keep_dims=True)
+    norm = total if p == 1 else b("SQRT", total)
     safe = b("SELECT_V2", b("EQUAL", norm, b.like(x, 0)), b.like(x, 1), norm)
     return b("DIV", x, safe)
 

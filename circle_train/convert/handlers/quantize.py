@@ -47,10 +47,8 @@ def dequantize_linear(c: Call) -> Tensor:
     wide = DType.FLOAT64 if x.dtype is DType.INT32 else scale.dtype
     y = b.cast(x, scale.dtype)
     if zero is not None:
-        if wide is not scale.dtype:
-            y = b.cast(b("SUB", x, b.cast(zero, x.dtype)), scale.dtype)
-        else:
-            y = b("SUB", y, zero)
+        exact = wide is not scale.dtype
+        y = b.cast(b("SUB", x, b.cast(zero, x.dtype)), scale.dtype) if exact else b("SUB", y, zero)
     return b("MUL", y, scale)
 
 

@@ -92,15 +92,16 @@ def _to_sizes(
     if known is None and policy != "stretch":
         raise Refusal(f"its sizes are computed while running and kept in proportion ({policy})")
     wanted = list(known) if known is not None else [(declared or ())[axis] for axis in axes]
-    target, scales = list(dims), [1.0] * len(dims)
-    ratios = [
-        w / dims[a] if not is_symbolic([w, dims[a]]) else 1.0 for w, a in zip(wanted, axes, strict=True)
-    ]
+    target: list[int] = list(dims)
+    scales: list[float | None] = [1.0] * len(dims)
+    ratio: float | None = None
     if policy != "stretch":
+        if is_symbolic([*wanted, *(dims[a] for a in axes)]):
+            raise Refusal(f"it keeps a symbolic size in proportion ({policy})")
+        ratios = [w / dims[a] for w, a in zip(wanted, axes, strict=True)]
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        ratios = [ratio] * len(axes)
         wanted = [int(np.floor(ratio * dims[a] + 0.5)) for a in axes]
-    for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
+    for axis, size in zip(axes, wanted, strict=True):
         target[axis], scales[axis] = size, ratio
         if is_symbolic([size]) and tuple(getattr(size, "others", ())) == tuple(
             getattr(dims[axis], "others", ())
@@ -112,7 +113,7 @@ def _to_sizes(
 def resized(
     c: Call,
     target: Sequence[int],
-    scales: Sequence[float],
+    scales: Sequence[float | None],
     attributes: dict[str, object],
     axes: list[int],
     roi: Array | None,
@@ -120,7 +121,7 @@ def resized(
     """The input at the target sizes."""
     b, x, dims = c.b, c[0], c.shape()
     crop = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    changed = [a for a in axes if crop or not (dims[a] == target[a] and scales[a] == 1.0)]
+    changed = [a for a in axes if crop or not (dims[a] == target[a] and scales[a] in (1.0, None))]
     if not changed:
         return x
     options = circle_options(dims, target, scales, attributes, changed)
@@ -128,6 +129,12 @@ def resized(
         name, flags = options
         size = b.integers([target[2], target[3]])
         return b.channels_first(b(name, b.channels_last(x), size, **flags))
+    if attributes.get("coordinate_transformation_mode") == "align_corners" and any(
+        not is_whole(dims[a], scales[a]) for a in changed
+    ):
+        raise Refusal(
+            "its scale gives a fraction of an element, of which align_corners has no one meaning; give sizes"
+        )
     if is_symbolic([dims[a] for a in changed]) or is_symbolic([target[a] for a in changed]):
         raise Refusal("it resizes a symbolic size in a mode that Circle has no operator for")
     outside = float(str(attributes.get("extrapolation_value", 0.0)))
@@ -145,6 +152,11 @@ def resized(
     return x
 
 
+def is_whole(size: int, scale: float | None) -> bool:
+    """Whether the scale leads to a whole number of elements; None stands for a size that was given."""
+    return scale is None or abs(size * scale - round(size * scale)) < 1e-5 * size * scale
+
+
 def _region(roi: Array, axes: list[int], axis: int) -> Array:
     position, half = axes.index(axis), len(roi) // 2
     return np.array([roi[position], roi[position + half]], np.float32)
@@ -153,7 +165,7 @@ def _region(roi: Array, axes: list[int], axis: int) -> Array:
 def circle_options(
     dims: Sequence[int],
     target: Sequence[int],
-    scales: Sequence[float],
+    scales: Sequence[float | None],
     attributes: dict[str, object],
     changed: list[int],
 ) -> tuple[str, dict[str, bool]] | None:
@@ -162,12 +174,10 @@ def circle_options(
         attributes.get("mode", "nearest"),
         attributes.get("coordinate_transformation_mode", "half_pixel"),
     )
-    if len(dims) != 4 or not set(changed) <= {2, 3} or attributes.get("antialias") or is_symbolic(target):
+    if len(dims) != 4 or not set(changed) <= {2, 3} or attributes.get("antialias"):
         return None
-    exact = all(
-        is_symbolic([dims[a]]) or abs(dims[a] * scales[a] - target[a]) < 1e-6 * target[a] for a in changed
-    )
-    if not exact or is_symbolic([dims[a] for a in changed]):
+    sizes = [n for a in (2, 3) for n in (dims[a], target[a])]
+    if is_symbolic(sizes) or not all(is_whole(dims[a], scales[a]) for a in changed):
         return None
     if how == "pytorch_half_pixel" and all(target[a] > 1 for a in (2, 3)):
         how = "half_pixel"
@@ -182,7 +192,8 @@ def circle_options(
         return "RESIZE_BILINEAR", {"align_corners": flags[0], "half_pixel_centers": flags[1]}
     rounding = attributes.get("nearest_mode", "round_prefer_floor")
     whole = all(target[a] % dims[a] == 0 for a in (2, 3))
-    if mode == "nearest" and how == "asymmetric" and (rounding == "floor"):
+    down = all(dims[a] % target[a] == 0 for a in (2, 3))
+    if mode == "nearest" and how == "asymmetric" and rounding == "floor" and (whole or down):
         return "RESIZE_NEAREST_NEIGHBOR", {}
     if mode == "nearest" and how == "half_pixel" and whole and str(rounding).startswith("round_prefer"):
         return "RESIZE_NEAREST_NEIGHBOR", {}
@@ -190,14 +201,14 @@ def circle_options(
 
 
 def interpolation(
-    size: int, target: int, scale: float, attributes: dict[str, object], roi: Array | None
+    size: int, target: int, scale: float | None, attributes: dict[str, object], roi: Array | None
 ) -> Array:
     """What ONNX's own evaluator makes of each unit vector: the matrix target × size of one axis."""
     kept = {k: v for k, v in attributes.items() if k != "extrapolation_value"}
-    names = ["x", "roi", "scales"]
+    names = ["x", "roi", "scales"] if scale is not None else ["x", "roi", "", "sizes"]
     node = onnx.helper.make_node("Resize", names, ["y"])
     node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in kept.items())
-    info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in names]
+    info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in names if n]
     out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     model = onnx.helper.make_model(
         onnx.helper.make_graph([node], "axis", info, [out]), opset_imports=[onnx.helper.make_opsetid("", 19)]
@@ -205,7 +216,12 @@ def interpolation(
     region = (
         np.array([0, 0, 1, 1], np.float32) if roi is None else np.array([0, roi[0], 1, roi[1]], np.float32)
     )
-    feeds = {"x": np.eye(size, dtype=np.float32), "roi": region, "scales": np.array([1.0, scale], np.float32)}
+    feeds: dict[str, Array] = {"x": np.eye(size, dtype=np.float32), "roi": region}
+    feeds |= (
+        {"sizes": np.array([size, target])}
+        if scale is None
+        else {"scales": np.array([1.0, scale], np.float32)}
+    )
     outputs: Any = ReferenceEvaluator(model).run(None, feeds)
     result = np.asarray(outputs[0])
     if result.shape != (size, target):
