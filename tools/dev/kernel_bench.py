@@ -1,6 +1,6 @@
 """Times the native kernels on the shapes of the benchmark's networks: the least of many runs.
 
-CT_NATIVE_LIBRARY=... python tools/dev/kernel_bench.py [w1 w2 w3 w5] [--threads 2] [--tier -1]
+python tools/dev/kernel_bench.py [w1 w2 w3 w5] [--threads 2] [--tier -1]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "circle_train/backends/native/kernels/tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/kernels"))
 import native
 from native import CONSTANTS, Program, struct
 

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-ABI = Path(__file__).resolve().parents[1] / "abi.h"
-LIBRARY = os.environ.get("CT_NATIVE_LIBRARY", "/tmp/build-native/libcircle_train_native.so")
+from circle_train.backends.native import library
+
+ABI = Path(__file__).resolve().parents[2] / "circle_train/backends/native/kernels/abi.h"
+LIBRARY = os.environ.get("CT_NATIVE_LIBRARY") or library.path()
+if LIBRARY is None:
+    pytest.skip("the native engine was not built", allow_module_level=True)
 
 SCALARS: dict[str, Any] = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
@@ -36,7 +41,7 @@ def _read_abi() -> tuple[dict[str, int], dict[str, Any], dict[str, str]]:
 
 CONSTANTS, STRUCTURES, TAKES = _read_abi()
 
-lib = ctypes.CDLL(LIBRARY)
+lib = ctypes.CDLL(str(LIBRARY))
 lib.ct_pool_create.restype = ctypes.c_void_p
 lib.ct_pool_create.argtypes = [ctypes.c_int32, ctypes.c_int32]
 lib.ct_pool_destroy.argtypes = [ctypes.c_void_p]
