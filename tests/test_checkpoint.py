@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from onert_files import BY_NAME, FOLDER, RUNS, batches, everything, session_of, trained
+from onert_graphs import random_module
 
 import circle_train as ct
+from circle_train import format
 from circle_train.format.checkpoint import OnertCheckpoint, decode, encode
 from circle_train.format.checkpoint_order import HashOrder, slot_order
 
@@ -22,6 +24,15 @@ every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 def test_slot_order_is_onerts(run: dict[str, Any]) -> None:
     graph = ct.load(FOLDER / run["model"]).module.main
     assert [graph.tensors.index(tensor) for tensor in slot_order(graph)] == run["slots"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slot_order_is_that_of_the_file_for_models_made_in_memory(seed: int) -> None:
+    """Without a tensor table of its own, a model takes the one it will be written with."""
+    made = random_module(seed)
+    made.main.tensors = []
+    written = format.read(format.write(made, "CIR0"))
+    assert [t.name for t in slot_order(made.main)] == [t.name for t in slot_order(written.main)]
 
 
 def test_hash_order_is_libstdcxx() -> None:

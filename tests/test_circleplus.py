@@ -14,6 +14,7 @@ from onert_files import FOLDER
 
 import circle_train as ct
 from circle_train.format.training_info import RECORD, SETTINGS, attach, read_record
+from circle_train.format.unknown import Unknown
 from circle_train.train.onert_json import from_onert_json, is_onert_json, to_onert_json
 from circle_train.train.settings import from_dict, to_dict
 
@@ -131,6 +132,11 @@ def test_version_and_unknown_fields_are_kept() -> None:
     model = ct.load(PLUS / "epochs7_version3.circle")
     record = read_record(model.with_training(MEANING["scce"]).module)
     assert record is not None and record["version"] == 3
+    newer = attach(model.module, {**record, 13: Unknown(b"\x2a\0\0\0")}, None)
+    kept = read_record(ct.Model(newer).with_training(MEANING["scce"]).module)
+    assert (
+        kept is not None and kept[13].raw[:4] == b"\x2a\0\0\0" and ct.Model(newer).training == MEANING["scce"]
+    )
 
 
 def test_zero_betas_are_onerts_defaults() -> None:
