@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,28 @@ def _array(value: Any) -> Any:
 def _types(model: Any) -> set[str]:
     infos = [*model.graph.input, *model.graph.output]
     return {onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type) for info in infos}
+
+
+FLOAT_SETTINGS = ("scales", "roi", "window", "W", "R", "B", "w", "ratio", "min", "max")
+"""Inputs of floats that people's models hold as constants."""
+
+
+def with_constants(cases: Iterator[Case]) -> Iterator[Case]:
+    """The cases as people's models have them: shapes, axes, counts and weights are initializers, not inputs."""
+    for case in cases:
+        model = onnx.load_from_string(case.model)
+        data = next(iter(case.inputs), "")
+        fixed = [
+            n for n, v in case.inputs.items() if n != data and (v.dtype.kind in "iub" or n in FLOAT_SETTINGS)
+        ]
+        if not fixed:
+            continue
+        model.graph.initializer.extend(numpy_helper.from_array(case.inputs[name], name) for name in fixed)
+        left = [info for info in model.graph.input if info.name not in fixed]
+        del model.graph.input[:]
+        model.graph.input.extend(left)
+        inputs = {name: value for name, value in case.inputs.items() if name not in fixed}
+        yield replace(case, model=model.SerializeToString(), inputs=inputs)
 
 
 def outcome(case: Case) -> Outcome:

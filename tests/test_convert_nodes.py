@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from tests.onnx_cases import node_cases, outcome, stored_cases
+from tests.onnx_cases import node_cases, outcome, stored_cases, with_constants
 
 LEAST = 0.75
 
@@ -29,6 +29,13 @@ def test_node_cases() -> None:
     assert not wrong
     assert counts.total() > 1000
     assert counts["match"] >= LEAST * counts.total(), counts
+
+
+def test_node_cases_with_constants() -> None:
+    counts, wrong = shares(with_constants(node_cases()))
+    assert not wrong
+    assert counts.total() > 600
+    assert counts["match"] >= 0.9 * counts.total(), counts
 
 
 @pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator", "simple"])

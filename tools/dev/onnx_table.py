@@ -19,7 +19,7 @@ import onnx  # noqa: E402
 
 import circle_train.convert.direct  # noqa: E402, F401  (registers the handlers)
 from circle_train.convert.registry import HANDLERS  # noqa: E402
-from tests.onnx_cases import Case, Outcome, node_cases, outcome, stored_cases  # noqa: E402
+from tests.onnx_cases import Case, Outcome, node_cases, outcome, stored_cases, with_constants  # noqa: E402
 
 PAGE = ROOT / "docs" / "onnx-operators.md"
 SETS = ("pytorch-converted", "pytorch-operator", "simple")
@@ -29,6 +29,9 @@ def page() -> str:
     results: dict[str, list[tuple[Case, Outcome]]] = defaultdict(list)
     for case in node_cases():
         results[case.operator].append((case, outcome(case)))
+    fixed: dict[str, list[Outcome]] = defaultdict(list)
+    for case in with_constants(node_cases()):
+        fixed[case.operator].append(outcome(case))
     sets = {kind: [outcome(case) for case in stored_cases(kind)] for kind in SETS}
     total = Counter(found.verdict for rows in results.values() for _, found in rows)
     known = {name for domain, name in HANDLERS if not domain}
@@ -49,11 +52,12 @@ def page() -> str:
             + " ".join(f"Of `{kind}`, {_counts(found)}." for kind, found in sets.items()),
             "",
             "*How*: by an operator of Circle or several (`direct`), by the function of simpler operators that ONNX itself",
-            "gives (`function`), or not at all (`–`). In onnx's cases all shapes, axes and counts are inputs of the model; in",
-            "models that people export they are constants, so that many of the refusals below do not happen.",
+            "gives (`function`), or not at all (`–`). In onnx's cases all shapes, axes, counts and weights are inputs of the",
+            "model; in models that people export they are constants. *With constants* are the same cases in that form:",
+            f"{_counts([one for found in fixed.values() for one in found])}, the others are refused.",
             "",
-            "| operator | how | match | refused | a reason of refusal |",
-            "|---|---|---|---|---|",
+            "| operator | how | match | refused | with constants | a reason of refusal |",
+            "|---|---|---|---|---|---|",
             *rows,
             "",
             f"Converted too, but without numeric cases: {', '.join(untested)}.",
@@ -66,12 +70,24 @@ def _counts(found: list[Outcome]) -> str:
     return f"{sum(one.verdict == 'match' for one in found)} of {len(found)} match"
 
 
-def _row(name: str, rows: list[tuple[Case, Outcome]], has_handler: bool) -> str:
+def _row(name: str, rows: list[tuple[Case, Outcome]], fixed: list[Outcome], has_handler: bool) -> str:
     verdicts = Counter(found.verdict for _, found in rows)
-    how = "direct" if has_handler else "function" if verdicts["match"] else "–"
+    matched = sum(found.verdict == "match" for found in fixed)
+    how = (
+        ""
+        if name[0] == "("
+        else "direct"
+        if has_handler
+        else "function"
+        if verdicts["match"] + matched
+        else "–"
+    )
     reasons = Counter(_shortened(found.reason) for _, found in rows if found.verdict == "refused")
     reason = reasons.most_common(1)[0][0] if reasons and name[0] != "(" else ""
-    return f"| {name} | {how if name[0] != '(' else ''} | {verdicts['match'] or ''} | {verdicts['refused'] or ''} | {reason} |"
+    share = f"{matched} of {len(fixed)}" if fixed else ""
+    return (
+        f"| {name} | {how} | {verdicts['match'] or ''} | {verdicts['refused'] or ''} | {share} | {reason} |"
+    )
 
 
 def _shortened(reason: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from circle_train.convert.builder import Builder
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, front, handles
+from circle_train.convert.sizes import Size
 from circle_train.ir import DType, Tensor
 
 SINCE_AXES_ARE_AN_INPUT = {"ReduceSum": 13}
@@ -128,6 +129,25 @@ def cumulative_sum(c: Call) -> Tensor:
     return c.b(
         "CUMSUM", c[0], axis, exclusive=bool(c.attr("exclusive", 0)), reverse=bool(c.attr("reverse", 0))
     )
+
+
+@handles("CumProd", since=26)
+def cumulative_product(c: Call) -> Tensor:
+    """For each place the product of what lies before it, everything else taken as 1."""
+    b, rank = c.b, c.rank()
+    axis = front(int(c.value(1, "axis").reshape(())), rank)
+    size = c.shape()[axis]
+    if isinstance(size, Size):
+        raise Refusal("it multiplies along a symbolic size")
+    order = [i for i in range(rank) if i != axis] + [axis]
+    x = b.transpose(c[0], order)
+    rows, columns = np.arange(size)[:, None], np.arange(size)[None, :]
+    before, after = (columns, rows) if not c.attr("reverse", 0) else (rows, columns)
+    kept = before < after if c.attr("exclusive", 0) else before <= after
+    dims = b.shape(x)
+    wide = b.reshape(x, (*dims[:-1], 1, size))
+    products = b("REDUCE_PROD", b("SELECT_V2", b.constant(kept), wide, b.like(x, 1)), b.integers([rank]))
+    return b.transpose(products, [order.index(i) for i in range(rank)])
 
 
 @handles("TopK", since=1)

@@ -290,6 +290,24 @@ def _pad_at_run_time(c: Call, axes: Sequence[int], fill: Tensor | None) -> Tenso
     return b("PADV2", c[0], table, value)
 
 
+@handles("CenterCropPad", since=18)
+def centre_crop_pad(c: Call) -> Tensor:
+    """Cut or filled with zeros on both sides alike."""
+    b, dims, rank = c.b, c.shape(), c.rank()
+    axes = [front(int(axis), rank) for axis in c.attr("axes") or range(rank)]
+    target = b.sizes(c[1])
+    if target is None and c.declared_shape() is not None:
+        target = tuple((c.declared_shape() or ())[axis] for axis in axes)
+    if target is None or is_symbolic([*target, *(dims[axis] for axis in axes)]):
+        raise Refusal("its sizes are computed while running")
+    pads = [(0, 0)] * rank
+    for axis, size in zip(axes, target, strict=True):
+        more = size - dims[axis]
+        before = more // 2 if more > 0 else -(-more // 2)
+        pads[axis] = (before, more - before)
+    return padded(b, c[0], pads, first=0)
+
+
 def pad_with(c: Call, flat: Sequence[int], value: float, axes: Sequence[int]) -> Tensor:
     """PAD, PADV2 or MIRROR_PAD; edge and wrap by picking indices."""
     b, x, mode = c.b, c[0], c.attr("mode", "constant")
