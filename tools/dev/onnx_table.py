@@ -36,7 +36,8 @@ def page() -> str:
     total = Counter(found.verdict for rows in results.values() for _, found in rows)
     known = {name for domain, name in HANDLERS if not domain}
     rows = [
-        _row(name, results[name], name in known) for name in sorted(results, key=lambda n: (n[0] == "(", n))
+        _row(name, results[name], fixed[name], name in known)
+        for name in sorted(results, key=lambda n: (n[0] == "(", n))
     ]
     untested = sorted(known - set(results))
     return "\n".join(
