@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from circle_train import backends, inference
 from circle_train import fit as fitting
 from circle_train.divided import DividedExecutor, within_budget
-from circle_train.errors import ConfigError, DataError
+from circle_train.errors import ConfigError
 from circle_train.executor import Executor
 from circle_train.export import export
-from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.onert_steps import OnertSteps, Steps
-from circle_train.ops.gradient import NonFiniteLoss
 from circle_train.plan import Plan, make_plan
 from circle_train.train import checkpoints
 from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
+from circle_train.train.guard import unspoiled
 from circle_train.train.history import History
 from circle_train.train.metrics import Scores
 from circle_train.train.program import Mode, Program
@@ -288,10 +285,8 @@ class TrainSession(OnertSteps):
             self._set_scalars()
         if mode.has_backward:
             self.state.set_random(self.seed)
-        try:
+        with unspoiled(self.state, feeds):
             executor.run(feeds)
-        except NonFiniteLoss as error:
-            raise self._diverged(error, feeds) from None
         self.state.passes += mode.has_backward
         return self._result(executor, [feeds[t] for t in program.targets])
 
@@ -308,16 +303,6 @@ class TrainSession(OnertSteps):
 
     def _set_scalars(self) -> None:
         self.config.rule.set_scalars(self.state)
-
-    def _diverged(self, error: NonFiniteLoss, feeds: Mapping[Tensor, Array]) -> Exception:
-        bad = [t.name for t, a in feeds.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
-        where = f"step {self.state.step + 1}: {error}"
-        kept = "the weights are those before this step"
-        if bad:
-            return DataError(f"{where}, because {', '.join(bad)} holds NaN or infinite values; {kept}")
-        return ConfigError(
-            f"{where}; {kept}; lower the learning rate ({self.state.learning_rate:g}) or scale the data"
-        )
 
 
 def _number(array: Array) -> Any:

@@ -1,0 +1,47 @@
+"""No step leaves weights that are not numbers: what came of it is refused, and nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from circle_train.errors import ConfigError, DataError
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.gradient import NonFiniteLoss
+from circle_train.train.state import State
+
+KEPT = "the weights are those before this step"
+
+
+@contextmanager
+def unspoiled(state: State, feeds: Mapping[Tensor, Array]) -> Iterator[None]:
+    """Run a step in this block. A loss that is no number is refused before anything is updated; input that holds
+    such values may give a finite loss and yet spoil gradients, so what it makes of the weights is looked at.
+    """
+    bad = [tensor.name for tensor, array in feeds.items() if _is_spoiled(array)]
+    saved = {key: a.copy() for key, a in state.arrays.items() if a.flags.writeable} if bad else {}
+    where = f"step {state.step + 1}"
+    reason = f"because {', '.join(bad)} holds NaN or infinite values; {KEPT}"
+    try:
+        yield
+    except NonFiniteLoss as error:
+        if bad:
+            raise DataError(f"{where}: {error}, {reason}") from None
+        raise ConfigError(
+            f"{where}: {error}; {KEPT}; lower the learning rate ({state.learning_rate:g}) or scale the data"
+        ) from None
+    if any(_is_spoiled(state.arrays[key]) for key in saved):
+        for key, array in saved.items():
+            np.copyto(state.arrays[key], array)
+        raise DataError(f"{where}: the gradients are not finite, {reason}")
+
+
+def _is_spoiled(array: Array) -> bool:
+    """Whether NaN or infinity is among floats; their sum says so at once unless it overflows."""
+    if array.dtype.kind != "f":
+        return False
+    with np.errstate(all="ignore"):
+        return not np.isfinite(array.sum()) and not np.isfinite(array).all()
