@@ -67,6 +67,8 @@ def bind(node: Node, inputs: Values, outputs: Sequence[Array]) -> Calls:
     if isinstance(op, Fused):
         binder = FUSED.get(op.kernel)
         return binder(op, op.by_role(inputs), outputs) if binder else None
+    if not _layout_is_known(node):
+        return None
     if isinstance(op, Gradient):
         of = GRADIENTS.get((type(op.of), op.of.input_name(op.wrt)))
         return of(op, op.arguments(inputs), outputs[0]) if of else None
@@ -74,11 +76,19 @@ def bind(node: Node, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return simple(op, op.pad(inputs), outputs) if simple else None
 
 
-def covers(op: Op) -> bool:
-    """Whether a kernel might compute this op; its types decide when it is bound."""
+LAYOUT = frozenset(("axis", "begin", "end", "multiples", "paddings", "perm", "shape", "size", "sizes", "strides"))
+"""Inputs that say where elements go: kernels are given strides, so these must not be computed at run time."""
+
+
+def _layout_is_known(node: Node) -> bool:
+    op = node.op
     if isinstance(op, Gradient):
-        return (type(op.of), op.of.input_name(op.wrt)) in GRADIENTS
-    return op.kernel in FUSED if isinstance(op, Fused) else type(op) in OPS
+        names = [name for name, count in op.counts for _ in range(count)]
+    else:
+        names = [op.input_name(i) for i in range(len(node.inputs))]
+    return all(
+        t is None or name not in LAYOUT or t.is_constant for name, t in zip(names, node.inputs, strict=True)
+    )
 
 
 def pointer(array: Array | None) -> int | None:

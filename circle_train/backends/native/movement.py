@@ -106,7 +106,8 @@ def concatenation(op: join.Concatenation, inputs: Values, outputs: Sequence[Arra
 
 @binds(join.Pack)
 def pack(op: join.Pack, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    parts = np.moveaxis(outputs[0], op.axis, 0)
+    moved = np.moveaxis(outputs[0], op.axis, 0)
+    parts = [moved[i, ...] for i in range(len(moved))]
     return joined(*(strided_copy(x, part) for x, part in zip(inputs, parts, strict=True) if x.size))
 
 
@@ -125,7 +126,7 @@ def slice_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 @binds_gradient("x", slices.StridedSlice)
 def strided_slice_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     layout = op.of.layout(out.ndim, given["begin"], given["end"], given["strides"])  # type: ignore[attr-defined]
-    return joined(fill(out), strided_copy(given["dy"], out[tuple(layout)]))
+    return joined(fill(out), strided_copy(given["dy"], out[(*layout, ...)]))
 
 
 @binds_gradient("x", join.Split, join.SplitV)
