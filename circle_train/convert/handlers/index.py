@@ -37,10 +37,17 @@ def gather(c: Call) -> Tensor:
 
 @handles("GatherElements")
 def gather_elements(c: Call) -> Tensor:
-    """GATHER_ND with the full index of every element."""
-    b, axis = c.b, c.axis(0)
-    places = element_places(b, counted_from_front(b, c[1], c.shape()[axis]), axis)
-    return b("GATHER_ND", c[0], places)
+    """GATHER along the last axis, all others being batch; where their sizes differ, GATHER_ND with full indices."""
+    b, axis, rank = c.b, c.axis(0), c.rank()
+    indices = counted_from_front(b, c[1], c.shape()[axis])
+    others = [[worlds(n, b.count) for i, n in enumerate(b.shape(t)) if i != axis] for t in (c[0], indices)]
+    if others[0] != others[1] or rank == 1:
+        return b("GATHER_ND", c[0], element_places(b, indices, axis))
+    order = [i for i in range(rank) if i != axis] + [axis]
+    picked = b(
+        "GATHER", b.transpose(c[0], order), b.transpose(indices, order), axis=rank - 1, batch_dims=rank - 1
+    )
+    return b.transpose(picked, [order.index(i) for i in range(rank)])
 
 
 def element_places(b: Builder, indices: Tensor, axis: int) -> Tensor:
