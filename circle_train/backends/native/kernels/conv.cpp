@@ -1,4 +1,5 @@
 // CONV_2D forward: a product whose rows are windows of the image, gathered block by block.
+#include "conv_narrow.h"
 #include "conv_shape.h"
 #include "gemm.h"
 #include "table.h"
@@ -36,6 +37,7 @@ void with_group(const ct_conv_args& t, int64_t group, F f) {
 
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (is_narrow(t)) return narrow_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const RowsProduct& p) { bytes = rows_scratch(p, threads); });
   return bytes;
@@ -43,6 +45,10 @@ int64_t conv_scratch(const void* opaque, int threads) {
 
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (is_narrow(t)) {
+    run_narrow(context, t);
+    return CT_OK;
+  }
   for (int64_t g = 0; g < t.shape.groups; ++g)
     with_group(t, g, [&](const RowsProduct& p) { run_rows(context, p, context.scratch()); });
   return CT_OK;

@@ -1,4 +1,5 @@
 // CONV_2D's gradients for weights and bias: dy^T against gathered windows, summed over pixels.
+#include "conv_narrow.h"
 #include "conv_shape.h"
 #include "dense.h"
 #include "gemm.h"
@@ -55,6 +56,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w_scratch(&m, threads);
   }
+  if (is_narrow(t)) return narrow_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
   return bytes;
@@ -65,6 +67,10 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
   if (is_pointwise(t.shape)) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w(context, &m);
+  }
+  if (is_narrow(t)) {
+    run_narrow(context, t);
+    return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)
     with_group(t, g, [&](const SumProduct& p) { run_sum(context, p, context.scratch()); });

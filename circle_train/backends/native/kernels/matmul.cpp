@@ -73,7 +73,7 @@ int64_t entry_scratch(const ct_matmul_args& t, int workers) {
 }
 
 // Few rows against weights as they lie (n rows of k): dot products, nothing packed, each weight read once.
-constexpr int64_t kDotRows = 16;
+constexpr int64_t kDotRows = 48;
 constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
 
 bool use_dots(const ct_matmul_args& t) {
