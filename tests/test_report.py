@@ -75,7 +75,7 @@ def test_page_says_what_was_trained_on_what_and_how(tmp_path: Path) -> None:
     text = read(html)
     for expected in (
         "<net>.circle", "3 epochs", "30 samples, 4 batches an epoch", "10 samples", "the last 2 operators", "Adam",
-        "10 validation samples", "FULLY_CONNECTED", f"{history.history['val_loss'][-1]:.4g}", "label int32",
+        "10 validation samples", "FULLY_CONNECTED", f"{history.history['val_loss'][-1]:.4g}", "one int32",
     ):  # fmt: skip
         assert re.sub(r"\s+", " ", expected) in re.sub(r"\s+", " ", text).replace(
             "label a number", "label"
@@ -120,4 +120,4 @@ def test_chart_of_numbers_that_are_not_finite() -> None:
 
 def test_settings_in_words() -> None:
     assert described(ct.optimizers.SGD(learning_rate=0.1)).startswith("SGD: learning_rate 0.1")
-    assert "None" not in described(ct.optimizers.Adam())
+    assert "None" not in described(ct.optimizers.Adam()) and "False" not in described(ct.optimizers.SGD())

@@ -117,7 +117,7 @@ class RunFolder:
         found = {"training": _extent(train, self.clock.steps), "validation": _extent(validation, None)}
         for kind, tensors in (("input", program.inputs), ("label", program.targets)):
             for tensor in tensors:
-                sizes = "×".join(map(str, tensor.shape[1:])) or "a number"
+                sizes = "×".join(map(str, tensor.shape[1:])) or "one"
                 found[kind if len(tensors) == 1 else f"{kind} {tensor.name}"] = (
                     f"{sizes} {tensor.dtype.name.lower()}"
                 )
@@ -137,7 +137,7 @@ def described(setting: Any) -> str:
     for one in fields(setting):
         value = getattr(setting, one.name)
         value = value.value if isinstance(value, Enum) else described(value) if is_dataclass(value) else value
-        if value not in (None, ()) and value is not False:
+        if value not in (None, (), 0) or one.name == "learning_rate":
             shown.append(f"{one.name} {value:g}" if isinstance(value, float) else f"{one.name} {value}")
     return f"{type(setting).__name__}: {', '.join(shown)}" if shown else type(setting).__name__
 
