@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,10 @@ from onert_graphs import random_module
 import circle_train as ct
 from circle_train import format
 from circle_train.format.checkpoint import OnertCheckpoint, decode, encode
-from circle_train.format.checkpoint_order import HashOrder, slot_order
+from circle_train.format.checkpoint_order import HashOrder, _Numbering, slot_order
+from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ops import REGISTRY
 
 every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 
@@ -24,6 +28,27 @@ every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 def test_slot_order_is_onerts(run: dict[str, Any]) -> None:
     graph = ct.load(FOLDER / run["model"]).module.main
     assert [graph.tensors.index(tensor) for tensor in slot_order(graph)] == run["slots"]
+
+
+SHARED = json.loads((FOLDER / "shared_constants.json").read_text())
+
+
+@pytest.mark.parametrize("case", SHARED, ids=lambda case: f"{case['operators']}-{len(case['shared'])}")
+def test_shared_constants_go_to_onerts_readers(case: dict[str, Any]) -> None:
+    """A chain of layers; the tensor table is input, shared weights, then each layer's own weights and its output."""
+    square = np.eye(3, dtype=np.float32)
+    x = Tensor("x", TensorType(DType.FLOAT32, (1, 3)))
+    graph = Graph("main", [x], tensors=[x, constant(square, "shared")])
+    for index in range(case["operators"]):
+        weights = graph.tensors[1]
+        if index not in case["shared"]:
+            weights = constant(square, f"w{index}")
+            graph.tensors.append(weights)
+        x = graph.emit(REGISTRY["FULLY_CONNECTED"](), x, weights, None)
+        graph.nodes[-1].index = index
+        graph.tensors.append(x)
+    graph.outputs = [x]
+    assert [reader for _, reader in _Numbering(graph).slots()] == case["readers"]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -147,6 +172,24 @@ def test_damaged_checkpoints_change_nothing(name: str, tmp_path: Path) -> None:
         session.load_checkpoint(path)
     assert "\n" not in str(caught.value)
     assert everything(session) == before
+
+
+def test_moments_must_start_where_their_offsets_end() -> None:
+    """Gaps would let every slot but an empty last one have its size."""
+    values = tuple(np.zeros(size, np.uint8) for size in (8, 4))
+    raw = bytearray(encode(OnertCheckpoint(values, (values, values), 1)))
+    first, second = struct.unpack_from("<II", raw, 4)
+    for start in (first, second):
+        struct.pack_into("<II", raw, start, start + 8 + 4, start + 8 + 4 + 8)
+    with pytest.raises(ct.CheckpointError, match="first moments: slot 0 is said to start at"):
+        decode(bytes(raw), [8, 4], "x")
+
+
+def test_both_moments_or_none() -> None:
+    values = tuple(np.zeros(size, np.uint8) for size in (8, 4))
+    half = (values[0], values[1][:0])
+    with pytest.raises(ct.CheckpointError, match="slot 1 has 4 bytes of first and 0 of second moments"):
+        decode(encode(OnertCheckpoint(values, (values, half), 1)), [8, 4], "x")
 
 
 def test_the_reserved_byte_is_not_looked_at(tmp_path: Path) -> None:

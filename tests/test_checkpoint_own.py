@@ -149,6 +149,31 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     last.load_checkpoint(tmp_path / "last.safetensors")
 
 
+def test_the_same_model_with_other_frozen_constants_is_refused(tmp_path: Path) -> None:
+    run = BY_NAME["mlp_softmax__cce_mean_sgd_n2"]
+    session = trained(run, 1)
+    session.save_checkpoint(tmp_path / "a.safetensors")
+    frozen = next(name for name, parameter in session.state.parameters.items() if not parameter.trained)
+    session.parameters[frozen] = session.parameters[frozen] * 2
+    session.export(tmp_path / "other.circle")
+    other = ct.TrainSession(tmp_path / "other.circle", session.config)
+    before = everything(other)
+    with pytest.raises(ct.CheckpointError, match="other operators, tensors or frozen constants"):
+        other.load_checkpoint(tmp_path / "a.safetensors")
+    assert everything(other) == before
+
+
+@pytest.mark.parametrize("suffix", ["ckpt", "safetensors"])
+def test_loading_forgets_what_was_accumulated(suffix: str, tmp_path: Path) -> None:
+    session = trained(GOOD, 1)
+    session.save_checkpoint(tmp_path / f"a.{suffix}")
+    x, y = batches(GOOD)[1]
+    session.train_step(x, y, update=False, accumulate=True)
+    session.load_checkpoint(tmp_path / f"a.{suffix}")
+    sums = [array for key, array in session.state.arrays.items() if key.kind == "gradient"]
+    assert sums and not any(array.any() for array in sums)
+
+
 def test_unknown_suffixes_and_missing_files() -> None:
     session = session_of(GOOD)
     with pytest.raises(ct.CheckpointError, match=r"suffix is '\.bin', expected"):

@@ -139,6 +139,27 @@ def test_version_and_unknown_fields_are_kept() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trainable_ops": np.array([0, 99], np.int32)}, "names operator 99, the model has 0 to 2"),
+        ({"trainable_ops": np.array([-1, 1], np.int32)}, "names operator -1"),
+        ({"optimizer": 0}, "optimizer SGD comes with options of kind 2, expected 1"),
+        ({"optimizer": 5}, "optimizer is 5"),
+        ({"loss_reduction_type": 2}, "loss_reduction_type is 2"),
+        ({"lossfn": 1}, "lossfn 1 comes with options of kind 3, expected 2"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"optimizer_opt": {"learning_rate": float("nan")}}, "learning_rate is nan"),
+    ],
+)
+def test_records_that_contradict_themselves_are_refused(changes: dict[str | int, Any], message: str) -> None:
+    record = read_record(ct.load(PLUS / "adam_mse_sum_last2.circle").module)
+    assert record is not None
+    damaged = ct.Model(attach(mlp().module, {**record, **changes}, None))
+    with pytest.raises(ct.ModelError, match=message):
+        _ = damaged.training
+
+
 def test_zero_betas_are_onerts_defaults() -> None:
     """ONERT's own export writes three zeros."""
     record = read_record(ct.load(PLUS / "adam_mse_sum_last2.circle").module)
