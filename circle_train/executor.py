@@ -25,7 +25,9 @@ LARGEST_ARENA = 1 << 40
 class Executor:
     """A program bound to memory: its arena, the session's state, the file's constants."""
 
-    def __init__(self, program: Program, state: State, backend: Backend | None = None, arena: Array | None = None) -> None:
+    def __init__(
+        self, program: Program, state: State, backend: Backend | None = None, arena: Array | None = None
+    ) -> None:
         self.program, self.state = program, state
         self.generation = state.generation
         """Of the state when its arrays were bound."""
@@ -96,14 +98,18 @@ class Executor:
             return self[memory.views[tensor]].reshape(tensor.shape)
         if tensor in memory.block_of:
             start = memory.offset(tensor)
-            return self.arena[start : start + tensor.type.nbytes].view(tensor.dtype.numpy).reshape(tensor.shape)
+            return (
+                self.arena[start : start + tensor.type.nbytes].view(tensor.dtype.numpy).reshape(tensor.shape)
+            )
         return tensor.data
 
 
 def allocate(nbytes: int) -> Array:
     """The arena, aligned to a cache line; a large one on huge pages, all of them there before the first step."""
     if nbytes > LARGEST_ARENA:
-        raise ModelError(f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged")
+        raise ModelError(
+            f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged"
+        )
     try:
         if nbytes < HUGE_PAGE:
             memory = np.empty(nbytes + 64, np.uint8)

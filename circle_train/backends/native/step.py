@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,8 @@ class Scratch:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.lock = threading.Lock()
+        """Held during a run: the memory serves one at a time."""
         self._memory: Array = np.empty(0, np.uint8)
 
     def reserve(self, nbytes: int) -> Array:
@@ -69,6 +72,7 @@ class NativeRun:
         for slot, call in zip(self._array, calls, strict=True):
             slot.kernel, slot.args = int(call.kernel), ctypes.addressof(call.args)
         self.scratch_bytes = max((scratch.pool.scratch_bytes(call.kernel, call.args) for call in calls), default=0)
+        self._lock = scratch.lock
         self._memory = scratch.reserve(self.scratch_bytes)
         self._failed = ctypes.c_int64(-1)
         self._run: Callable[..., int] = scratch.pool.library.ct_run
@@ -78,7 +82,8 @@ class NativeRun:
         )  # fmt: skip
 
     def __call__(self) -> None:
-        status = self._run(*self._arguments)
+        with self._lock:
+            status = self._run(*self._arguments)
         if status:
             self._raise(status)
 
