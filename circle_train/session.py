@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from circle_train import backends, inference
+from circle_train import backends, inference, profiling
 from circle_train import fit as fitting
 from circle_train.divided import DividedExecutor, within_budget
 from circle_train.errors import ConfigError
@@ -124,6 +124,10 @@ class TrainSession(OnertSteps):
     def plan(self) -> Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
         return make_plan(self._executor(Mode.TRAIN, self.config.batch_size))
+
+    def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> profiling.Profile:
+        """Time training steps node by node, on this batch or on zeros; what was learned stays as it was."""
+        return profiling.profile(self, x, y, steps)
 
     @property
     def parameters(self) -> Parameters:

@@ -1,0 +1,170 @@
+"""Where a training step spends its time, node by node, as the engine runs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from circle_train.backends.base import Step
+from circle_train.divided import DividedExecutor
+from circle_train.errors import ConfigError
+from circle_train.executor import Executor
+from circle_train.ir import Node, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.fused import Fused
+from circle_train.plan import table
+from circle_train.train.coercion import coerce
+from circle_train.train.program import Mode
+from circle_train.train.state import State
+
+if TYPE_CHECKING:
+    from circle_train.session import TrainSession
+
+
+@dataclass(frozen=True)
+class NodeProfile:
+    """One node of the program: its least seconds and its work in a training step."""
+
+    name: str
+    operators: tuple[str, ...]
+    """What the engine joined into it; the operator itself where it joined nothing."""
+    engine: str
+    seconds: float
+    flops: int
+    nbytes: int
+    """Every input and output once."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A measured training step; `str(profile)` is a table, the slowest node first."""
+
+    nodes: tuple[NodeProfile, ...]
+    step_seconds: float
+    """The least of a whole step as it really runs: joined calls, no clock between them."""
+
+    @property
+    def seconds(self) -> float:
+        """The sum over the nodes, each called by itself."""
+        return sum(node.seconds for node in self.nodes)
+
+    def __str__(self) -> str:
+        rows = [("node", "engine", "ms", "share", "GFLOP/s", "GB/s")]
+        for node in sorted(self.nodes, key=lambda node: -node.seconds):
+            # A node may be faster than the clock's tick.
+            rate = 1e-9 / max(node.seconds, 1e-9)
+            share = node.seconds / max(self.seconds, 1e-9)
+            rows.append(
+                (
+                    node.name,
+                    node.engine,
+                    f"{node.seconds * 1e3:.3f}",
+                    f"{share:.1%}",
+                    f"{node.flops * rate:.1f}",
+                    f"{node.nbytes * rate:.1f}",
+                )
+            )
+        return "\n".join(
+            [
+                *table(rows),
+                "",
+                f"{self.seconds * 1e3:.3f} ms node by node, {self.step_seconds * 1e3:.3f} ms a whole step",
+            ]
+        )
+
+
+def profile(session: TrainSession, x: Any, y: Any, steps: int) -> Profile:
+    """Measure training steps on a batch, or on zeros; the state is afterwards what it was."""
+    if steps < 1:
+        raise ConfigError(f"profile: steps is {steps}, expected a whole number from 1")
+    executor = session._executor(Mode.TRAIN, session.config.batch_size)
+    feeds: dict[Tensor, Array] = {}
+    for tensors, data, name in ((executor.program.inputs, x, "x"), (executor.program.targets, y, "y")):
+        zeros = [np.zeros(tensor.shape, tensor.dtype.numpy) for tensor in tensors]
+        feeds.update(zip(tensors, zeros if data is None else coerce(data, tensors, name), strict=True))
+    session.state.require_values()
+    with _restored(session.state):
+        session.config.rule.set_scalars(session.state)
+        return measure(executor, feeds, steps)
+
+
+@contextmanager
+def _restored(state: State) -> Iterator[None]:
+    """What the steps write is undone."""
+    before = {key: array.copy() for key, array in state.arrays.items() if array.flags.writeable}
+    try:
+        yield
+    finally:
+        for key, array in before.items():
+            np.copyto(state.arrays[key], array)
+
+
+def measure(executor: Executor, feeds: Mapping[Tensor, Array], steps: int) -> Profile:
+    """Run the program some times whole and some times node by node; the least of each counts."""
+    executor.run(feeds)
+    whole = min(_timed(executor, feeds) for _ in range(steps))
+    least: dict[Node, float] = {}
+    calls: dict[Node, int] = {}
+    for _ in range(steps):
+        spent: dict[Node, list[float]] = {}
+        with _clocked(executor, spent):
+            executor.run(feeds)
+        for node, times in spent.items():
+            least[node] = min(sum(times), least.get(node, float("inf")))
+            calls[node] = len(times)
+    engines = {node: engine for one in parts(executor) for node, engine in one.engines.items()}
+    return Profile(tuple(_profile(node, least[node], calls[node], engines) for node in least), whole)
+
+
+def parts(executor: Executor) -> list[Executor]:
+    """The executors that together run a step."""
+    own = [executor.part, executor.update] if isinstance(executor, DividedExecutor) else [executor]
+    return [one for outer in own for one in (getattr(outer, "prefix", None), outer) if one is not None]
+
+
+def _timed(executor: Executor, feeds: Mapping[Tensor, Array]) -> float:
+    start = time.perf_counter()
+    executor.run(feeds)
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _clocked(executor: Executor, spent: dict[Node, list[float]]) -> Iterator[None]:
+    """Every node by itself and under the clock, instead of the joined calls."""
+    joined = [(one, one.steps) for one in parts(executor)]
+    try:
+        for one, _ in joined:
+            one.steps = [_clock(step, spent.setdefault(node, [])) for node, step in one.bound]
+        yield
+    finally:
+        for one, steps in joined:
+            one.steps = steps
+
+
+def _clock(step: Step, times: list[float]) -> Step:
+    def clocked() -> None:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+
+    return clocked
+
+
+def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]) -> NodeProfile:
+    members: list[Node] = node.carried.get("members", [node])
+    types_in = [None if t is None else t.type for t in node.inputs]
+    types_out = [t.type for t in node.outputs]
+    nbytes = sum(type_.nbytes for type_ in (*types_in, *types_out) if type_ is not None)
+    return NodeProfile(
+        f"{node.op.kernel}: {members[0]}" if isinstance(node.op, Fused) else str(node),
+        tuple(map(str, members)),
+        engines.get(members[0], "view"),
+        seconds,
+        calls * node.op.flops(types_in, types_out),
+        calls * nbytes,
+    )

@@ -1,0 +1,80 @@
+"""Profiles: every node is there, the work is the program's, and nothing that was learned changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from networks import cnn, mlp
+
+import circle_train as ct
+from circle_train.backends import native
+from circle_train.errors import ConfigError, DataError
+from circle_train.plan import program_flops
+from circle_train.train.program import Mode
+
+BACKENDS = ["reference", *(["native"] if native.is_available() else [])]
+X = np.random.default_rng(5).normal(size=(8, 6)).astype(np.float32)
+Y = np.eye(4, dtype=np.float32)[np.arange(8) % 4]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_node_is_timed_once(backend: str) -> None:
+    session = ct.TrainSession(cnn(), ct.TrainConfig(loss="mse", batch_size=4), backend=backend)
+    profile = session.profile(steps=2)
+    bound = session._executor(Mode.TRAIN, 4).bound
+    assert len(profile.nodes) == len(bound)
+    assert sum(node.flops for node in profile.nodes) == sum(
+        node.op.flops([t and t.type for t in node.inputs], [t.type for t in node.outputs])
+        for node, _ in bound
+    )
+    assert sum(node.flops for node in profile.nodes) <= program_flops(session.program)
+    assert all(node.seconds > 0 and node.nbytes > 0 for node in profile.nodes)
+    assert {node.engine for node in profile.nodes} == {backend}
+    assert profile.step_seconds > 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("budget", [None, "2kB"])
+def test_what_was_learned_stays(backend: str, budget: str | None) -> None:
+    config = ct.TrainConfig(loss="mse", batch_size=8, memory_budget=budget)
+    plain, profiled = (ct.TrainSession(mlp(), config, backend=backend) for _ in range(2))
+    for number in range(4):
+        if number == 2:
+            profiled.profile(X, Y, steps=2)
+        assert plain.train_step(X, Y).loss == profiled.train_step(X, Y).loss
+    for name, value in plain.parameters.items():
+        np.testing.assert_array_equal(profiled.parameters[name], value)
+
+
+def test_parts_of_a_batch_are_counted_together() -> None:
+    """Half the batch twice is the same arithmetic, and the gradients' sums on top."""
+    whole, divided = (
+        ct.TrainSession(
+            mlp(), ct.TrainConfig(loss="mse", batch_size=8, memory_budget=budget), backend="reference"
+        )
+        for budget in (None, "2kB")
+    )
+    forward = [
+        sum(node.flops for node in session.profile(steps=1).nodes if node.name.startswith("FULLY_CONNECTED"))
+        for session in (whole, divided)
+    ]
+    assert forward[0] == forward[1] > 0
+
+
+def test_the_table_shows_the_slowest_first() -> None:
+    session = ct.TrainSession(mlp(), ct.TrainConfig(loss="mse", batch_size=4))
+    profile = session.profile(steps=2)
+    lines = str(profile).splitlines()
+    slowest = max(profile.nodes, key=lambda node: node.seconds)
+    assert lines[0].split() == ["node", "engine", "ms", "share", "GFLOP/s", "GB/s"]
+    assert lines[2].startswith(slowest.name)
+    assert lines[-1].endswith("a whole step")
+    assert len(lines) == len(profile.nodes) + 4
+
+
+def test_bad_calls_are_refused() -> None:
+    session = ct.TrainSession(mlp(), ct.TrainConfig(loss="mse", batch_size=4))
+    with pytest.raises(ConfigError, match="steps is 0"):
+        session.profile(steps=0)
+    with pytest.raises(DataError, match="x"):
+        session.profile(np.zeros((4, 7), np.float32), np.zeros((4, 4), np.float32))
