@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from tests.onnx_cases import node_cases, outcome, stored_cases, with_constants
+from onnx_cases import node_cases, outcome, stored_cases, with_constants
 
 LEAST = 0.75
 

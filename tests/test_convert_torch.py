@@ -14,7 +14,7 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 import circle_train as ct  # noqa: E402
-from tests.torch_nets import NETS, bumped, export  # noqa: E402
+from torch_nets import NETS, bumped, export  # noqa: E402
 
 RATE = 0.05
 
