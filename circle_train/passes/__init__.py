@@ -9,7 +9,7 @@ from circle_train.ir.verify import verify
 from circle_train.passes.batch import set_batch
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
-from circle_train.passes.masters import make_float_masters
+from circle_train.passes.masters import make_float_masters, widen_halves
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import merge_shared_buffers
@@ -22,6 +22,7 @@ def before_training(batch_size: int | None) -> list[Pass]:
     """What makes a loaded graph ready to be differentiated or run; batch_size None keeps the file's."""
     return [
         *before_inference(),
+        widen_halves,
         merge_shared_buffers,
         lambda graph: set_batch(graph, batch_size),
         fold_integers,

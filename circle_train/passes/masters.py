@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.fill import Cast
 from circle_train.ops.quantize import Densify, Dequantize, Spread
 
 
@@ -25,6 +28,22 @@ def make_float_masters(graph: Graph) -> None:
         else:
             _decode(source, node.outputs[0], op.decode(source)[0])
     graph.nodes = kept
+
+
+def widen_halves(graph: Graph) -> None:
+    """Compute in float32 what the file has in float16: small steps would be lost in a half's eleven bits."""
+    wide: dict[Buffer, Buffer] = {}
+    for tensor in [t for t in graph.all_tensors() if t.dtype is DType.FLOAT16]:
+        if tensor.is_constant and tensor.buffer is not None:
+            if tensor.buffer not in wide:
+                elements = tensor.buffer.bytes.view(np.float16).astype(np.float32)
+                wide[tensor.buffer] = Buffer(elements.view(np.uint8))
+            tensor.buffer = wide[tensor.buffer]
+        tensor.type = TensorType(DType.FLOAT32, tensor.shape)
+    for node in graph.nodes:
+        if isinstance(node.op, Cast):
+            given, made = (t[0].dtype for t in (node.inputs, node.outputs))
+            node.op = replace(node.op, in_data_type=given, out_data_type=made)
 
 
 def _decode(source: Tensor, output: Tensor, value: Array) -> None:

@@ -1,0 +1,79 @@
+"""Models with float16 weights train through float32 masters and come back as float16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+
+onnx = pytest.importorskip("onnx")
+LOSS = ct.losses.SparseCategoricalCrossentropy(from_logits=True)
+RNG = np.random.default_rng(0)
+W, B = RNG.normal(size=(3, 6)).astype(np.float16), np.zeros(3, np.float16)
+X, Y = RNG.normal(size=(8, 6)).astype(np.float32), np.array([0, 1, 2, 0, 1, 2, 0, 1])
+
+
+def model_of(kind: str, folder: Path) -> Path:
+    """A dense layer: of float32, with weights stored as halves, or computed in halves altogether."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    whole = TensorProto.FLOAT16 if kind == "computed" else TensorProto.FLOAT
+    dtype = np.float32 if kind == "full" else np.float16
+    names = ["w32", "b32"] if kind == "stored" else ["w", "b"]
+    casts = (
+        [helper.make_node("Cast", [name], [f"{name}32"], to=1) for name in "wb"] if kind == "stored" else []
+    )
+    nodes = [*casts, helper.make_node("Gemm", ["x", *names], ["y"], transB=1)]
+    graph = helper.make_graph(
+        nodes,
+        "half",
+        [helper.make_tensor_value_info("x", whole, ["n", 6])],
+        [helper.make_tensor_value_info("y", whole, ["n", 3])],
+        [numpy_helper.from_array(W.astype(dtype), "w"), numpy_helper.from_array(B.astype(dtype), "b")],
+    )
+    path = folder / f"{kind}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def trained(path: Path, steps: int = 50) -> ct.TrainSession:
+    session = ct.TrainSession(path, ct.TrainConfig(LOSS, ct.optimizers.SGD(1e-3), 8))
+    for _ in range(steps):
+        session.train_step(X, Y)
+    return session
+
+
+@pytest.mark.parametrize("kind", ["stored", "computed"])
+def test_small_steps_are_not_lost(kind: str, tmp_path: Path) -> None:
+    """Fifty steps, each below a half's resolution, arrive where a float32 model arrives."""
+    session, reference = trained(model_of(kind, tmp_path)), trained(model_of("full", tmp_path))
+    for name in ("w", "b"):
+        assert session.parameters[name].dtype == np.float32
+        np.testing.assert_allclose(session.parameters[name], reference.parameters[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["stored", "computed"])
+def test_files_hold_halves_again(kind: str, tmp_path: Path) -> None:
+    from onnx import TensorProto, numpy_helper
+
+    path = model_of(kind, tmp_path)
+    session = trained(path)
+    session.export(tmp_path / "out.onnx")
+    session.export(tmp_path / "out.circle")
+    written = {i.name: i for i in onnx.load(tmp_path / "out.onnx").graph.initializer}
+    for name, value in session.parameters.items():
+        assert written[name].data_type == TensorProto.FLOAT16
+        np.testing.assert_array_equal(numpy_helper.to_array(written[name]), value.astype(np.float16))
+    assert (tmp_path / "out.circle").stat().st_size == pytest.approx(circle_size(path, tmp_path), abs=64)
+    outputs: Any = ct.InferenceSession(tmp_path / "out.circle")(X)
+    np.testing.assert_allclose(outputs, session.predict(X), rtol=0, atol=2e-2)
+
+
+def circle_size(path: Path, folder: Path) -> int:
+    """Bytes of the untrained model as Circle."""
+    ct.load(path).save(folder / "before.circle")
+    return (folder / "before.circle").stat().st_size
