@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.convert.builder import SMALL, Builder
+from circle_train.convert.builder import Builder
+from circle_train.convert.emitter import SMALL
 from circle_train.convert.importer import Source
 from circle_train.convert.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.symbols import Assignment

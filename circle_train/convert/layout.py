@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from circle_train.convert import movement
+from circle_train.convert import regroup  # noqa: F401  (registers its move)
 from circle_train.convert.builder import Builder
-from circle_train.convert.movement import Order, Shuffled, Stored
+from circle_train.convert.movement import MOVES, Order, Shuffled, Stored, inverse, permuted
 from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import TensorType
 
@@ -43,7 +43,7 @@ class Layout:
         self.b.graph.inputs = [self._input(tensor) for tensor in self.old.graph.inputs]
         for node in self.old.graph.nodes:
             self.b.annotation = dict(node.carried)
-            move: Callable[[Layout, Node], bool] | None = movement.MOVES.get(node.op.name)
+            move: Callable[[Layout, Node], bool] | None = MOVES.get(node.op.name)
             if move is None or not move(self, node):
                 self.keep(node)
         self.b.annotation = {}
@@ -56,8 +56,8 @@ class Layout:
         images = any(n.op.name == "TRANSPOSE" for n in self.consumers.get(id(tensor), ()))
         if not self.nhwc or order is None or not images:
             return tensor
-        back = movement.inverse(order)
-        types = [movement.permuted(t.shape, back) for t in self.old.types(tensor)]
+        back = inverse(order)
+        types = [permuted(t.shape, back) for t in self.old.types(tensor)]
         made = Tensor(tensor.name, TensorType(tensor.dtype, types[0]), carried={"nhwc": True})
         self.b.set_worlds(made, types[1:])
         self.stored[id(tensor)] = Stored(made, order)
@@ -91,7 +91,7 @@ class Layout:
         stored = self.where(tensor)
         if stored.order == order:
             return stored.tensor
-        back = movement.inverse(order)
+        back = inverse(order)
         wanted = tuple(stored.order[axis] for axis in back)
         key = (id(stored.tensor), wanted)
         if key not in self._transposed:
@@ -99,10 +99,12 @@ class Layout:
         return self._transposed[key]
 
     def _transpose(self, tensor: Tensor, order: Order) -> Tensor:
-        """A TRANSPOSE, or a RESHAPE where only axes of size 1 move."""
+        """A TRANSPOSE, or a RESHAPE where only axes of size 1 move; an axis that leaves the front may be a batch of 1 that grows."""
         shape = self.b.shape(tensor) if tensor.type.is_static else tensor.shape
-        moved = [axis for axis in order if shape[axis] != 1 or hasattr(shape[axis], "others")]
-        if moved == sorted(moved) and tensor.type.is_static:
+        is_open = [hasattr(size, "others") for size in shape]
+        moved = [axis for axis in order if shape[axis] != 1 or is_open[axis]]
+        batch_stays = order[0] == 0 or any(is_open)
+        if batch_stays and moved == sorted(moved) and tensor.type.is_static:
             return self.b.reshape(tensor, [shape[axis] for axis in order])
         return self.b.transpose(tensor, order)
 
@@ -121,9 +123,7 @@ class Layout:
             if new.producer is not None:
                 new.name = old.name
                 new.carried.update(old.carried)
-            self.b.refine(
-                new, movement.permuted(old.shape, movement.inverse(orders[index])) if orders else old.shape
-            )
+            self.b.refine(new, permuted(old.shape, inverse(orders[index])) if orders else old.shape)
             self.stored[id(old)] = Stored(new, orders[index] if orders else tuple(range(old.type.rank)))
 
     def alias(self, old: Tensor, new: Tensor, order: Order) -> None:

@@ -8,7 +8,7 @@ from math import erf, pi, sqrt
 
 import numpy as np
 
-from circle_train.convert.builder import make
+from circle_train.convert.emitter import make
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Op
