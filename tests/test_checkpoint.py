@@ -16,7 +16,7 @@ from onert_graphs import random_module
 import circle_train as ct
 from circle_train import format
 from circle_train.format.checkpoint import OnertCheckpoint, decode, encode
-from circle_train.format.checkpoint_order import HashOrder, _Numbering, slot_order
+from circle_train.format.checkpoint_order import HashOrder, slot_order, slot_readers
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
@@ -48,7 +48,7 @@ def test_shared_constants_go_to_onerts_readers(case: dict[str, Any]) -> None:
         graph.nodes[-1].index = index
         graph.tensors.append(x)
     graph.outputs = [x]
-    assert [reader for _, reader in _Numbering(graph).slots()] == case["readers"]
+    assert [reader for _, reader in slot_readers(graph)] == case["readers"]
 
 
 @pytest.mark.parametrize("seed", range(8))

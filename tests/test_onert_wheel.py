@@ -22,7 +22,7 @@ from onert_graphs import random_batch, random_module
 
 import circle_train as ct
 from circle_train import format
-from circle_train.format.checkpoint_order import _Numbering
+from circle_train.format.checkpoint_order import slot_readers
 from circle_train.ir import Module
 
 PYTHON = os.environ.get("ONERT_PYTHON", "")
@@ -78,7 +78,7 @@ def test_slot_order_on_random_graphs(tmp_path: Path) -> None:
 
 
 def check_slots(module: Module, raw: bytes, last: int) -> None:
-    expected = _Numbering(module.main).slots()
+    expected = slot_readers(module.main)
     found = slots_in(raw)
     assert len(found) == len(expected)
     for (tensor, reader), data in zip(expected, found, strict=True):
@@ -96,7 +96,7 @@ def plain_graphs() -> list[int]:
     found = []
     for seed in range(1000, 1400):
         main = random_module(seed).main
-        slots = [id(tensor) for tensor, _ in _Numbering(main).slots()]
+        slots = [id(tensor) for tensor, _ in slot_readers(main)]
         influenced: set[int] = set()
         idle = 0
         for node in main.nodes:

@@ -84,32 +84,16 @@ def make_parser() -> argparse.ArgumentParser:
     add("--export_checkpoint", metavar="PATH", help="write a checkpoint after every step")
     add("--load_input:raw", dest="input", metavar="FILE", help="all samples of input 0, then of input 1, …")
     add("--load_expected:raw", dest="expected", metavar="FILE", help="expected values, laid out alike")
-    add("--mem_poll", "-m", action="store_true", help="report resident memory")
-    add("--epoch", type=int, default=5, metavar="N", help="epoch number (default: 5)")
-    model = "if not given, the model's"
-    add("--batch_size", type=int, metavar="N", help=f"batch size; {model}")
-    add("--learning_rate", type=float, metavar="X", help=f"learning rate; {model}")
-    add(
-        "--loss",
-        type=int,
-        choices=sorted(LOSSES),
-        help=f"1: mean squared error, 2: categorical crossentropy; {model}",
-    )
-    add(
-        "--loss_reduction_type",
-        type=int,
-        choices=sorted(REDUCTIONS),
-        help=f"1: sum over batch size, 2: sum; {model}",
-    )
-    add("--optimizer", type=int, choices=sorted(OPTIMIZERS), help=f"1: sgd, 2: adam; {model}")
-    add("--metric", type=int, default=-1, choices=[-1, 0], help="0: categorical accuracy (default: none)")
     add(
         "--validation_split",
         type=float,
         default=0.0,
         metavar="X",
-        help="fraction of the data, at its end, to validate on",
+        help="share of the data, at its end, to validate on",
     )
+    add("--epoch", type=int, default=5, metavar="N", help="epoch number (default: 5)")
+    add("--metric", type=int, default=-1, choices=[-1, 0], help="0: categorical accuracy (default: none)")
+    add("--mem_poll", "-m", action="store_true", help="report resident memory")
     add(
         "--verbose_level",
         "-v",
@@ -119,11 +103,20 @@ def make_parser() -> argparse.ArgumentParser:
         help="accepted, without effect, as in ONERT",
     )
     add("--output_sizes", metavar="JSON", help="accepted, without effect, as in ONERT")
-    add(
-        "--num_of_trainable_ops", type=int, metavar="N",
-        help=f"operators to train from the end of the list; -1: all, 0: none; {model}",
-    )  # fmt: skip
+    add_settings(parser.add_argument_group("settings (default: the model's)"))
     return parser
+
+
+def add_settings(group: argparse._ArgumentGroup) -> None:
+    """What a Circle+ file may say itself."""
+    add = group.add_argument
+    add("--batch_size", type=int, metavar="N", help="batch size")
+    add("--learning_rate", type=float, metavar="X", help="learning rate")
+    add("--loss", type=int, choices=sorted(LOSSES), help="1: mean squared error, 2: categorical crossentropy")
+    add("--loss_reduction_type", type=int, choices=sorted(REDUCTIONS), help="1: sum over batch size, 2: sum")
+    add("--optimizer", type=int, choices=sorted(OPTIMIZERS), help="1: sgd, 2: adam")
+    trained = "operators to train from the end of the list; -1: all, 0: none"
+    add("--num_of_trainable_ops", type=int, metavar="N", help=trained)
 
 
 def settings(options: argparse.Namespace, model: ct.Model) -> ct.TrainConfig:

@@ -58,7 +58,12 @@ class HashOrder:
 
 def slot_order(graph: Graph) -> list[Tensor]:
     """The graph's constants in ONERT's order; one that several operators share comes once for each."""
-    return [tensor for tensor, _ in _Numbering(graph).slots()]
+    return [tensor for tensor, _ in slot_readers(graph)]
+
+
+def slot_readers(graph: Graph) -> list[tuple[Tensor, int]]:
+    """The same, each with its reader's place in the file's operator list."""
+    return _Numbering(graph).slots()
 
 
 class _Numbering:
