@@ -98,9 +98,9 @@ class Executor:
             return self[memory.views[tensor]].reshape(tensor.shape)
         if tensor in memory.block_of:
             start = memory.offset(tensor)
-            return (
-                self.arena[start : start + tensor.type.nbytes].view(tensor.dtype.numpy).reshape(tensor.shape)
-            )
+            numpy_dtype = tensor.dtype.numpy
+            assert numpy_dtype is not None
+            return self.arena[start : start + tensor.type.nbytes].view(numpy_dtype).reshape(tensor.shape)
         return tensor.data
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import networks
@@ -420,13 +420,6 @@ def test_sessions_in_several_python_threads_do_not_meet() -> None:
     expected = trained(residual(), config, Native(2))[0]
     shared = Native(2)
     for engines in ([Native(2) for _ in range(4)], [shared] * 4):
-        found: list[list[float]] = []
-        threads = [
-            threading.Thread(target=lambda e=engine: found.append(trained(residual(), config, e)[0]))  # type: ignore[misc]
-            for engine in engines
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda engine: trained(residual(), config, engine)[0], engines))
         assert found == [expected] * 4

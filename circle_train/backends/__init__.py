@@ -23,5 +23,7 @@ def choose(name: str, threads: int | None) -> Backend:
         return native.Native(threads)
     if name == "native":
         raise ConfigError("backend 'native' was not built: install a C++ compiler and reinstall circle-train")
-    warnings.warn("the native engine was not built, training runs on the slower numpy reference", stacklevel=3)
+    warnings.warn(
+        "the native engine was not built, training runs on the slower numpy reference", stacklevel=3
+    )
     return Reference()

@@ -135,7 +135,7 @@ def _frontier(graph: Graph, nodes: Sequence[Node]) -> list[Tensor]:
     inside = set(nodes)
     read = dict.fromkeys(t for node in graph.nodes if node not in inside for t in node.inputs if t in made)
     read.update(dict.fromkeys(t for t in graph.outputs if t in made))
-    return list(read)  # type: ignore[arg-type]
+    return list(read)
 
 
 def _suffix_maxima(values: Sequence[int]) -> list[int]:

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from circle_train.backends.base import Step
-from circle_train.backends.native import conv, elementwise, fusion, index, linear, loss, movement, norm, pool, reduce, update
+from circle_train.backends.native import (
+    conv,
+    elementwise,
+    fusion,
+    index,
+    linear,
+    loss,
+    movement,
+    norm,
+    pool,
+    reduce,
+    update,
+)
 from circle_train.backends.native.binding import bind
 from circle_train.backends.native.codes import Tier
 from circle_train.backends.native.library import Pool, load

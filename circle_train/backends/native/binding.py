@@ -76,7 +76,9 @@ def bind(node: Node, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return simple(op, op.pad(inputs), outputs) if simple else None
 
 
-LAYOUT = frozenset(("axis", "begin", "end", "multiples", "paddings", "perm", "shape", "size", "sizes", "strides"))
+LAYOUT = frozenset(
+    ("axis", "begin", "end", "multiples", "paddings", "perm", "shape", "size", "sizes", "strides")
+)
 """Inputs that say where elements go: kernels are given strides, so these must not be computed at run time."""
 
 
@@ -119,5 +121,7 @@ def copied(source: Array, target: Array) -> list[Call]:
     """A plain copy, nothing where both are the same memory."""
     if pointer(source) == pointer(target):
         return []
-    args = abi.CopyArgs(pointer(source), pointer(target), sizes([source.size]), sizes([1]), sizes([1]), 1, source.itemsize)
+    args = abi.CopyArgs(
+        pointer(source), pointer(target), sizes([source.size]), sizes([1]), sizes([1]), 1, source.itemsize
+    )
     return [call(Kernel.COPY, args, source, target)]

@@ -11,7 +11,11 @@ from circle_train.backends.native.binding import Calls, call, pointer, sizes
 from circle_train.backends.native.codes import CHAIN_REGISTERS, MAX_RANK, ChainOp, DataType, Kernel
 from circle_train.ir.tensor_type import Array
 
-DTYPES = {np.dtype(np.float32): DataType.F32, np.dtype(np.int32): DataType.I32, np.dtype(np.bool_): DataType.U8}
+DTYPES = {
+    np.dtype(np.float32): DataType.F32,
+    np.dtype(np.int32): DataType.I32,
+    np.dtype(np.bool_): DataType.U8,
+}
 
 
 class Builder:
@@ -62,7 +66,9 @@ def chain(formula: Formula, inputs: Sequence[Array], output: Array) -> Calls:
     return assemble(builder, [formula(builder, *range(len(inputs)))], inputs, [output])
 
 
-def assemble(builder: Builder, results: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array]) -> Calls:
+def assemble(
+    builder: Builder, results: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array]
+) -> Calls:
     """The call for a finished formula; outputs have one shape, the inputs broadcast to it."""
     if any(a.dtype not in DTYPES for a in (*inputs, *outputs)) or len(inputs) >= CHAIN_REGISTERS:
         return None

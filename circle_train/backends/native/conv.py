@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, binds_gradient, call, copied, floats, pointer, supported
+from circle_train.backends.native.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_fused,
+    binds_gradient,
+    call,
+    copied,
+    floats,
+    pointer,
+    supported,
+)
 from circle_train.backends.native.codes import Kernel
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
@@ -16,6 +27,8 @@ from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
 
 Shape = tuple[int, ...]
+Arrays = Mapping[str, Any]
+Updates = Mapping[str, abi.Update | None]
 
 
 def geometry(op: Convolution, x: Shape, w: Shape, y: Shape) -> abi.ConvShape:
@@ -34,11 +47,12 @@ def _pick(op: Convolution, conv: Kernel, depthwise: Kernel) -> Kernel:
 
 @binds(Conv2D, DepthwiseConv2D)
 def convolution(op: Convolution, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    return forward(op, *inputs, None, op.activation, outputs[0])
+    return forward(op, dict(zip("xwb", inputs, strict=True)), op.activation, outputs[0])
 
 
-def forward(op: Convolution, x: Array, w: Array, b: Array | None, add: Array | None, act: Activation, y: Array) -> Calls:
+def forward(op: Convolution, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(conv(x, w) + b + add)"""
+    x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
     if not floats(x, w, b, add, y) or not supported(act):
         return None
     shape = geometry(op, x.shape, w.shape, y.shape)
@@ -49,19 +63,18 @@ def forward(op: Convolution, x: Array, w: Array, b: Array | None, add: Array | N
 @binds_fused("convolution")
 def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With an operand to add and an activation that stood alone."""
-    return forward(op.settings.op, given["x"], given["w"], given.get("b"), given.get("add"), op.settings.act, outputs[0])
+    return forward(op.settings.op, given, op.settings.act, outputs[0])
 
 
 @binds_gradient("x", Conv2D, DepthwiseConv2D)
 def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(op.of, Convolution)
-    return input_gradient(op.of, given["dy"], given["w"], None, None, Activation.NONE, out)
+    return input_gradient(op.of, given, Activation.NONE, out)
 
 
-def input_gradient(
-    op: Convolution, dy: Array, w: Array, add: Array | None, mask: Array | None, act: Activation, dx: Array
-) -> Calls:
+def input_gradient(op: Convolution, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (the transposed convolution of dy + add); what is added must lie where dx does."""
+    dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
     if not floats(dy, w, add, mask, dx) or not supported(act):
         return None
     before = [] if add is None else copied(add, dx)
@@ -75,35 +88,36 @@ def input_gradient(
 @binds_fused("convolution_x")
 def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With a gradient from elsewhere to add and the producer's activation to undo."""
-    options = op.settings
-    return input_gradient(options.op, given["dy"], given["w"], given.get("add"), given.get("mask"), options.act, outputs[0])
+    return input_gradient(op.settings.op, given, op.settings.act, outputs[0])
 
 
 @binds_gradient("w", Conv2D, DepthwiseConv2D)
 def convolution_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    dy, x = given["dy"], given["x"]
     assert isinstance(op.of, Convolution)
-    if not floats(dy, x, out):
+    if not floats(given["dy"], given["x"], out):
         return None
-    return _weights(op.of, dy, x, out.shape, gradient_only(out), None, (out,))
+    shape = geometry(op.of, given["x"].shape, out.shape, given["dy"].shape)
+    return _weights(op.of, shape, {"w": gradient_only(out)}, {**given, "out": out})
 
 
 @binds_fused("convolution_w")
 def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
-    dy, x, options = given["dy"], given.get("x"), op.settings
+    dy, x, options = given["dy"], given["x"], op.settings
     made = dict(zip(options.made, outputs, strict=True))
     if not floats(dy, x, *outputs):
         return None
-    w, b = update_of(options.w, "w", given, made), update_of(options.b, "b", given, made)
-    return _weights(options.op, dy, x, options.shape, w, b, (*given.values(), *outputs))
+    updates = {name: update_of(getattr(options, name), name, given, made) for name in "wb"}
+    return _weights(
+        options.op, geometry(options.op, x.shape, options.shape, dy.shape), updates, {**given, **made}
+    )
 
 
-def _weights(
-    op: Convolution, dy: Array, x: Array, w_shape: Shape, w: abi.Update | None, b: abi.Update | None, keep: tuple[Any, ...]
-) -> Calls:
+def _weights(op: Convolution, shape: abi.ConvShape, updates: Updates, arrays: Arrays) -> Calls:
+    """The gradients that have an update; the others are not wanted."""
+    w, b = updates.get("w"), updates.get("b")
     args = abi.ConvGradWArgs(
-        dy=pointer(dy), x=pointer(x), shape=geometry(op, x.shape, w_shape, dy.shape), w=w or abi.Update(),
-        b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
+        dy=pointer(arrays["dy"]), x=pointer(arrays["x"]), shape=shape, w=w or abi.Update(), b=b or abi.Update(),
+        has_w=w is not None, has_b=b is not None,
     )  # fmt: skip
-    return [call(_pick(op, Kernel.CONV_GRAD_W, Kernel.DEPTHWISE_GRAD_W), args, dy, x, keep)]
+    return [call(_pick(op, Kernel.CONV_GRAD_W, Kernel.DEPTHWISE_GRAD_W), args, arrays)]

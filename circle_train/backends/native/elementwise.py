@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native.binding import Calls, Values, binds_fused, floats
-from circle_train.backends.native.binding import GRADIENTS, OPS
+from circle_train.backends.native.binding import GRADIENTS, OPS, Calls, Values, binds_fused, floats
 from circle_train.backends.native.chain import Builder, assemble
 from circle_train.backends.native.codes import ChainOp
-from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import activation, arithmetic, fill, select, unary
+from circle_train.ops import activation, arithmetic, select, unary
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.fused import Fused
@@ -144,16 +142,16 @@ def _interval(low: float, high: float) -> Emit:
     """dy where low < y < high."""
 
     def emit(b: Builder, op: Op, dy: int, y: int) -> int:
-        inside = b.emit(C.LOGICAL_AND, b.emit(C.GREATER, y, b.constant(low)), b.emit(C.LESS, y, b.constant(high)))
+        inside = b.emit(
+            C.LOGICAL_AND, b.emit(C.GREATER, y, b.constant(low)), b.emit(C.LESS, y, b.constant(high))
+        )
         return b.emit(C.MUL, dy, inside)
 
     return emit
 
 
 def _scaled_difference(sign: float) -> Emit:
-    return lambda b, op, dy, x1, x2: b.emit(
-        C.MUL_IMM, b.emit(C.MUL, dy, b.emit(C.SUB, x1, x2)), imm=2 * sign
-    )
+    return lambda b, op, dy, x1, x2: b.emit(C.MUL_IMM, b.emit(C.MUL, dy, b.emit(C.SUB, x1, x2)), imm=2 * sign)
 
 
 def _quotient(b: Builder, op: Op, dy: int, x1: int, x2: int) -> int:

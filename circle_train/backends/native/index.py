@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, binds_gradient, call, floats, pointer
+from circle_train.backends.native.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_fused,
+    binds_gradient,
+    call,
+    floats,
+    pointer,
+)
 from circle_train.backends.native.codes import Kernel
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
 from circle_train.ops.gather_from_end import GatherFromEnd
+from circle_train.ops.gradient import Gradient
 from circle_train.ops.index import EmbeddingLookup, Gather
 
 INDEX_TYPES = (np.int32, np.int64)
@@ -40,7 +49,16 @@ def gathered(table: Array, indices: Array, axis: int, y: Array) -> Calls:
     if table.itemsize != 4 or indices.dtype not in INDEX_TYPES or table.dtype != y.dtype:
         return None
     outer, width = prod(table.shape[:axis]), prod(table.shape[axis + 1 :])
-    args = abi.GatherArgs(pointer(table), pointer(indices), pointer(y), outer, table.shape[axis], width, indices.size, indices.itemsize)
+    args = abi.GatherArgs(
+        pointer(table),
+        pointer(indices),
+        pointer(y),
+        outer,
+        table.shape[axis],
+        width,
+        indices.size,
+        indices.itemsize,
+    )
     return [call(Kernel.GATHER, args, table, indices, y)]
 
 
@@ -49,7 +67,9 @@ def gather_table(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(op.of, (Gather, GatherFromEnd))
     if getattr(op.of, "batch_dims", 0):
         return None
-    return scattered(given["dy"], given["indices"], out.shape, op.of.axis % out.ndim, gradient_only(out), (out,))
+    return scattered(
+        given["dy"], given["indices"], out.shape, op.of.axis % out.ndim, gradient_only(out), (out,)
+    )
 
 
 @binds_gradient("table", EmbeddingLookup)
@@ -65,10 +85,17 @@ def fused_table(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> C
 
 
 def scattered(
-    dy: Array, indices: Array, shape: tuple[int, ...], axis: int, update: abi.Update | None, keep: tuple[Any, ...]
+    dy: Array,
+    indices: Array,
+    shape: tuple[int, ...],
+    axis: int,
+    update: abi.Update | None,
+    keep: tuple[Any, ...],
 ) -> Calls:
     if not floats(dy) or indices.dtype not in INDEX_TYPES or update is None:
         return None
     outer, width = prod(shape[:axis]), prod(shape[axis + 1 :])
-    args = abi.ScatterAddArgs(pointer(dy), pointer(indices), outer, shape[axis], width, indices.size, update, indices.itemsize)
+    args = abi.ScatterAddArgs(
+        pointer(dy), pointer(indices), outer, shape[axis], width, indices.size, update, indices.itemsize
+    )
     return [call(Kernel.SCATTER_ADD, args, dy, indices, keep)]

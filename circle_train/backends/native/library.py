@@ -62,12 +62,16 @@ class Pool:
     def __init__(self, threads: int | None, tier: Tier = Tier.AUTO) -> None:
         library = load()
         if library is None:
-            raise ConfigError("backend 'native' was not built: install a C++ compiler and reinstall circle-train")
+            raise ConfigError(
+                "backend 'native' was not built: install a C++ compiler and reinstall circle-train"
+            )
         count = threads or available_cores()
         self.library = library
         self.handle: int | None = library.ct_pool_create(count, int(tier))
         if not self.handle:
-            raise ConfigError(f"this processor cannot run {tier.name} code; its best is {Tier(library.ct_best_tier()).name}")
+            raise ConfigError(
+                f"this processor cannot run {tier.name} code; its best is {Tier(library.ct_best_tier()).name}"
+            )
 
     def scratch_bytes(self, kernel: int, args: ctypes.Structure) -> int:
         """Working memory that one call needs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -30,14 +30,18 @@ from circle_train.ops.gradient import Gradient
 from circle_train.ops.linear import BatchMatMul, FullyConnected
 from circle_train.ops.shape import Transpose
 
+Arrays = Mapping[str, Any]
+Updates = Mapping[str, abi.Update | None]
+
 
 @binds(FullyConnected)
 def fully_connected(op: FullyConnected, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    return forward(op, *inputs, None, op.activation, outputs[0])
+    return forward(dict(zip("xwb", inputs, strict=True)), op.activation, outputs[0])
 
 
-def forward(op: FullyConnected, x: Array, w: Array, b: Array | None, add: Array | None, act: Activation, y: Array) -> Calls:
+def forward(given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(x wᵀ + b + add)"""
+    x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
     if not floats(x, w, b, add, y) or not supported(act):
         return None
     rows, (outs, ins) = y.size // max(w.shape[0], 1), w.shape
@@ -51,16 +55,17 @@ def forward(op: FullyConnected, x: Array, w: Array, b: Array | None, add: Array 
 @binds_fused("fully_connected")
 def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With an operand to add and an activation that stood alone."""
-    return forward(op.settings.op, given["x"], given["w"], given.get("b"), given.get("add"), op.settings.act, outputs[0])
+    return forward(given, op.settings.act, outputs[0])
 
 
 @binds_gradient("x", FullyConnected)
 def fully_connected_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    return input_gradient(given["dy"], given["w"], None, None, Activation.NONE, out)
+    return input_gradient(given, Activation.NONE, out)
 
 
-def input_gradient(dy: Array, w: Array, add: Array | None, mask: Array | None, act: Activation, dx: Array) -> Calls:
+def input_gradient(given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (dy w + add)"""
+    dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
     if not floats(dy, w, add, mask, dx) or not supported(act):
         return None
     rows, (outs, ins) = dx.size // max(w.shape[1], 1), w.shape
@@ -74,46 +79,42 @@ def input_gradient(dy: Array, w: Array, add: Array | None, mask: Array | None, a
 @binds_fused("fully_connected_x")
 def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With a gradient from elsewhere to add and the producer's activation to undo."""
-    return input_gradient(given["dy"], given["w"], given.get("add"), given.get("mask"), op.settings.act, outputs[0])
+    return input_gradient(given, op.settings.act, outputs[0])
 
 
 @binds_gradient("w", FullyConnected)
 def fully_connected_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     if not floats(given["dy"], given["x"], out):
         return None
-    return _weights(given["dy"], given["x"], out.shape[0], out.shape[1], gradient_only(out), None, (out,))
+    return _weights(out.shape, {"w": gradient_only(out)}, {**given, "out": out})
 
 
 @binds_gradient("b", FullyConnected)
 def fully_connected_b(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    dy = given["dy"]
-    if not floats(dy, out):
+    if not floats(given["dy"], out):
         return None
-    return _weights(dy, None, out.size, 1, None, gradient_only(out), (out,))
+    return _weights((out.size, 1), {"b": gradient_only(out)}, {**given, "out": out})
 
 
 @binds_fused("fully_connected_w")
 def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
-    dy, x = given["dy"], given.get("x")
     made = dict(zip(op.settings.made, outputs, strict=True))
-    if not floats(dy, x, *outputs):
+    if not floats(given["dy"], given.get("x"), *outputs):
         return None
-    w, b = update_of(op.settings.w, "w", given, made), update_of(op.settings.b, "b", given, made)
-    if (w is None and op.settings.w) or (b is None and op.settings.b):
-        return None
-    outs, ins = op.settings.shape
-    return _weights(dy, x, outs, ins, w, b, (*given.values(), *outputs))
+    updates = {name: update_of(getattr(op.settings, name), name, given, made) for name in "wb"}
+    return _weights(op.settings.shape, updates, {**given, **made})
 
 
-def _weights(
-    dy: Array, x: Array | None, outs: int, ins: int, w: abi.Update | None, b: abi.Update | None, keep: tuple[Any, ...]
-) -> Calls:
+def _weights(shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
+    """The gradients that have an update; the others are not wanted."""
+    (outs, ins), dy = shape, arrays["dy"]
+    w, b = updates.get("w"), updates.get("b")
     args = abi.MatmulGradWArgs(
-        dy=pointer(dy), x=pointer(x), rows=dy.size // max(outs, 1), out_features=outs, in_features=ins,
+        dy=pointer(dy), x=pointer(arrays.get("x")), rows=dy.size // max(outs, 1), out_features=outs, in_features=ins,
         w=w or abi.Update(), b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
     )  # fmt: skip
-    return [call(Kernel.MATMUL_GRAD_W, args, dy, x, keep)]
+    return [call(Kernel.MATMUL_GRAD_W, args, arrays)]
 
 
 # Batched products: every operand is a matrix at a place of its own in a tensor, whatever lies between its rows.
@@ -183,9 +184,7 @@ def strided(a: Array, b: Array, c: Array) -> Calls:
 
 def _batches(batch: tuple[int, ...], views: Sequence[Array]) -> tuple[list[int], list[list[int]]]:
     """Extents of the leading axes and each view's strides along them, merged where all views allow it."""
-    strides = [
-        [s // 4 for s in m.strides[:-2]] if m.shape[:-2] == batch else [0] * len(batch) for m in views
-    ]
+    strides = [[s // 4 for s in m.strides[:-2]] if m.shape[:-2] == batch else [0] * len(batch) for m in views]
     extents: list[int] = []
     merged: list[list[int]] = [[] for _ in views]
     for axis, size in enumerate(batch):
@@ -209,17 +208,20 @@ def transposed_product(op: Fused, given: dict[str, Any], outputs: Sequence[Array
     behind = [part for part in op.parts[1:] if part.inputs[0] not in views and _transposition(part.op)]
     target = outputs[0]
     for part in reversed(behind):
-        target = target.transpose(np.argsort(_permutation(part.op, [None if i is None else views.get(i) for i in part.inputs])))
+        order = _permutation(part.op, [None if i is None else views.get(i) for i in part.inputs])
+        target = target.transpose(np.argsort(order))
     for part in op.parts:
         if part in behind:
             continue
-        values = [None if i is None else views[i] for i in part.inputs]
+        values: list[Any] = [None if i is None else views[i] for i in part.inputs]
         if _transposition(part.op):
             views[part.outputs[0]] = values[0].transpose(_permutation(part.op, values))
         elif isinstance(part.op, Gradient):
             return _gradient_product(part.op, part.op.arguments(values), target)
-        else:
-            return strided(_turned(values[0], part.op.adjoint_lhs), _turned(values[1], part.op.adjoint_rhs), target)
+        elif isinstance(part.op, BatchMatMul):
+            return strided(
+                _turned(values[0], part.op.adjoint_lhs), _turned(values[1], part.op.adjoint_rhs), target
+            )
     return None
 
 

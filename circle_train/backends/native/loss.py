@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, binds_gradient, call, floats, pointer
+from circle_train.backends.native.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_fused,
+    binds_gradient,
+    call,
+    floats,
+    pointer,
+)
 from circle_train.backends.native.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.activation import LogSoftmax, Softmax
@@ -23,7 +32,9 @@ def softmax(op: Any, inputs: Values, outputs: Sequence[Array]) -> Calls:
     x, y = inputs[0], outputs[0]
     if not floats(x, y) or not x.size:
         return None
-    args = abi.SoftmaxArgs(pointer(x), pointer(y), None, None, x.size // x.shape[-1], x.shape[-1], getattr(op, "beta", 1.0), 0)
+    args = abi.SoftmaxArgs(
+        pointer(x), pointer(y), None, None, x.size // x.shape[-1], x.shape[-1], getattr(op, "beta", 1.0), 0
+    )
     return [call(Kernel.SOFTMAX if isinstance(op, Softmax) else Kernel.LOG_SOFTMAX, args, x, y)]
 
 
@@ -33,7 +44,9 @@ def softmax_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     if not floats(dy, y, out) or not y.size:
         return None
     beta = getattr(op.of, "beta", 1.0)
-    args = abi.SoftmaxArgs(None, pointer(y), pointer(dy), pointer(out), y.size // y.shape[-1], y.shape[-1], beta, 0)
+    args = abi.SoftmaxArgs(
+        None, pointer(y), pointer(dy), pointer(out), y.size // y.shape[-1], y.shape[-1], beta, 0
+    )
     kernel = Kernel.SOFTMAX_GRAD if isinstance(op.of, Softmax) else Kernel.LOG_SOFTMAX_GRAD
     return [call(kernel, args, dy, y, out)]
 
@@ -91,9 +104,15 @@ def fused_regression(op: Fused, given: dict[str, Any], outputs: Sequence[Array])
     if not floats(x, target, *outputs) or x.shape != target.shape:
         return None
     args = abi.RegressionLossArgs(
-        pointer(x), pointer(target), pointer(made.get("loss")), pointer(made.get("dx")), x.size, op.settings.scale, op.settings.gradient_scale
+        pointer(x),
+        pointer(target),
+        pointer(made.get("loss")),
+        pointer(made.get("dx")),
+        x.size,
+        op.settings.scale,
+        op.settings.gradient_scale,
     )
     squared = op.kernel == "mean_squared_error"
-    return [call(Kernel.MEAN_SQUARED_ERROR if squared else Kernel.MEAN_ABSOLUTE_ERROR, args, x, target, *outputs)]
-
-
+    return [
+        call(Kernel.MEAN_SQUARED_ERROR if squared else Kernel.MEAN_ABSOLUTE_ERROR, args, x, target, *outputs)
+    ]

@@ -29,7 +29,13 @@ def strided_copy(source: Array, target: Array) -> list[Call] | None:
     if len(extents) > MAX_RANK:
         return None
     args = abi.CopyArgs(
-        pointer(source), pointer(target), sizes(extents), sizes(from_steps), sizes(to_steps), len(extents), source.itemsize
+        pointer(source),
+        pointer(target),
+        sizes(extents),
+        sizes(from_steps),
+        sizes(to_steps),
+        len(extents),
+        source.itemsize,
     )
     return [call(Kernel.COPY, args, source, target)]
 
@@ -79,7 +85,13 @@ def _moves(pairs: Sequence[tuple[Array, Array]], sources: Sequence[Any]) -> Call
 
 
 @binds(
-    shape.Transpose, shape.BroadcastTo, slices.Slice, slices.StridedSlice, join.Split, join.SplitV, join.Unpack
+    shape.Transpose,
+    shape.BroadcastTo,
+    slices.Slice,
+    slices.StridedSlice,
+    join.Split,
+    join.SplitV,
+    join.Unpack,
 )
 def view(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
     """The op's own numpy gives a view of the input."""
@@ -126,14 +138,17 @@ def slice_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 @binds_gradient("x", slices.StridedSlice)
 def strided_slice_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     layout = op.of.layout(out.ndim, given["begin"], given["end"], given["strides"])  # type: ignore[attr-defined]
-    return joined(fill(out), strided_copy(given["dy"], out[(*layout, ...)]))
+    where = (*layout, Ellipsis)  # a view also where every axis is an index
+    return joined(fill(out), strided_copy(given["dy"], out[where]))
 
 
 @binds_gradient("x", join.Split, join.SplitV)
 def split_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     axis, dys = int(given["axis"].reshape(())), given["dys"]
     ends = np.cumsum([dy.shape[axis] for dy in dys])[:-1].tolist()
-    return joined(*(strided_copy(dy, part) for dy, part in zip(dys, np.split(out, ends, axis=axis), strict=True)))
+    return joined(
+        *(strided_copy(dy, part) for dy, part in zip(dys, np.split(out, ends, axis=axis), strict=True))
+    )
 
 
 @binds(Zeros)

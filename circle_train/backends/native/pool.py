@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_gradient, call, floats, pointer, supported
+from circle_train.backends.native.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_gradient,
+    call,
+    floats,
+    pointer,
+    supported,
+)
 from circle_train.backends.native.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
@@ -14,7 +23,10 @@ from circle_train.ops.gradient import Gradient
 from circle_train.ops.pool import AveragePool2D, MaxPool2D, Pool
 from circle_train.ops.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
 
-KERNELS = {MaxPool2D: (Kernel.MAX_POOL, Kernel.MAX_POOL_GRAD), AveragePool2D: (Kernel.AVERAGE_POOL, Kernel.AVERAGE_POOL_GRAD)}
+KERNELS = {
+    MaxPool2D: (Kernel.MAX_POOL, Kernel.MAX_POOL_GRAD),
+    AveragePool2D: (Kernel.AVERAGE_POOL, Kernel.AVERAGE_POOL_GRAD),
+}
 
 
 def geometry(op: Pool, x: tuple[int, ...], y: tuple[int, ...]) -> abi.ConvShape:
@@ -31,7 +43,9 @@ def pool(op: Pool, inputs: Values, outputs: Sequence[Array]) -> Calls:
     x, y = inputs[0], outputs[0]
     if not floats(x, y) or not supported(op.activation):
         return None
-    args = abi.PoolArgs(x=pointer(x), y=pointer(y), shape=geometry(op, x.shape, y.shape), act=int(op.activation))
+    args = abi.PoolArgs(
+        x=pointer(x), y=pointer(y), shape=geometry(op, x.shape, y.shape), act=int(op.activation)
+    )
     return [call(KERNELS[type(op)][0], args, x, y)]
 
 
@@ -41,7 +55,9 @@ def pool_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(of, Pool)
     if not floats(dy, x, out) or of.filter_height * of.filter_width > LARGEST_WINDOW:
         return None
-    args = abi.PoolArgs(x=pointer(x), dy=pointer(dy), dx=pointer(out), shape=geometry(of, out.shape, dy.shape))
+    args = abi.PoolArgs(
+        x=pointer(x), dy=pointer(dy), dx=pointer(out), shape=geometry(of, out.shape, dy.shape)
+    )
     return [call(KERNELS[type(of)][1], args, dy, x, out)]
 
 
@@ -51,7 +67,11 @@ def pool_and_places(op: MaxPoolAndPlaces, inputs: Values, outputs: Sequence[Arra
     if not floats(x, y) or not supported(op.of.activation):
         return None
     args = abi.PoolArgs(
-        x=pointer(x), y=pointer(y), index=pointer(index), shape=geometry(op.of, x.shape, y.shape), act=int(op.of.activation)
+        x=pointer(x),
+        y=pointer(y),
+        index=pointer(index),
+        shape=geometry(op.of, x.shape, y.shape),
+        act=int(op.of.activation),
     )
     return [call(Kernel.MAX_POOL, args, x, y, index)]
 

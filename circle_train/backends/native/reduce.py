@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from circle_train.backends.native import abi
-from circle_train.backends.native import elementwise
 from circle_train.backends.native.binding import (
     GRADIENTS,
     Calls,
@@ -60,10 +59,16 @@ def reduced(x: Array, y: Array, axes: Sequence[int], code: Reduce = Reduce.SUM, 
             extents.append(n)
             flags.append(int(i in axes))
     if not any(flags):
-        return chain(lambda b, x: b.emit(ChainOp.MUL_IMM, x, imm=scale), [x.reshape(-1)], y.reshape(-1)) if scale != 1 else copied(x, y)
+        return (
+            chain(lambda b, x: b.emit(ChainOp.MUL_IMM, x, imm=scale), [x.reshape(-1)], y.reshape(-1))
+            if scale != 1
+            else copied(x, y)
+        )
     if len(extents) > MAX_RANK:
         return None
-    args = abi.ReduceArgs(pointer(x), pointer(y), sizes(extents), abi.Flags(*flags), len(extents), int(code), scale, 0)
+    args = abi.ReduceArgs(
+        pointer(x), pointer(y), sizes(extents), abi.Flags(*flags), len(extents), int(code), scale, 0
+    )
     return [call(Kernel.REDUCE, args, x, y)]
 
 
@@ -101,7 +106,6 @@ def spread(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     return chain(lambda b, x: b.emit(ChainOp.MUL_IMM, x, imm=scale), [kept], out)
 
 
-
 def _or_summed(alone: GradientBinder) -> GradientBinder:
     """The gradient of a sum's operand is dy itself, summed where the operand was broadcast."""
 
@@ -113,4 +117,4 @@ def _or_summed(alone: GradientBinder) -> GradientBinder:
 
 
 for _key in ((arithmetic.Add, "x1"), (arithmetic.Add, "x2"), (arithmetic.Sub, "x1")):
-    GRADIENTS[_key] = _or_summed(elementwise.GRADIENTS[_key])
+    GRADIENTS[_key] = _or_summed(GRADIENTS[_key])

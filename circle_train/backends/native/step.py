@@ -71,7 +71,9 @@ class NativeRun:
         self._array = (abi.Step * len(calls))()
         for slot, call in zip(self._array, calls, strict=True):
             slot.kernel, slot.args = int(call.kernel), ctypes.addressof(call.args)
-        self.scratch_bytes = max((scratch.pool.scratch_bytes(call.kernel, call.args) for call in calls), default=0)
+        self.scratch_bytes = max(
+            (scratch.pool.scratch_bytes(call.kernel, call.args) for call in calls), default=0
+        )
         self._lock = scratch.lock
         self._memory = scratch.reserve(self.scratch_bytes)
         self._failed = ctypes.c_int64(-1)
@@ -93,5 +95,9 @@ class NativeRun:
             guarded = self._keep[self._failed.value].keep[0]
             raise NonFiniteLoss(f"the loss is {float(np.sum(guarded))}")
         if status == Status.BAD_INDEX:
-            raise DataError(f"{label}: an index or label lies outside its range; check the values of the data")
-        raise CircleTrainError(f"{label}: the native engine answered {Status(status).name}; reinstall circle-train")
+            raise DataError(
+                f"{label}: an index or label lies outside its range; check the values of the data"
+            )
+        raise CircleTrainError(
+            f"{label}: the native engine answered {Status(status).name}; reinstall circle-train"
+        )

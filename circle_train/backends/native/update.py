@@ -9,22 +9,35 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, call, copied, floats, pointer
+from circle_train.backends.native.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_fused,
+    call,
+    copied,
+    floats,
+    pointer,
+)
 from circle_train.backends.native.chain import chain
 from circle_train.backends.native.codes import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
+from circle_train.backends.native.step import Call
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op, register
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Accumulate, GuardFinite
-from circle_train.ops.update import Update
 from circle_train.train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
 
 
 def kind_of(rule: Any) -> UpdateKind | None:
     """The kernel's name for a rule; None where it has none."""
     if type(rule) is SGD:
-        return (UpdateKind.NESTEROV if rule.nesterov else UpdateKind.MOMENTUM) if rule.momentum else UpdateKind.SGD
+        return (
+            (UpdateKind.NESTEROV if rule.nesterov else UpdateKind.MOMENTUM)
+            if rule.momentum
+            else UpdateKind.SGD
+        )
     if type(rule) is AdamW:
         return UpdateKind.ADAMW_TORCH if rule.style is AdamWStyle.TORCH else UpdateKind.ADAMW_ORT
     return UpdateKind.ADAM if type(rule) is Adam else None
@@ -56,7 +69,11 @@ class UpdateNumbers(Op):
             numbers[Scalar.BETA1], numbers[Scalar.ONE_MINUS_BETA1] = rule.momentum, 1
             numbers[Scalar.DECAY] = rule.weight_decay
         if isinstance(rule, Adam):
-            numbers[Scalar.BETA1], numbers[Scalar.BETA2], numbers[Scalar.EPS] = rule.beta_1, rule.beta_2, rule.epsilon
+            numbers[Scalar.BETA1], numbers[Scalar.BETA2], numbers[Scalar.EPS] = (
+                rule.beta_1,
+                rule.beta_2,
+                rule.epsilon,
+            )
             numbers[Scalar.ONE_MINUS_BETA1] = 1 - rule.rounded(rule.beta_1)
             numbers[Scalar.ONE_MINUS_BETA2] = 1 - rule.rounded(rule.beta_2)
         return numbers
@@ -66,13 +83,14 @@ class UpdateNumbers(Op):
 def update_numbers(op: UpdateNumbers, inputs: Values, outputs: Sequence[Array]) -> Calls:
     """The constants, then over them what moves: scalars[i] as it is, one minus it, or one over it."""
     scalars, numbers = inputs[0], outputs[0]
-    calls = copied(op.constants(), numbers)
-    calls += copied(scalars[:1], numbers[:1])
+    calls: list[Call | None] = [*copied(op.constants(), numbers), *copied(scalars[:1], numbers[:1])]
     if isinstance(op.rule, AdamW):
         one = np.ones(1, np.float32)
-        calls += chain(lambda b, one, x: b.emit(ChainOp.SUB, one, x), [one, scalars[1:2]], numbers[Scalar.DECAY :][:1])
-        calls += chain(lambda b, x: b.emit(ChainOp.RECIPROCAL, x), [scalars[2:3]], numbers[Scalar.SQRT_BIAS2 :][:1])
-    return calls
+        decay, root = numbers[Scalar.DECAY :][:1], numbers[Scalar.SQRT_BIAS2 :][:1]
+        calls += chain(lambda b, one, x: b.emit(ChainOp.SUB, one, x), [one, scalars[1:2]], decay) or [None]
+        calls += chain(lambda b, x: b.emit(ChainOp.RECIPROCAL, x), [scalars[2:3]], root) or [None]
+    made = [call for call in calls if call is not None]
+    return made if len(made) == len(calls) else None
 
 
 @dataclass(frozen=True)
@@ -88,14 +106,20 @@ def gradient_only(out: Array) -> abi.Update:
     return abi.Update(g=pointer(out))
 
 
-def update_of(fate: Fate | None, name: str, given: dict[str, Any], made: dict[str, Array]) -> abi.Update | None:
+def update_of(
+    fate: Fate | None, name: str, given: dict[str, Any], made: dict[str, Array]
+) -> abi.Update | None:
     """The struct for the gradient of the weight called `name`; roles are name.w, name.m, name.v, name.g."""
     if fate is None:
         return None
     if fate.kind is UpdateKind.NONE:
-        return abi.Update(g=pointer(given[f"{name}.g"] if fate.accumulate else made[name]), accumulate=fate.accumulate)
+        return abi.Update(
+            g=pointer(given[f"{name}.g"] if fate.accumulate else made[name]), accumulate=fate.accumulate
+        )
     w, m, v = (given.get(f"{name}.{role}") for role in "wmv")
-    return abi.Update(None, pointer(w), pointer(m), pointer(v), pointer(given[f"{name}.numbers"]), int(fate.kind), 0)
+    return abi.Update(
+        None, pointer(w), pointer(m), pointer(v), pointer(given[f"{name}.numbers"]), int(fate.kind), 0
+    )
 
 
 @binds_fused("update")

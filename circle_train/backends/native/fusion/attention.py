@@ -17,7 +17,9 @@ def absorb_transposes(rewriter: Rewriter) -> None:
     for node in rewriter.nodes():
         if not _is_product(node) or not _fits(node):
             continue
-        before = {t: m for t in node.inputs if t is not None and (m := rewriter.producer(t)) and _is_transpose(m)}
+        before = {
+            t: m for t in node.inputs if t is not None and (m := rewriter.producer(t)) and _is_transpose(m)
+        }
         twins = {t: Tensor(t.name, t.type) for t in before}
         group = [Node(m.op, list(m.inputs), [twins[t]], m.index, {"members": [m]}) for t, m in before.items()]
         inputs = [None if t is None else twins.get(t, t) for t in node.inputs]
@@ -45,4 +47,8 @@ def _fits(node: Node) -> bool:
 
 def _is_transpose(node: Node) -> bool:
     op = node.op.of if isinstance(node.op, Gradient) else node.op
-    return type(op) is Transpose and not isinstance(node.op, Fused) and all(t is None or t.is_constant for t in node.inputs[1:])
+    return (
+        type(op) is Transpose
+        and not isinstance(node.op, Fused)
+        and all(t is None or t.is_constant for t in node.inputs[1:])
+    )

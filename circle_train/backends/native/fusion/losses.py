@@ -10,7 +10,12 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.arithmetic import SquaredDifference
 from circle_train.ops.base import Op
 from circle_train.ops.gradient import Gradient
-from circle_train.ops.loss import CrossEntropy, SoftmaxCrossEntropy, SparseCrossEntropy, SparseSoftmaxCrossEntropy
+from circle_train.ops.loss import (
+    CrossEntropy,
+    SoftmaxCrossEntropy,
+    SparseCrossEntropy,
+    SparseSoftmaxCrossEntropy,
+)
 from circle_train.ops.reduce import Mean, Sum
 
 KERNELS: dict[type[Op], str] = {
@@ -38,9 +43,11 @@ class Reduced:
 def join_losses(rewriter: Rewriter) -> None:
     """Fuse each loss that is one of KERNELS under means and sums."""
     for node in rewriter.nodes():
-        if type(node.op) not in KERNELS or node not in rewriter.position or node.inputs[0].dtype is not DType.FLOAT32:
+        if type(node.op) not in KERNELS or node not in rewriter.position:
             continue
-        if node.inputs[1].producer is not None or node.inputs[0].type.size == 0 or not node.inputs[0].shape:
+        x, target = node.inputs
+        assert x is not None and target is not None
+        if x.dtype is not DType.FLOAT32 or not x.shape or x.type.size == 0 or target.producer is not None:
             continue
         reduced = _reduced(rewriter, node)
         if reduced is not None:
@@ -53,7 +60,9 @@ def _reduced(rewriter: Rewriter, node: Node) -> Reduced | None:
     scale = 1.0
     tensor = node.outputs[0]
     while not (reductions and tensor.type.size == 1):
-        found = [r for r in rewriter.readers.get(tensor, []) if type(r.op) in (Mean, Sum) and r.inputs[0] is tensor]
+        found = [
+            r for r in rewriter.readers.get(tensor, []) if type(r.op) in (Mean, Sum) and r.inputs[0] is tensor
+        ]
         if len(found) != 1 or tensor in rewriter.keep:
             return None
         reductions.append(found[0])
@@ -106,4 +115,8 @@ def _seed(members: list[Node]) -> Tensor:
 
 
 def _is_gradient(node: Node, of: Op) -> bool:
-    return isinstance(node.op, Gradient) and node.op.of is of and node.op.of.input_name(node.op.wrt) in ("x", "x1")
+    return (
+        isinstance(node.op, Gradient)
+        and node.op.of is of
+        and node.op.of.input_name(node.op.wrt) in ("x", "x1")
+    )

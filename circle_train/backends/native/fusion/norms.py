@@ -23,7 +23,11 @@ class NormOptions:
 def join_norms(rewriter: Rewriter) -> None:
     """Forward with statistics, and the gradients of x, gamma and beta together."""
     for node in rewriter.nodes():
-        if type(node.op) is LayerNorm and node.inputs[0] is not None and node.inputs[0].dtype is DType.FLOAT32:
+        if (
+            type(node.op) is LayerNorm
+            and node.inputs[0] is not None
+            and node.inputs[0].dtype is DType.FLOAT32
+        ):
             gradients = _gradients(rewriter, node)
             if "x" in gradients or "gamma" in gradients:
                 _join(rewriter, node, gradients)
@@ -31,12 +35,16 @@ def join_norms(rewriter: Rewriter) -> None:
 
 def _gradients(rewriter: Rewriter, node: Node) -> dict[str, Node]:
     """The nodes that compute this norm's gradients, by input."""
-    candidates = {r for t in (node.inputs[0], node.inputs[1]) if t is not None for r in rewriter.readers.get(t, [])}
+    candidates = {
+        r for t in (node.inputs[0], node.inputs[1]) if t is not None for r in rewriter.readers.get(t, [])
+    }
     found = [n for n in candidates if isinstance(n.op, Gradient) and n.op.of is node.op]
     dys = {n.inputs[0] for n in found}
     for dy in dys:
         if dy is not None:
-            found += [r for r in rewriter.readers.get(dy, []) if isinstance(r.op, Gradient) and r.op.of is node.op]
+            found += [
+                r for r in rewriter.readers.get(dy, []) if isinstance(r.op, Gradient) and r.op.of is node.op
+            ]
     return {n.op.of.input_name(n.op.wrt): n for n in found} if len(dys) == 1 else {}
 
 
@@ -44,13 +52,22 @@ def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
     x, gamma, beta = node.inputs
     assert x is not None
     y, op = node.outputs[0], node.op
-    statistics = [Tensor(f"{name}({y.name})", t) for name, t in zip(("mean", "rstd"), LayerNormStatistics(op.epsilon).infer(x.type), strict=True)]
+    statistics = [
+        Tensor(f"{name}({y.name})", t)
+        for name, t in zip(("mean", "rstd"), LayerNormStatistics(op.epsilon).infer(x.type), strict=True)
+    ]
     extra = Node(LayerNormStatistics(op.epsilon), [x], statistics, carried={"members": []})
     rewriter.insert(extra, rewriter.position[node] + 1 / 128)
     made = NormOptions(op, ("y", "mean", "rstd"))
     rewriter.fuse([node, extra], "layer_norm", {"x": x, "gamma": gamma, "beta": beta}, [y, *statistics], made)
     members, results, names = [], [], []
-    roles: dict[str, Tensor | None] = {"dy": None, "x": x, "gamma": gamma, "mean": statistics[0], "rstd": statistics[1]}
+    roles: dict[str, Tensor | None] = {
+        "dy": None,
+        "x": x,
+        "gamma": gamma,
+        "mean": statistics[0],
+        "rstd": statistics[1],
+    }
     fates = {}
     for name, gradient in gradients.items():
         roles["dy"] = gradient.inputs[0]

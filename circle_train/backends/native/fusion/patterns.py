@@ -57,11 +57,23 @@ def _normalised(rewriter: Rewriter, normal: Node) -> tuple[Tensor, float, list[N
     if shifted is None or type(shifted.op) is not Add:
         return None
     variance, epsilon = _operand(rewriter, shifted, Mean)
-    if variance is None or epsilon is None or not epsilon.is_constant or epsilon.type.size != 1 or epsilon.state:
+    if (
+        variance is None
+        or epsilon is None
+        or not epsilon.is_constant
+        or epsilon.type.size != 1
+        or epsilon.state
+    ):
         return None
     x, mean_tensor = centred.inputs
     mean, squares = rewriter.producer(mean_tensor), rewriter.producer(variance.inputs[0])
-    if x is None or mean is None or squares is None or not _is_row_mean(mean, x) or not _is_row_mean(variance, x):
+    if (
+        x is None
+        or mean is None
+        or squares is None
+        or not _is_row_mean(mean, x)
+        or not _is_row_mean(variance, x)
+    ):
         return None
     plain = type(squares.op) is Square and squares.inputs[0] is centred.outputs[0]
     difference = type(squares.op) is SquaredDifference and set(squares.inputs) == {x, mean_tensor}
@@ -83,7 +95,12 @@ def _operand(rewriter: Rewriter, node: Node, *kinds: type[Op]) -> tuple[Node | N
 
 
 def _is_row_mean(node: Node, x: Tensor) -> bool:
-    if type(node.op) is not Mean or not node.op.keep_dims or node.inputs[1] is None or not node.inputs[1].is_constant:
+    if (
+        type(node.op) is not Mean
+        or not node.op.keep_dims
+        or node.inputs[1] is None
+        or not node.inputs[1].is_constant
+    ):
         return False
     axes = {int(i) % len(x.shape) for i in node.inputs[1].data.reshape(-1)}
     return axes == {len(x.shape) - 1}
@@ -107,7 +124,12 @@ def scale_softmax(rewriter: Rewriter) -> None:
         x, factor = maker.inputs
         if factor is None or x is None or rewriter.only_reader(maker.outputs[0]) is not node:
             continue
-        if not factor.is_constant or factor.state or factor.type.size != 1 or x.shape != node.outputs[0].shape:
+        if (
+            not factor.is_constant
+            or factor.state
+            or factor.type.size != 1
+            or x.shape != node.outputs[0].shape
+        ):
             continue
         value = float(factor.data.reshape(-1)[0])
         if value > 0:
@@ -123,14 +145,21 @@ def gather_from_end(rewriter: Rewriter) -> None:
             continue
         table, chosen = node.inputs
         choice = rewriter.producer(chosen)
+        assert table is not None
         if choice is None or type(choice.op) is not SelectV2:
             continue
-        less, plus, indices = (rewriter.producer(choice.inputs[0]), rewriter.producer(choice.inputs[1]), choice.inputs[2])
+        less, plus, indices = (
+            rewriter.producer(choice.inputs[0]),
+            rewriter.producer(choice.inputs[1]),
+            choice.inputs[2],
+        )
         axis = node.op.axis % len(table.shape)
         if less is None or plus is None or type(less.op) is not Less or type(plus.op) is not Add:
             continue
         if _against(less, indices, 0) and _against(plus, indices, table.shape[axis]):
-            made = Node(GatherFromEnd(axis), [table, indices], list(node.outputs), node.index, {"members": [node]})
+            made = Node(
+                GatherFromEnd(axis), [table, indices], list(node.outputs), node.index, {"members": [node]}
+            )
             rewriter.replace([node], made)
             rewriter.drop([choice])
             rewriter.drop([less, plus])
@@ -140,7 +169,12 @@ def _against(node: Node, indices: Tensor | None, number: int) -> bool:
     """Whether the node's operands are the indices and this constant."""
     first, second = node.inputs
     constant = second if first is indices else None
-    return constant is not None and constant.is_constant and constant.type.size == 1 and int(constant.data.reshape(-1)[0]) == number
+    return (
+        constant is not None
+        and constant.is_constant
+        and constant.type.size == 1
+        and int(constant.data.reshape(-1)[0]) == number
+    )
 
 
 RECOGNISERS: tuple[Callable[[Rewriter], None], ...] = (recognise_layer_norm, scale_softmax, gather_from_end)

@@ -14,7 +14,11 @@ def remember_places(rewriter: Rewriter) -> None:
     """Replace a max pool and its gradient."""
     for node in rewriter.nodes():
         op = node.op
-        if not isinstance(op, MaxPool2D) or op.activation or op.filter_height * op.filter_width > LARGEST_WINDOW:
+        if (
+            not isinstance(op, MaxPool2D)
+            or op.activation
+            or op.filter_height * op.filter_width > LARGEST_WINDOW
+        ):
             continue
         x, y = node.inputs[0], node.outputs[0]
         assert x is not None

@@ -44,7 +44,7 @@ class Rewriter:
         since = min(self.since[m] for m in members)
         for member in members:
             del self.position[member], self.since[member]
-            for tensor in set(t for t in member.inputs if t is not None):
+            for tensor in {t for t in member.inputs if t is not None}:
                 self.readers[tensor].remove(member)
         for i, node in enumerate(nodes):
             self.insert(node, place + i / 64)
@@ -156,7 +156,9 @@ def ordered(places: Mapping[Node, float], since: Mapping[Node, float]) -> list[N
     return _topological(nodes, position, after)
 
 
-def _topological(nodes: Sequence[Node], position: dict[Node, int], after: dict[Node, set[Node]]) -> list[Node]:
+def _topological(
+    nodes: Sequence[Node], position: dict[Node, int], after: dict[Node, set[Node]]
+) -> list[Node]:
     """The earliest of the ready nodes first."""
     waiting = {node: len(makers) for node, makers in after.items()}
     followers: dict[Node, list[Node]] = {}

@@ -20,7 +20,12 @@ def name_updates(rewriter: Rewriter) -> None:
         key = (scalars, node.op.rule)
         if key not in numbers:
             numbers[key] = _numbers(rewriter, scalars, UpdateNumbers(node.op.rule), rewriter.position[node])
-        roles = {"g": g, "w.w": w, "w.numbers": numbers[key], **dict(zip(("w.m", "w.v"), slots, strict=False))}
+        roles = {
+            "g": g,
+            "w.w": w,
+            "w.numbers": numbers[key],
+            **dict(zip(("w.m", "w.v"), slots, strict=False)),
+        }
         rewriter.fuse([node], "update", roles, [], Fate(kind))
 
 

@@ -11,8 +11,8 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Accumulate, Gradient
 from circle_train.ops.gather_from_end import GatherFromEnd
+from circle_train.ops.gradient import Accumulate, Gradient
 from circle_train.ops.index import EmbeddingLookup, Gather
 from circle_train.ops.linear import FullyConnected
 
@@ -99,9 +99,13 @@ def join_table_gradients(rewriter: Rewriter) -> None:
     """The gradient of an embedding table with the table's update: no dense gradient is made."""
     for node in rewriter.nodes():
         op = node.op
-        if not isinstance(op, Gradient) or type(op.of) not in TABLES or getattr(op.of, "batch_dims", 0):
+        if not isinstance(op, Gradient) or type(op.of) not in TABLES:
             continue
-        if op.of.input_name(op.wrt) != "table" or getattr(op.of, "axis", 0) % len(op.type.shape):
+        if (
+            getattr(op.of, "batch_dims", None)
+            or op.of.input_name(op.wrt) != "table"
+            or int(getattr(op.of, "axis", 0)) % len(op.type.shape)
+        ):
             continue
         end = destiny(rewriter, node, "w")
         named = dict(zip((name for name, _ in op.counts), node.inputs, strict=True))
