@@ -1,0 +1,254 @@
+"""The memory plan: what it promises is allocated, what it shares changes no result, what it predicts is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from networks import cnn, finish, make, mlp, new_input, tied, two_headed, weight
+from test_backends import attention, residual
+
+import circle_train as ct
+from circle_train.backends import native
+from circle_train.backends.base import Backend, Reference
+from circle_train.executor import Executor, execute_once
+from circle_train.ir import DType, Graph, Node, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model
+from circle_train.ops.attributes import Activation, Padding
+from circle_train.train import memory
+from circle_train.train.compile import compile
+from circle_train.train.memory import Block
+from circle_train.train.program import Mode, Program
+from circle_train.train.state import State
+
+MODELS: dict[str, Callable[[], Model]] = {
+    function.__name__: function for function in (mlp, cnn, two_headed, tied, residual, attention)
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+every_backend = pytest.mark.parametrize(
+    "backend",
+    [
+        "reference",
+        pytest.param(
+            "native",
+            marks=pytest.mark.skipif(not native.is_available(), reason="the native engine was not built"),
+        ),
+    ],
+)
+
+
+def engine(backend: str) -> Backend:
+    return native.Native(2) if backend == "native" else Reference()
+
+
+def config_for(model: Model, size: int, **settings: Any) -> ct.TrainConfig:
+    return ct.TrainConfig(loss="mse", optimizer=ct.optimizers.Adam(0.01), batch_size=size, **settings)
+
+
+def built(name: str, backend: str, trainable: Any = "all") -> tuple[ct.TrainConfig, Program, Backend]:
+    """A program of a batch of 2."""
+    model, chosen = MODELS[name](), engine(backend)
+    config = config_for(model, 2, trainable=trainable)
+    return config, compile(model.module.main, config, Mode.TRAIN, 2, chosen), chosen
+
+
+def feeds_of(program: Program) -> dict[Tensor, Array]:
+    rng = np.random.default_rng(11)
+    return {
+        t: rng.normal(size=t.shape).astype(np.float32)
+        if t.dtype is DType.FLOAT32
+        else rng.integers(0, 20, t.shape).astype(t.dtype.numpy)
+        for t in (*program.inputs, *program.targets)
+    }
+
+
+def lifetimes(program: Program) -> dict[Tensor, tuple[int, int]]:
+    """First and last step of every tensor in the arena, counted anew: what a view shows lives as long as the view."""
+    graph, plan = program.graph, program.memory
+    born = dict.fromkeys(graph.inputs, -1) | {t: i for i, n in enumerate(graph.nodes) for t in n.outputs}
+    dies = dict(born)
+    for step, node in enumerate(graph.nodes):
+        dies.update((t, step) for t in node.inputs if t in born)
+    dies.update((t, len(graph.nodes)) for t in graph.outputs if t in born)
+    for node in reversed(graph.nodes):
+        if node.op.view_input is not None and (source := node.inputs[node.op.view_input]) in born:
+            dies[source] = max(dies[source], dies[node.outputs[0]])
+    return {t: (born[t], dies[t]) for t in born if t in plan.block_of}
+
+
+@every_model
+@every_backend
+@pytest.mark.parametrize("trainable", ["all", ("last", 2)], ids=str)
+def test_what_lives_at_once_lies_apart(name: str, backend: str, trainable: Any) -> None:
+    _, program, _ = built(name, backend, trainable)
+    lives, plan = lifetimes(program), program.memory
+    ranges = {t: (plan.offset(t), plan.offset(t) + t.type.nbytes) for t in lives}
+    assert all(0 <= start <= end <= program.memory.nbytes for start, end in ranges.values())
+    views = {
+        n.outputs[0]: n.inputs[n.op.view_input] for n in program.graph.nodes if n.op.view_input is not None
+    }
+
+    def root(tensor: Tensor) -> Tensor:
+        while tensor in views and views[tensor] is not None:
+            tensor = views[tensor]
+        return tensor
+
+    for a, (a_born, a_dies) in lives.items():
+        for b, (b_born, b_dies) in lives.items():
+            apart = ranges[a][1] <= ranges[b][0] or ranges[b][1] <= ranges[a][0]
+            # An output may take over the memory of an input that dies in the same step.
+            together = a_born < b_dies and b_born < a_dies and root(a) is not root(b)
+            assert apart or not together, f"{a} and {b}"
+
+
+@every_model
+@every_backend
+def test_what_is_planned_is_allocated(name: str, backend: str) -> None:
+    config, program, chosen = built(name, backend)
+    executor = Executor(program, State(program.parameters, 0.1), chosen)
+    assert (
+        executor.arena.nbytes
+        == program.arena_bytes
+        == max(b.offset + b.nbytes for b in program.memory.blocks)
+    )
+    session = ct.TrainSession(MODELS[name](), config, backend=backend)
+    states = session.state.arrays
+    assert session.plan.memory["arena"] == session._executor(Mode.TRAIN, 2).arena.nbytes
+    assert session.plan.memory["optimizer"] == sum(
+        a.nbytes for key, a in states.items() if key.kind != "value"
+    )
+    start = executor.arena.ctypes.data
+    for tensor in program.memory.block_of:
+        address = executor[tensor].ctypes.data
+        assert start <= address <= address + tensor.type.nbytes <= start + executor.arena.nbytes
+
+
+def apart(blocks: list[Block]) -> int:
+    """Every block has a place of its own."""
+    total = 0
+    for block in blocks:
+        block.offset, total = total, total + block.nbytes
+    return total
+
+
+def only_views(
+    node: Node, position: int, step: int, blocks: dict[Tensor, Block], last_use: dict[Tensor, int]
+) -> Tensor | None:
+    """Nothing is computed in place; a view takes no step, so it can only show what it is a view of."""
+    return node.inputs[node.op.view_input] if position == 0 and node.op.view_input is not None else None
+
+
+def trained(
+    program: Program, config: ct.TrainConfig, chosen: Backend
+) -> tuple[list[Array], dict[Any, Array]]:
+    """Everything that is read after each of three steps, and the state in the end."""
+    state = State(program.parameters, config.rule.base_learning_rate)
+    executor, feeds, seen = Executor(program, state, chosen), feeds_of(program), []
+    for _ in range(3):
+        config.rule.set_scalars(state)
+        executor.run(feeds)
+        state.step += 1
+        seen += [executor[t].copy() for t in program.graph.outputs]
+    return seen, state.arrays
+
+
+@every_model
+@every_backend
+@pytest.mark.parametrize("trainable", ["all", ("last", 2)], ids=str)
+def test_sharing_changes_no_bit(
+    name: str, backend: str, trainable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a planner that shares nothing."""
+    config, shared, chosen = built(name, backend, trainable)
+    seen, arrays = trained(shared, config, chosen)
+    monkeypatch.setattr(memory, "place", apart)
+    monkeypatch.setattr(memory, "_shared_input", only_views)
+    _, plain, chosen = built(name, backend, trainable)
+    assert plain.memory.nbytes > shared.memory.nbytes
+    others, other_arrays = trained(plain, config, chosen)
+    for one, other in zip(seen, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert arrays.keys() == other_arrays.keys()
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(array, other_arrays[key], err_msg=str(key))
+
+
+@every_model
+def test_a_step_without_any_plan_agrees(name: str) -> None:
+    """Every tensor in an array of its own, views too."""
+    config, program, chosen = built(name, "reference")
+    state = State(program.parameters, config.rule.base_learning_rate)
+    config.rule.set_scalars(state)
+    graph = program.graph
+    values = {t: state.array(t) for t in graph.all_tensors() if t.state is not None}
+    values.update(feeds_of(program))
+    execute_once(graph.nodes, values)
+    expected = [np.array(values[t]) for t in graph.outputs]
+    seen, _ = trained(program, config, chosen)
+    for one, other in zip(seen, expected, strict=False):  # numpy's products round as their memory is aligned
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def large(width: int) -> Model:
+    """Convolutions whose activations and weights take some hundred megabytes."""
+    graph = Graph("large", [new_input("image", 1, 64, 64, 3)])
+    same = {"padding": Padding.SAME, "stride_h": 1, "stride_w": 1}
+    x, channels = graph.inputs[0], 3
+    for i in range(4):
+        conv = make("CONV_2D", fused_activation_function=Activation.RELU6, **same)
+        x = graph.emit(conv, x, weight(f"w{i}", width, 3, 3, channels), weight(f"b{i}", width))
+        channels = width
+    x = graph.emit(make("RESHAPE", new_shape=(-1, 64 * 64 * width)), x)
+    return finish(
+        graph, graph.emit(make("FULLY_CONNECTED"), x, weight("f", 16, 64 * 64 * width), weight("fb", 16))
+    )
+
+
+MEASURE = """
+import gc, json, sys
+import numpy as np, circle_train as ct
+path, batch, trainable, budget = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
+def status(key):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(key))
+x = np.random.default_rng(0).normal(size=(batch, 64, 64, 3)).astype(np.float32)
+y = np.zeros((batch, 16), np.float32)
+gc.collect()
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS")
+config = ct.TrainConfig(loss="mse", batch_size=batch, trainable=trainable, memory_budget=budget)
+session = ct.TrainSession(path, config, backend="native", threads=2)
+for _ in range(2):
+    session.train_step(x, y)
+print(json.dumps([status("VmHWM") - before, session.plan.total_bytes]))
+"""
+
+
+def growth(path: Path, batch: int, trainable: Any, budget: str | None = None) -> tuple[int, int]:
+    """Measured and predicted, in a process of its own."""
+    arguments = [str(path), str(batch), json.dumps(trainable), json.dumps(budget)]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, check=True
+    )
+    measured, predicted = json.loads(done.stdout)
+    return measured, predicted
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists() or not native.is_available(),
+    reason="needs Linux's peak memory and the native engine",
+)
+@pytest.mark.parametrize(("width", "batch"), [(32, 32), (48, 16)])
+def test_the_predicted_peak_is_measured(width: int, batch: int, tmp_path: Path) -> None:
+    large(width).save(tmp_path / "large.tflite")
+    measured, predicted = growth(tmp_path / "large.tflite", batch, "all")
+    assert measured == pytest.approx(predicted, rel=0.03), (
+        f"{measured / 1e6:.1f} MB, {predicted / 1e6:.1f} planned"
+    )
