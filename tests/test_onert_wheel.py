@@ -90,8 +90,8 @@ def check_slots(module: Module, raw: bytes, last: int) -> None:
 def plain_graphs() -> list[int]:
     """Seeds of random graphs that ONERT trains rightly.
 
-    No shared constants, which it trains apart; and no operator that no weight comes before: where such
-    a one joins a trained branch, its gradients differ from ours, which are PyTorch's.
+    No shared constants, which it trains apart; and no operator that no weight comes before: where the result of
+    such a one joins a trained branch, ONERT computes even the loss wrongly (ours is numpy's).
     """
     found = []
     for seed in range(1000, 1400):
