@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from circle_train import convert  # noqa: E402
 from circle_train.convert.referee import difference, evaluate  # noqa: E402
-from circle_train.errors import ConversionError  # noqa: E402
+from circle_train.errors import CircleTrainError, ConversionError  # noqa: E402
 from circle_train.ir import DType, Module  # noqa: E402
 from circle_train.passes.batch import set_batch  # noqa: E402
 
@@ -173,6 +173,30 @@ def test_damaged_bytes_are_no_model() -> None:
     old.opset_import[0].version = 3
     with pytest.raises(ConversionError, match=r"opset 3, expected 6 to"):
         convert.load_onnx(old.SerializeToString())
+
+
+def test_damage_is_refused_or_harmless() -> None:
+    """A byte changed anywhere, or the end cut off: a model still, or one of our errors."""
+    nodes = [
+        node("Conv", "x w b", "a", pads=[1, 1, 1, 1]),
+        node("Relu", "a", "r"),
+        node("Flatten", "r", "f"),
+        node("Gemm", "f v", "y"),
+    ]
+    raw = model(
+        nodes, {"x": ["n", 2, 4, 4]}, {"y": ["n", 3]}, w=array(2, 2, 3, 3), b=array(2), v=array(32, 3)
+    )
+    random = np.random.default_rng(8)
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(raw)
+        damaged[random.integers(len(raw))] = random.integers(256)
+        damaged = damaged[: random.integers(len(raw))] if random.random() < 0.1 else damaged
+        try:
+            convert.load_onnx(bytes(damaged))
+        except CircleTrainError:
+            refused += 1
+    assert 50 < refused < 300
 
 
 GELU = [

@@ -28,7 +28,7 @@ def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     _set_types(graph, model, assignment)
     _name(graph)
     turned = [t.name for t in (*graph.inputs, *graph.outputs) if t.carried.pop("nhwc", False)]
-    facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": model.model.producer_name}
+    facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
     note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
     constants = {id(t.buffer): t.buffer for t in graph.all_tensors() if t.buffer is not None}
     buffers = [Buffer(), *constants.values(), note.buffer]

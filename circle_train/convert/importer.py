@@ -84,12 +84,23 @@ def _take_arrays(model: Any, folder: Path | None, where: str) -> dict[str, Array
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             arrays[tensor.name] = _external(tensor, folder, where)
         elif tensor.data_type != onnx.TensorProto.STRING:
-            arrays[tensor.name] = to_array(tensor)
+            arrays[tensor.name] = _inside(tensor, where)
     for sparse in model.graph.sparse_initializer:
         arrays[sparse.values.name] = _dense(sparse)
     model.graph.ClearField("initializer")
     model.graph.ClearField("sparse_initializer")
     return arrays
+
+
+def _inside(tensor: Any, where: str) -> Array:
+    """The elements that the file itself holds."""
+    try:
+        return to_array(tensor)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ConversionError(
+            f"{where}: the elements of initializer '{tensor.name}' do not fill its shape {tuple(tensor.dims)} ({error}); "
+            "the file is damaged"
+        ) from error
 
 
 def to_array(tensor: Any) -> Array:
@@ -143,7 +154,8 @@ def _inputs(model: Any, arrays: dict[str, Array], where: str) -> dict[str, tuple
         tensor = info.type.tensor_type
         dtype = element_type(tensor.elem_type)
         if dtype is None:
-            name = onnx.TensorProto.DataType.Name(tensor.elem_type)
+            known = dict(map(reversed, onnx.TensorProto.DataType.items()))
+            name = known.get(tensor.elem_type, f"number {tensor.elem_type}")
             raise ConversionError(
                 f"{where}: input '{info.name}' has element type {name}, which Circle does not compute"
             )
@@ -159,7 +171,7 @@ def _dim(dim: Any, name: str, axis: int) -> Dim:
     """A size; unnamed open sizes are the batch on the first axis, elsewhere a symbol of their own."""
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return int(dim.dim_value)
-    return dim.dim_param or ("batch" if axis == 0 else f"{name}.{axis}")
+    return str(dim.dim_param) or ("batch" if axis == 0 else f"{name}.{axis}")
 
 
 def element_type(code: int) -> DType | None:

@@ -99,7 +99,10 @@ class Layout:
         return self._transposed[key]
 
     def _transpose(self, tensor: Tensor, order: Order) -> Tensor:
-        """A TRANSPOSE, or a RESHAPE where only axes of size 1 move; an axis that leaves the front may be a batch of 1 that grows."""
+        """A TRANSPOSE, or a RESHAPE where only axes of size 1 move.
+
+        An axis that leaves the front may be a batch of 1 that grows when the model is trained.
+        """
         shape = self.b.shape(tensor) if tensor.type.is_static else tensor.shape
         is_open = [hasattr(size, "others") for size in shape]
         moved = [axis for axis in order if shape[axis] != 1 or is_open[axis]]

@@ -67,10 +67,12 @@ def aligned(old: Sequence[int], new: Sequence[int], count: int) -> list[tuple[li
 
 
 def _with_ones(axes: list[int], rank: int) -> list[int]:
-    """The axes with those of size 1 put before the one that they precede."""
+    """The axes with those of size 1 put before the one that they precede; the first, which may be a batch, in front."""
     result = list(axes)
     for axis in reversed(range(rank)):
-        if axis not in result:
+        if axis == 0 and axis not in result:
+            result.insert(0, axis)
+        elif axis not in result:
             after = next((other for other in range(axis + 1, rank) if other in result), None)
             result.insert(len(result) if after is None else result.index(after), axis)
     return result

@@ -110,7 +110,7 @@ class Walk:
         opset = scope.opsets.get(domain, 1)
         if handler_for(domain, node.op_type, opset) or (domain, node.op_type) in self.functions:
             return True
-        if not onnx.defs.has(node.op_type, domain):
+        if not isinstance(node.op_type, str) or not onnx.defs.has(node.op_type, domain):
             return False
         schema: Any = onnx.defs.get_schema(node.op_type, domain)
         return bool(schema.has_function)
