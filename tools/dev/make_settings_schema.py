@@ -35,6 +35,7 @@ def schema() -> dict[str, Any]:
         {"enum": ["all", "none"]},
         {"type": "string", "pattern": "^last:-?[0-9]+$"},
         {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        {"type": "array", "items": {"type": "string"}, "description": "parameter names or patterns"},
     ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -52,9 +53,13 @@ def schema() -> dict[str, Any]:
             "optimizer": optimizer,
             "batch_size": {"type": "integer", "minimum": 1, "default": 32},
             "trainable": {"anyOf": trainable, "default": "all"},
+            "frozen": {"type": "array", "items": {"type": "string"}, "description": "names or patterns"},
             "metrics": {"type": "array", "items": either("metric", METRICS)},
             "loss_weights": {"type": "array", "items": {"type": "number"}},
             "epochs": {"type": "integer", "minimum": 0},
+            "batch_norm": {"enum": ["frozen", "train"], "default": "frozen"},
+            "dropout": {"type": "boolean", "default": True},
+            "extra_outputs": {"type": "array", "items": {"type": "string"}},
         },
         "$defs": {
             "loss": part(ct.losses.BY_NAME),
