@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-import circle_train as ct  # noqa: E402
 from torch_nets import NETS, bumped, export  # noqa: E402
+
+import circle_train as ct  # noqa: E402
 
 RATE = 0.05
 

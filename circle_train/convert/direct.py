@@ -13,7 +13,7 @@ from circle_train.convert.layout import lay_out
 from circle_train.convert.provenance import Provenance
 from circle_train.convert.symbols import Assignment, assignments
 from circle_train.convert.tidy import tidy
-from circle_train.convert.walk import Scope, Walk
+from circle_train.convert.walk import MALFORMED, Scope, Walk
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Module, Tensor, TensorType
 
@@ -29,7 +29,7 @@ def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tu
             return _convert(model, assignment, nhwc, fold_batchnorm)
         except ConversionError as error:
             failure = error
-        except ModelError as error:
+        except (ModelError, *MALFORMED) as error:
             failure = ConversionError(
                 f"{_place(model)}: the converted graph contradicts itself: {error}; report this model"
             )
