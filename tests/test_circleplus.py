@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,24 @@ def test_what_onert_cannot_hold_survives(config: ct.TrainConfig, tmp_path: Path)
     assert written.training == config
     has_record = any(entry.name == RECORD for entry in written.module.metadata)
     assert has_record == isinstance(config.loss, (MSE, CCE))
+
+
+def test_every_setting_survives(tmp_path: Path) -> None:
+    """Each away from its default, so that a new one cannot be forgotten."""
+    config = ct.TrainConfig(
+        CCE(), SGD(0.1), 4, ("last", 2), frozen=["*/b"], metrics=["categorical_accuracy"], loss_weights=[2.0],
+        epochs=3, batch_norm="train", dropout=False, memory_budget="150MB", extra_outputs=["logits"],
+    )  # fmt: skip
+    plain = ct.TrainConfig(MSE(), "adam")
+    left = [
+        field.name for field in fields(config) if getattr(config, field.name) == getattr(plain, field.name)
+    ]
+    assert not left, f"give {left} another value here"
+    training = rewritten(mlp().with_training(config), tmp_path / "m.circle").training
+    assert training is not None
+    for field in fields(config):
+        if field.name != "metrics":
+            assert getattr(training, field.name) == getattr(config, field.name), field.name
 
 
 def test_metrics_survive(tmp_path: Path) -> None:
@@ -356,6 +375,4 @@ def test_the_published_schema_is_of_these_settings() -> None:
     spec.loader.exec_module(made)
     published = json.loads((root / "docs" / "settings.schema.json").read_text())
     assert published == made.schema(), "run tools/dev/make_settings_schema.py"
-    assert set(published["properties"]) == {
-        "loss", "optimizer", "batch_size", "trainable", "metrics", "loss_weights", "epochs",
-    }  # fmt: skip
+    assert set(published["properties"]) == {field.name for field in fields(ct.TrainConfig)}

@@ -16,7 +16,7 @@ from typing import Any
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
 from circle_train.train import loss_graph, losses, optimizers, schedules
-from circle_train.train.config import BatchNormMode, TrainConfig
+from circle_train.train.config import TrainConfig
 from circle_train.train.metrics import BY_NAME as METRICS
 from circle_train.train.optimizer import ParameterGroup
 
@@ -29,10 +29,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
 }
 GROUP = {"parameters": ParameterGroup}
 LOSSES: dict[str, type[losses.Loss]] = {**losses.BY_NAME, "sum": losses.Sum, "traced": losses.Traced}
-KEYS = (
-    "loss", "optimizer", "batch_size", "trainable", "frozen", "metrics", "loss_weights", "epochs", "batch_norm",
-    "dropout", "extra_outputs",
-)  # fmt: skip
+KEYS = tuple(field.name for field in fields(TrainConfig))
 
 
 def from_dict(settings: Mapping[str, Any], where: str = "settings") -> TrainConfig:
@@ -63,17 +60,10 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
         found["metrics"] = [
             metric if isinstance(metric, str) else describe(metric) for metric in config.metrics
         ]
-    if config.loss_weights is not None:
-        found["loss_weights"] = list(config.loss_weights)
-    if config.epochs:
-        found["epochs"] = config.epochs
-    for name in ("frozen", "extra_outputs"):
-        if names := getattr(config, name):
-            found[name] = list(names)
-    if config.batch_norm is not BatchNormMode.FROZEN:
-        found["batch_norm"] = BatchNormMode(config.batch_norm).value
-    if not config.dropout:
-        found["dropout"] = False
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name not in found and field.name != "metrics" and value != field.default:
+            found[field.name] = _plain(value, field.name)
     return found
 
 

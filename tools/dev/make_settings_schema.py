@@ -59,6 +59,7 @@ def schema() -> dict[str, Any]:
             "epochs": {"type": "integer", "minimum": 0},
             "batch_norm": {"enum": ["frozen", "train"], "default": "frozen"},
             "dropout": {"type": "boolean", "default": True},
+            "memory_budget": {"type": ["integer", "string"], "description": "bytes, or a text like 150MB"},
             "extra_outputs": {"type": "array", "items": {"type": "string"}},
         },
         "$defs": {
