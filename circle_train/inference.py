@@ -10,6 +10,7 @@ import numpy as np
 from circle_train import backends, passes
 from circle_train.errors import ConversionError, DataError
 from circle_train.executor import Executor, execute_once
+from circle_train.format.hints import refuse_nominal
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, TensorInfo, load
@@ -33,6 +34,7 @@ class InferenceSession:
 
     def __init__(self, model: Model | Source, *, threads: int | None = None, backend: str = "auto") -> None:
         self.model = load(model)
+        refuse_nominal(self.model.module)
         self.backend = backends.choose(backend, threads)
         self._graph = passes.run(passes.before_inference(), self.model.module.main.copy())
         refuse_unrunnable(self._graph)

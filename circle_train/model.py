@@ -129,6 +129,7 @@ class Model:
         parameters = self.parameters_of(state)
         for name, value in values.items():
             parameters[name] = value
+        state.require_values()
         module = format.read(format.write(with_values(self.module, state)))
         hints.restore(module)
         return Model(module, self.provenance)

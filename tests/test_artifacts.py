@@ -141,6 +141,12 @@ def test_a_nominal_package_waits_for_its_weights(tmp_path: Path) -> None:
     ):
         with pytest.raises(ct.ConfigError, match="8 of 8 parameters have no value"):
             refused()
+    with pytest.raises(ct.ConfigError, match="no value"):
+        ct.InferenceSession(nominal)
+    with pytest.raises(ct.ConfigError, match="7 of 8 parameters have no value"):
+        ct.load(nominal).with_parameters({"fc.bias": np.zeros(4)})
+    filled = ct.load(nominal).with_parameters(reference.parameters)
+    np.testing.assert_array_equal(ct.InferenceSession(filled)(X), reference.predict(X))
     session.learning_rate = 1e-2
     session.parameters.set_flat(reference.parameters.flat(trainable_only=False), trainable_only=False)
     assert session.train_step(X, Y).loss == reference.train_step(X, Y).loss

@@ -66,7 +66,8 @@ TRAINED: dict[str, Any] = {
     "Softsign": case(), "Mish": case(opset=18), "PRelu": case(floats(4, 1, 1)), "ThresholdedRelu": case(alpha=float(BETWEEN)),
     "Tan": case(), "Sinh": case(), "Cosh": case(), "Atan": case(), "Asinh": case(), "Atanh": case(),
     "Acos": case(), "Asin": case(),
-    "Sum": case(floats(6), floats(6)), "Mean": case(floats(6)), "DepthToSpace": case(blocksize=2), "SpaceToDepth": case(blocksize=2),
+    "Sum": case(floats(6), floats(6)), "Mean": case(floats(6)),
+    "DepthToSpace": case(blocksize=2), "SpaceToDepth": case(blocksize=2),
     "Einsum": case(floats(6, 3), equation="nchw,wk->nchk"), "LRN": case(size=3), "LpNormalization": case(axis=1),
     "Dropout": case(), "Resize": case(np.array([], np.float32), np.array([1, 1, 2, 2], np.float32), mode="nearest"),
 }  # fmt: skip

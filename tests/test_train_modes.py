@@ -92,6 +92,24 @@ def test_statistics_are_written_back_into_onnx(tmp_path: Path) -> None:
         np.testing.assert_array_equal(written[name], value)
 
 
+def test_exported_in_training_mode(tmp_path: Path) -> None:
+    """training_mode=1 with the statistics as outputs, which ONNX Runtime refused from opset 14 on: the same run."""
+    import onnx
+
+    model = onnx.load(MODEL)
+    model.opset_import[0].version = 14
+    (node,) = (n for n in model.graph.node if n.op_type == "BatchNormalization")
+    node.attribute.append(onnx.helper.make_attribute("training_mode", 1))
+    node.output.extend(["moved_mean", "moved_var"])
+    onnx.save(model, tmp_path / "training.onnx")
+    made = session(tmp_path / "training.onnx", batch_norm="train")
+    with np.load(DATA / "images.npz") as run:
+        for step in range(6):
+            loss = made.train_step(run[f"in0/{step}"], run[f"in1/{step}"]).loss
+            assert loss == pytest.approx(float(run["loss"][step]), abs=2e-6)
+        np.testing.assert_allclose(made.parameters["bn.var"], run["wT/bn.var"], rtol=0, atol=2e-6)
+
+
 def unseeded(folder: Path) -> Path:
     """The same model without a seed of its own for the masks."""
     import onnx

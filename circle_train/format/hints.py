@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ModelError
+from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
 
 ENTRY = "circle_train.hints"
@@ -84,6 +84,16 @@ def with_values(module: Module) -> Module:
     if hints is None or NOMINAL not in hints:
         return module
     return put_entry(module, ENTRY, {kind: mark for kind, mark in hints.items() if kind != NOMINAL})
+
+
+def refuse_nominal(module: Module) -> None:
+    """Refuse to run a model that lacks values."""
+    lacking = [t.name for t in module.main.all_tensors() if t.carried.get(NOMINAL)]
+    if lacking:
+        raise ConfigError(
+            f"the package holds no weights: {len(lacking)} parameters have no value ('{lacking[0]}', …); "
+            "give it some with ct.load(…).with_parameters(…)"
+        )
 
 
 def _fill_nominal(module: Module, tensors: Iterable[Tensor]) -> None:
