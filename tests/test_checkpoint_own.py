@@ -45,13 +45,22 @@ def test_everything_around_the_weights_is_kept(tmp_path: Path) -> None:
     session = trained(GOOD, 2)
     session.learning_rate = 0.0123
     session.seed = 77
-    session.state.epoch, session.state.position, session.state.epochs_begun = 3, 5, 9
+    session.state.epoch, session.state.position, session.state.epochs_begun, session.state.passes = (
+        3,
+        5,
+        9,
+        11,
+    )
+    session.properties["round"] = 4
     session.save_checkpoint(tmp_path / "a.safetensors")
     other = session_of(GOOD)
     other.load_checkpoint(tmp_path / "a.safetensors")
     state = other.state
-    assert (state.step, state.epoch, state.position, state.epochs_begun) == (2, 3, 5, 9)
-    assert (other.learning_rate, other.seed) == (0.0123, 77)
+    assert (state.step, state.epoch, state.position, state.epochs_begun, state.passes) == (2, 3, 5, 9, 11)
+    assert (other.learning_rate, other.seed, dict(other.properties)) == (0.0123, 77, {"round": 4})
+    kept = {"step", "epoch", "position", "epochs_begun", "passes", "properties", "learning_rate", "arrays"}
+    ours = {"parameters", "generation", "unset"}
+    assert set(vars(state)) == kept | ours, "what is new in State belongs into the checkpoint, too"
 
 
 def test_accumulated_gradients_are_kept(tmp_path: Path) -> None:
