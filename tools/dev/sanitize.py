@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Builds the kernels with the address and undefined-behaviour sanitizers and runs the engine's tests on them.
+
+python tools/dev/sanitize.py                       the tests of kernels, engine, memory and profiles
+python tools/dev/sanitize.py tests/test_ops.py     others
+
+The package is copied beside the sanitized library, so that what is installed stays as it is. Needs CMake and GCC or
+Clang with its sanitizers' run time; exit status 1 where a test fails or a sanitizer reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "circle_train" / "backends" / "native"
+TESTS = (
+    "tests/kernels",
+    "tests/test_backends.py",
+    "tests/test_engine_sessions.py",
+    "tests/test_memory.py",
+    "tests/test_memory_sharing.py",
+    "tests/test_profiling.py",
+)
+REPORTS = ("ERROR: AddressSanitizer", "runtime error:")
+
+
+def build(folder: Path, compiler: str) -> Path:
+    """The library with sanitizers; an earlier build in the folder is brought up to date."""
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCT_SANITIZE=ON"]
+    subprocess.run([*configure, f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+    return next(folder.glob("libcircle_train_native.*"))
+
+
+def runtime(compiler: str) -> str:
+    """What must be loaded before Python: the sanitizer, and the C++ library whose exceptions it watches."""
+    names = ["libasan.so", "libstdc++.so"]
+    found = [
+        subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        for name in names
+    ]
+    return " ".join(done.stdout.strip() for done in found)
+
+
+def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
+    """pytest's status and output, on a copy of the package that holds this library."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "circle_train"
+        shutil.copytree(ROOT / "circle_train", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        shutil.copytree(ROOT / "tests", Path(folder) / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        shutil.copy(library, package / "backends" / "native")
+        environment = {
+            **os.environ,
+            "PYTHONPATH": folder,
+            "LD_PRELOAD": runtime(compiler),
+            # Python itself leaves memory behind at its end; a report must not look like a test's failure.
+            "ASAN_OPTIONS": "detect_leaks=0:exitcode=77",
+            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        }
+        command = [sys.executable, "-m", "pytest", "--capture=no", "-x", *tests]
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tests", nargs="*", default=TESTS)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "sanitize")
+    parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
+    options = parser.parse_args()
+    status, output = run(build(options.build, options.compiler), options.compiler, list(options.tests))
+    print(output)
+    reports = [line for line in output.splitlines() if any(report in line for report in REPORTS)]
+    print(f"{len(reports)} reports of the sanitizers; pytest ended with {status}")
+    return 1 if status or reports else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
