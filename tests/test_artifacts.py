@@ -186,6 +186,17 @@ def test_a_loss_of_ones_own_travels_with_the_model(tmp_path: Path) -> None:
         )
 
 
+def test_a_loss_of_all_outputs_travels_with_the_model(tmp_path: Path) -> None:
+    own = ct.losses.custom(lambda out, y: (out[0] - y[0]).square().mean() * 0.5, name="joint", joint=True)
+    target = np.eye(4, dtype=np.float32)[Y]
+    package = ct.make_artifacts(network(tmp_path), tmp_path / "p", config(loss=own, dropout=False))
+    session = ct.TrainSession(package)
+    reference = ct.TrainSession(network(tmp_path), config(loss=own, dropout=False))
+    for count in (6, 4):
+        expected = reference.train_step(X[:count], target[:count]).loss
+        assert session.train_step(X[:count], target[:count]).loss == expected
+
+
 def test_a_sum_of_losses_travels_with_the_model(tmp_path: Path) -> None:
     both = 0.4 * ct.losses.MeanSquaredError() + 0.6 * ct.losses.MeanAbsoluteError()
     package = ct.make_artifacts(network(tmp_path), tmp_path / "p", config(loss=both))

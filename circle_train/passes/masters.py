@@ -42,8 +42,9 @@ def widen_halves(graph: Graph) -> None:
         tensor.type = TensorType(DType.FLOAT32, tensor.shape)
     for node in graph.nodes:
         if isinstance(node.op, Cast):
-            given, made = (t[0].dtype for t in (node.inputs, node.outputs))
-            node.op = replace(node.op, in_data_type=given, out_data_type=made)
+            given = node.inputs[0]
+            assert given is not None
+            node.op = replace(node.op, in_data_type=given.dtype, out_data_type=node.outputs[0].dtype)
 
 
 def _decode(source: Tensor, output: Tensor, value: Array) -> None:

@@ -173,7 +173,14 @@ def _indices(config: TrainConfig, graph: Graph) -> list[int]:
 
 def _with_traced_losses(config: TrainConfig, graph: Graph) -> TrainConfig:
     """A user's own losses as the graphs that they trace, which a file can hold."""
-    found = config.loss if isinstance(config.loss, tuple) else (config.loss,)
+    loss = config.loss
+    if isinstance(loss, losses.Joint) and not isinstance(loss, losses.TracedJoint):
+        types = [t.type.with_shape((config.batch_size, *t.shape[1:])) for t in graph.outputs]
+        made = losses.trace_jointly(loss, types)
+        return config.replace(
+            loss=losses.TracedJoint(reduction=loss.reduction, name=loss.name, sparse=loss.sparse, graph=made)
+        )
+    found = loss if isinstance(loss, tuple) else (loss,)
     if not any(_is_custom(loss) for loss in found):
         return config
     pairs = zip(config.losses_for(len(graph.outputs)), graph.outputs, strict=True)

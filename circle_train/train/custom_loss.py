@@ -91,18 +91,20 @@ class Traced(Loss):
 
     def __call__(self, output: Symbol, target: Symbol) -> Symbol:
         assert self.graph is not None
-        wanted, found = self.graph.inputs[0].type, output.tensor.type
-        if (wanted.dtype, wanted.shape[1:], wanted.rank) != (found.dtype, found.shape[1:], found.rank):
-            raise ConfigError(
-                f"loss '{self.name}' was made for an output of {wanted}, the model's is {found}"
-            )
-        twins: dict[Tensor, Tensor] = dict(
-            zip(self.graph.inputs, (output.tensor, target.tensor), strict=True)
+        return Symbol(
+            output.graph, _replay(self.graph, output.graph, [output.tensor, target.tensor], self.name)
         )
-        for node in self.graph.nodes:
-            inputs = [None if tensor is None else twins.get(tensor, tensor) for tensor in node.inputs]
-            twins.update(_repeat(output.graph, node, inputs))
-        return Symbol(output.graph, twins[self.graph.outputs[0]])
+
+
+@record
+class TracedJoint(Joint):
+    """A joint loss given by a graph of inputs (outputs, then targets), as `trace_jointly` makes it."""
+
+    graph: Graph | None = None
+
+    def add_jointly(self, graph: Graph, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        assert self.graph is not None
+        return _replay(self.graph, graph, [*outputs, *targets], self.name)
 
 
 def trace(loss: Loss, output: TensorType, name: str = "loss") -> Graph:
@@ -112,6 +114,28 @@ def trace(loss: Loss, output: TensorType, name: str = "loss") -> Graph:
     graph.inputs.extend(tensors)
     graph.outputs.append(loss.add_to(graph, *tensors))
     return graph
+
+
+def trace_jointly(loss: Joint, outputs: Sequence[TensorType]) -> Graph:
+    """The same of a loss over all outputs."""
+    graph = Graph(loss.name)
+    made = [Tensor(f"output{i}", type_) for i, type_ in enumerate(outputs)]
+    targets = [Tensor(f"target{i}", loss.target_type(type_)) for i, type_ in enumerate(outputs)]
+    graph.inputs.extend([*made, *targets])
+    graph.outputs.append(loss.add_jointly(graph, made, targets))
+    return graph
+
+
+def _replay(traced: Graph, graph: Graph, tensors: Sequence[Tensor], name: str) -> Tensor:
+    """Append a traced graph's nodes to another one, reading these tensors; sizes of batches may differ."""
+    for wanted, found in zip(traced.inputs, tensors, strict=True):
+        if (wanted.dtype, wanted.shape[1:]) != (found.dtype, found.shape[1:]):
+            raise ConfigError(f"loss '{name}' was made for {wanted.type}, the model has {found.type}")
+    twins: dict[Tensor, Tensor] = dict(zip(traced.inputs, tensors, strict=True))
+    for node in traced.nodes:
+        inputs = [None if tensor is None else twins.get(tensor, tensor) for tensor in node.inputs]
+        twins.update(_repeat(graph, node, inputs))
+    return twins[traced.outputs[0]]
 
 
 def _repeat(graph: Graph, node: Node, inputs: list[Tensor | None]) -> dict[Tensor, Tensor]:

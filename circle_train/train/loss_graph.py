@@ -35,7 +35,8 @@ def restore(data: Mapping[str, Any], where: str) -> Graph:
     """The inverse; every operator's type rule is asked again."""
     graph = Graph("loss")
     try:
-        for name, entry in zip(("output", "target"), data["inputs"], strict=True):
+        for number, entry in enumerate(data["inputs"]):
+            name = f"input{number}"
             graph.inputs.append(Tensor(name, TensorType(DType[entry["type"]], tuple(entry["shape"]))))
         tensors = list(graph.inputs)
         for node in data["nodes"]:

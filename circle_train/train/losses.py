@@ -13,7 +13,7 @@ from circle_train.train.cross_entropy import (
     CrossEntropyLoss,
     SparseCategoricalCrossentropy,
 )
-from circle_train.train.custom_loss import Custom, Joint, Traced, custom, trace
+from circle_train.train.custom_loss import Custom, Joint, Traced, TracedJoint, custom, trace, trace_jointly
 from circle_train.train.loss import Loss, Reduction, Sum
 from circle_train.train.symbol import Symbol
 
@@ -33,9 +33,11 @@ __all__ = [
     "Sum",
     "Symbol",
     "Traced",
+    "TracedJoint",
     "Unused",
     "custom",
     "trace",
+    "trace_jointly",
 ]
 
 

@@ -28,7 +28,12 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "one_cycle": schedules.OneCycle,
 }
 GROUP = {"parameters": ParameterGroup}
-LOSSES: dict[str, type[losses.Loss]] = {**losses.BY_NAME, "sum": losses.Sum, "traced": losses.Traced}
+LOSSES: dict[str, type[losses.Loss]] = {
+    **losses.BY_NAME,
+    "sum": losses.Sum,
+    "traced": losses.Traced,
+    "traced_joint": losses.TracedJoint,
+}
 KEYS = tuple(field.name for field in fields(TrainConfig))
 
 
