@@ -49,10 +49,14 @@ def single(value: np.ndarray | None) -> np.ndarray | None:
     return None if value is None else dense(value.astype(np.float32) if value.dtype == np.float64 else value)
 
 
+def typed(name: str, array: np.ndarray) -> Tensor:
+    return Tensor(name, TensorType(DType.of(array.dtype), array.shape))
+
+
 def bound(operator: Op, values: list[Any], expected: list[np.ndarray]) -> list[np.ndarray] | None:
     """What the engine computes of these values, on three threads; None where it has no kernel."""
-    tensors = [None if v is None else Tensor("x", TensorType(DType.of(v.dtype), v.shape)) for v in values]
-    made = [Tensor("y", TensorType(DType.of(y.dtype), y.shape)) for y in expected]
+    tensors = [None if v is None else constant(v) if v.dtype.kind == "i" else typed("x", v) for v in values]
+    made = [typed("y", y) for y in expected]
     outputs = [np.full_like(y, 77) for y in expected]
     step = Native(3).bind(Node(operator, tensors, made), values, outputs)
     if step is None:
