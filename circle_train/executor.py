@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -37,19 +38,18 @@ class Executor:
         self.engines: dict[Node, str] = {}
         """Which engine runs each node; views take no step and are not listed."""
         backend = backend or Reference()
-        self.prefix: Executor | None = None
-        if program.prefix is not None:
-            rest = self.arena[program.memory.nbytes :]
-            self.prefix = Executor(program.prefix.program, state, backend, rest)
-            self.engines.update(self.prefix.engines)
+        self.lanes = self._make_lanes(backend)
+        """Executors of the frozen beginning: each takes its part of the batch, side by side with the others."""
+        for lane in self.lanes[:1]:
+            self.engines.update(lane.engines)
         self.bound = self._bind(backend)
         """The nodes that take a step, and their steps one by one."""
         self.steps = backend.link([step for _, step in self.bound])
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
         """Copy the feeds into the arena and take every step."""
-        if self.prefix is not None:
-            self._run_prefix(self.prefix, feeds)
+        if self.lanes:
+            self._run_lanes(feeds)
         arrays = self.arrays
         for tensor, value in feeds.items():
             if tensor in arrays:
@@ -57,16 +57,54 @@ class Executor:
         for step in self.steps:
             step()
 
-    def _run_prefix(self, inner: Executor, feeds: Mapping[Tensor, Array]) -> None:
-        """Run the frozen beginning for a few samples at a time, and gather its results."""
+    @property
+    def prefix(self) -> Executor | None:
+        """The first lane, where there are any."""
+        return self.lanes[0] if self.lanes else None
+
+    def _make_lanes(self, backend: Backend) -> list[Executor]:
         prefix = self.program.prefix
+        if prefix is None:
+            return []
+        nbytes, start = prefix.program.arena_bytes, self.program.memory.nbytes
+        pieces = [self.arena[start + i * nbytes : start + (i + 1) * nbytes] for i in range(prefix.lanes)]
+        engines = backend.side_by_side(prefix.lanes)
+        return [
+            Executor(prefix.program, self.state, engine, piece)
+            for engine, piece in zip(engines, pieces, strict=True)
+        ]
+
+    def _run_lanes(self, feeds: Mapping[Tensor, Array]) -> None:
+        """Each lane on a thread of its own, the first on this one; what one raises is raised here."""
+        failures: list[BaseException] = []
+
+        def attempt(index: int) -> None:
+            try:
+                self._run_lane(index, feeds)
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads = [threading.Thread(target=attempt, args=(i,)) for i in range(1, len(self.lanes))]
+        for tensor in self.program.prefix.results if self.program.prefix else ():
+            self[tensor]
+        for thread in threads:
+            thread.start()
+        attempt(0)
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def _run_lane(self, index: int, feeds: Mapping[Tensor, Array]) -> None:
+        """Run the frozen beginning for a few samples at a time, and gather its results."""
+        prefix, lane = self.program.prefix, self.lanes[index]
         assert prefix is not None
         few = prefix.program.batch_size
-        for start in range(0, self.program.batch_size, few):
+        for start in range(index * few, self.program.batch_size, len(self.lanes) * few):
             part = slice(start, start + few)
-            inner.run({own: feeds[whole][part] for whole, own in prefix.sources.items()})
+            lane.run({own: feeds[whole][part] for whole, own in prefix.sources.items()})
             for whole, own in prefix.results.items():
-                np.copyto(self[whole][part], inner[own])
+                np.copyto(self[whole][part], lane[own])
 
     def __getitem__(self, tensor: Tensor) -> Array:
         """The memory of a tensor: valid until the next run if the program keeps it."""

@@ -124,7 +124,7 @@ def measure(executor: Executor, feeds: Mapping[Tensor, Array], steps: int) -> Pr
 def parts(executor: Executor) -> list[Executor]:
     """The executors that together run a step."""
     own = [executor.part, executor.update] if isinstance(executor, DividedExecutor) else [executor]
-    return [one for outer in own for one in (getattr(outer, "prefix", None), outer) if one is not None]
+    return [one for outer in own for one in (*outer.lanes, outer)]
 
 
 def _timed(executor: Executor, feeds: Mapping[Tensor, Array]) -> float:

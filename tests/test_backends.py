@@ -34,6 +34,7 @@ from circle_train.ops.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.gradient import NonFiniteLoss
 from circle_train.ops.linear import BatchMatMul, FullyConnected
 from circle_train.ops.pool import AveragePool2D, MaxPool2D
+from circle_train.train import prefix
 from circle_train.train.autodiff import add_backward
 from circle_train.train.compile import compile
 from circle_train.train.program import Mode
@@ -423,3 +424,18 @@ def test_sessions_in_several_python_threads_do_not_meet() -> None:
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda engine: trained(residual(), config, engine)[0], engines))
         assert found == [expected] * 4
+
+
+def test_a_frozen_beginning_side_by_side_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads take its parts."""
+    monkeypatch.setattr(prefix, "CACHE_BYTES", 20_000)
+    config = ct.TrainConfig(loss="mse", batch_size=12, trainable=("last", 1))
+    results = []
+    for threads in (1, 2, 3, 8):
+        session = ct.TrainSession(residual(), config, threads=threads, backend="native")
+        x, y = batch(residual(), 12)
+        losses = [session.train_step(x, y).loss for _ in range(3)]
+        found = session.program.prefix
+        assert found is not None and found.lanes == min(threads, 12 // found.program.batch_size)
+        results.append((losses, session.parameters.flat().tobytes()))
+    assert results == [results[0]] * 4

@@ -19,6 +19,13 @@ class Backend(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def threads(self) -> int:
+        """How many cores it uses."""
+
+    def side_by_side(self, count: int) -> Sequence[Backend]:
+        """So many engines of one thread each, to run at the same time; one alone is the engine itself."""
+
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         """A step that reads and writes exactly these arrays, or None: the reference runs this node."""
 
@@ -36,6 +43,10 @@ class Reference:
     """The numpy in the op classes, which is the specification."""
 
     name = "reference"
+    threads = 1
+
+    def side_by_side(self, count: int) -> Sequence[Backend]:
+        return [self] * count
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step:
         op = node.op

@@ -29,6 +29,9 @@ from circle_train.train.symbol import Symbol
 class Engine(Protocol):
     """What compile lets the engine do that will run the program (see backends.base.Backend)."""
 
+    @property
+    def threads(self) -> int: ...
+
     def recognise(self, graph: Graph) -> None: ...
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
@@ -135,7 +138,8 @@ def separate_prefix(
         operators,
         len(operators),
     )
-    return Prefix(program, sources, results)
+    lanes = min(engine.threads, batch // cut.batch) if engine is not None else 1
+    return Prefix(program, sources, results, lanes)
 
 
 def compile_inference(

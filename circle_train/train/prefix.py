@@ -9,7 +9,7 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.train.autodiff import influence
 from circle_train.train.memory import live_bytes
 
-CACHE_BYTES = 12 << 20
+CACHE_BYTES = 6 << 20
 """What the part that runs sample by sample may take: its tensors then stay in the cache."""
 WORTHWHILE = 0.8
 """Cut only where this share of the memory, or less, is left."""

@@ -43,6 +43,8 @@ class Prefix:
     """Its inputs, by the inputs of the whole program that they are parts of."""
     results: dict[Tensor, Tensor]
     """Its outputs, by the tensors of the whole program that they are parts of."""
+    lanes: int = 1
+    """How many parts are run side by side."""
 
 
 @dataclass
@@ -75,7 +77,9 @@ class Program:
     @property
     def arena_bytes(self) -> int:
         """Memory for inputs, activations and gradients."""
-        return self.memory.nbytes + (self.prefix.program.memory.nbytes if self.prefix else 0)
+        return self.memory.nbytes + (
+            self.prefix.lanes * self.prefix.program.arena_bytes if self.prefix else 0
+        )
 
     @property
     def trained(self) -> list[Parameter]:

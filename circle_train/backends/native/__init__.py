@@ -42,7 +42,13 @@ class Native:
     name = "native"
 
     def __init__(self, threads: int | None = None, tier: Tier = Tier.AUTO) -> None:
-        self.scratch = Scratch(Pool(threads, tier))
+        pool_ = Pool(threads, tier)
+        self.threads, self.tier = pool_.threads, tier
+        self.scratch = Scratch(pool_)
+
+    def side_by_side(self, count: int) -> Sequence[Native]:
+        """Engines of one thread each; one alone is this engine."""
+        return [self] if count == 1 else [Native(1, self.tier) for _ in range(count)]
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         calls: Any = bind(node, inputs, outputs)

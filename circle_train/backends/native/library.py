@@ -67,6 +67,7 @@ class Pool:
             )
         count = threads or available_cores()
         self.library = library
+        self.threads = count
         self.handle: int | None = library.ct_pool_create(count, int(tier))
         if not self.handle:
             raise ConfigError(
