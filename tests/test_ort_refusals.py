@@ -144,14 +144,16 @@ def test_unreduced_losses() -> None:
     assert values.mean() == pytest.approx(session().eval_step(X, Y).loss, rel=1e-6)
 
 
-def one_node(tmp_path: Path, op: str, shape: list[Any], outputs: int = 1, **attributes: Any) -> Path:
+def one_node(
+    tmp_path: Path, op: str, shape: list[Any], outputs: int = 1, conv: Any = None, **attributes: Any
+) -> Path:
     """A convolution, the operator, and the mean over what it gives: a model whose convolution is trained."""
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(3)
     names = ["p", *(f"p{i}" for i in range(1, outputs))]
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "w"], ["c"], **(conv or {"pads": [1, 1, 1, 1]})),
         helper.make_node(op, ["c"], names, **attributes),
         helper.make_node("GlobalAveragePool", ["p"], ["g"]),
         helper.make_node("Flatten", ["g"], ["y"]),
@@ -174,12 +176,14 @@ def one_node(tmp_path: Path, op: str, shape: list[Any], outputs: int = 1, **attr
         ("HardSigmoid", ["n", 2, 8, 8], 1, {}),
         ("Softplus", ["n", 2, 8, 8], 1, {}),
         ("Split", ["n", 2, 8, 8], 2, {"axis": 1}),
+        ("Relu", ["n", 2, 8, 8], 1, {"conv": {"auto_pad": "SAME_UPPER", "strides": [2, 2]}}),
+        ("Relu", ["n", 2, 8, 8], 1, {"conv": {"auto_pad": "SAME_LOWER"}}),
     ],
 )
 def test_what_crashed_or_was_refused_trains(
     tmp_path: Path, op: str, shape: list[Any], outputs: int, attributes: dict[str, Any]
 ) -> None:
-    """Symbolic batches under pools, unused outputs of Split, activations: the gradient is a finite difference's."""
+    """Symbolic batches under pools, unused outputs of Split, SAME padding, activations: the gradient is a finite difference's."""
     if op == "HardSwish":
         pytest.importorskip("onnx", minversion="1.9")
     path = one_node(tmp_path, op, shape, outputs, **attributes)
