@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,9 +19,10 @@ from single_operator import examples, is_constant, is_float
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Reference
-from circle_train.backends.native import Native, abi
+from circle_train.backends.native import Native, abi, step
 from circle_train.backends.native.codes import Kernel, Tier
 from circle_train.backends.native.library import load
+from circle_train.backends.native.step import NativeRun
 from circle_train.errors import DataError
 from circle_train.executor import Executor
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
@@ -439,3 +441,31 @@ def test_a_frozen_beginning_side_by_side_gives_the_same_bits(monkeypatch: pytest
         assert found is not None and found.lanes == min(threads, 12 // found.program.batch_size)
         results.append((losses, session.parameters.flat().tobytes()))
     assert results == [results[0]] * 4
+
+
+def test_ctrl_c_ends_a_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that took long is taken in pieces, between which Python answers signals."""
+    monkeypatch.setattr(step, "LONG", 0.0)
+    session = ct.TrainSession(residual(), ct.TrainConfig(loss="mse", batch_size=4), backend="native")
+    plain = ct.TrainSession(residual(), ct.TrainConfig(loss="mse", batch_size=4), backend="reference")
+    x, y = batch(residual(), 4)
+    found = [session.train_step(x, y).loss for _ in range(3)]
+    assert found == pytest.approx([plain.train_step(x, y).loss for _ in range(3)], rel=1e-5)
+    (run,) = session._executor(Mode.TRAIN, 4).steps
+    assert isinstance(run, NativeRun) and len(run._pieces) == len(run._calls)
+    asked = []
+    inner = run._run
+
+    def interrupted(*arguments: Any) -> int:
+        asked.append(arguments)
+        signal.raise_signal(signal.SIGINT)
+        return inner(*arguments)
+
+    run._run = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        session.train_step(x, y)
+    assert len(asked) == 1
+    x[:] = np.nan
+    run._run = inner
+    with pytest.raises(DataError, match="NaN"):
+        session.train_step(x, y)

@@ -44,8 +44,10 @@ class State:
             self.arrays[StateKey("value", name)] = (
                 data.copy() if parameter.trained or parameter.moves else data
             )
-        for mapping in {mapped(p.tensor.data) for p in parameters if p.trained} - {None}:
-            mapping.madvise(mmap.MADV_DONTNEED)
+        mappings = {mapped(p.tensor.data) for p in parameters if p.trained}
+        for mapping in mappings:
+            if mapping is not None:
+                mapping.madvise(mmap.MADV_DONTNEED)
 
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor; slots and accumulators are zero at first."""

@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -59,40 +60,53 @@ class Scratch:
         return self._memory
 
 
+LONG = 0.3
+"""Seconds after which a call is taken in pieces from then on: between them Python looks for signals."""
+
+
 class NativeRun:
     """Consecutive native nodes as one call into the library; the interpreter's lock is released meanwhile."""
 
     def __init__(self, steps: Sequence[NativeStep], scratch: Scratch) -> None:
         self.steps = steps
-        self.labels = [step.label for step in steps for _ in step.calls]
-        calls = [call for step in steps for call in step.calls]
-        self._keep = calls
-        self._pool = scratch.pool
-        self._array = (abi.Step * len(calls))()
-        for slot, call in zip(self._array, calls, strict=True):
+        self._labels = [step.label for step in steps for _ in step.calls]
+        self._calls = [call for step in steps for call in step.calls]
+        self._array = (abi.Step * len(self._calls))()
+        for slot, call in zip(self._array, self._calls, strict=True):
             slot.kernel, slot.args = int(call.kernel), ctypes.addressof(call.args)
-        self.scratch_bytes = max(
-            (scratch.pool.scratch_bytes(call.kernel, call.args) for call in calls), default=0
-        )
-        self._lock = scratch.lock
-        self._memory = scratch.reserve(self.scratch_bytes)
+        self._pool, self._lock = scratch.pool, scratch.lock
+        needs = (scratch.pool.scratch_bytes(call.kernel, call.args) for call in self._calls)
+        self._memory = scratch.reserve(max(needs, default=0))
         self._failed = ctypes.c_int64(-1)
         self._run: Callable[..., int] = scratch.pool.library.ct_run
-        self._arguments = (
-            scratch.pool.handle, self._array, len(calls), self._memory.ctypes.data,
-            None, None, ctypes.addressof(self._failed),
-        )  # fmt: skip
+        self._pieces = self._cut(len(self._calls))
 
     def __call__(self) -> None:
+        start = perf_counter()
         with self._lock:
-            status = self._run(*self._arguments)
-        if status:
-            self._raise(status)
+            for first, arguments in self._pieces:
+                status = self._run(*arguments)
+                if status:
+                    self._raise(status, first + self._failed.value)
+        spent = perf_counter() - start
+        if spent > LONG and len(self._pieces) == 1:
+            self._pieces = self._cut(max(1, int(len(self._calls) * LONG / spent)))
 
-    def _raise(self, status: int) -> None:
-        label = self.labels[self._failed.value]
+    def _cut(self, count: int) -> list[tuple[int, tuple[Any, ...]]]:
+        """Where each piece of so many calls begins, and what ct_run is given for it."""
+        size, failed = ctypes.sizeof(abi.Step), ctypes.addressof(self._failed)
+        pieces: list[tuple[int, tuple[Any, ...]]] = []
+        for first in range(0, len(self._calls), max(count, 1)):
+            steps = ctypes.cast(ctypes.addressof(self._array) + first * size, ctypes.POINTER(abi.Step))
+            length = min(count, len(self._calls) - first)
+            memory = self._memory.ctypes.data
+            pieces.append((first, (self._pool.handle, steps, length, memory, None, None, failed)))
+        return pieces
+
+    def _raise(self, status: int, index: int) -> None:
+        label = self._labels[index]
         if status == Status.NOT_FINITE:
-            guarded = self._keep[self._failed.value].keep[0]
+            guarded = self._calls[index].keep[0]
             raise NonFiniteLoss(f"the loss is {float(np.sum(guarded))}")
         if status == Status.BAD_INDEX:
             raise DataError(
