@@ -17,6 +17,7 @@ from test_backends import attention, residual
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Backend, Reference
+from circle_train.cli.main import main
 from circle_train.executor import Executor, execute_once
 from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
@@ -26,6 +27,7 @@ from circle_train.train import memory
 from circle_train.train.compile import compile
 from circle_train.train.memory import Block
 from circle_train.train.program import Mode, Program
+from circle_train.train.settings import from_dict, to_dict
 from circle_train.train.state import State
 
 MODELS: dict[str, Callable[[], Model]] = {
@@ -252,3 +254,27 @@ def test_the_predicted_peak_is_measured(width: int, batch: int, tmp_path: Path) 
     assert measured == pytest.approx(predicted, rel=0.03), (
         f"{measured / 1e6:.1f} MB, {predicted / 1e6:.1f} planned"
     )
+
+
+def test_a_budget_stands_in_settings_and_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ct.TrainConfig(loss="mse", batch_size=8, memory_budget="1.5MB")
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+    mlp().save(tmp_path / "net.circle")
+    for name, columns in (("x", 6), ("y", 4)):
+        np.save(tmp_path / f"{name}.npy", np.ones((16, columns), np.float32))
+    words = [
+        "train",
+        tmp_path / "net.circle",
+        "--input",
+        tmp_path / "x.npy",
+        "--expected",
+        tmp_path / "y.npy",
+    ]
+    words += ["--loss", "mse", "--batch-size", "8", "--memory-budget"]
+    whole = ct.TrainSession(mlp(), config.replace(memory_budget=None)).plan.total_bytes
+    assert main([*map(str, words), str(whole - 64)]) == 0
+    capsys.readouterr()
+    assert main([*map(str, words), "1KB"]) == 1
+    assert "memory_budget is '1KB', but a step needs" in capsys.readouterr().err

@@ -41,6 +41,11 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=LEARNING_RATE_HELP)
     group.add_argument("--batch-size", type=int, metavar="N", help="samples a step (default: 32)")
+    group.add_argument(
+        "--memory-budget",
+        metavar="SIZE",
+        help="what a step may take, e.g. 150MB; the batch is then taken in parts (default: all at once)",
+    )
     group.add_argument("--trainable", metavar="WHAT", help="all, none, last:N, or operator indices as 3,7,8")
     group.add_argument(
         "--metric",
@@ -76,6 +81,8 @@ def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
         changes["optimizer"] = _replaced(optimizer, learning_rate=options.learning_rate)
     if options.batch_size is not None:
         changes["batch_size"] = options.batch_size
+    if options.memory_budget is not None:
+        changes["memory_budget"] = options.memory_budget
     if options.trainable is not None:
         changes["trainable"] = trainable_of(options.trainable)
     if options.metric:
