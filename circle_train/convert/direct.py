@@ -31,7 +31,7 @@ def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tu
             failure = error
         except (ModelError, *MALFORMED) as error:
             failure = ConversionError(
-                f"{_place(model)}: the converted graph contradicts itself: {error}; report this model"
+                f"{_place(model)}: its nodes, shapes and weights contradict each other ({error}); check it with onnx.checker"
             )
             failure.__cause__ = error
     assert failure is not None

@@ -12,35 +12,35 @@ from onnx.reference import ReferenceEvaluator
 from circle_train.convert.builder import Builder
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, front, handles
-from circle_train.convert.sizes import is_symbolic
+from circle_train.convert.sizes import Size, is_symbolic
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
 
 @handles("Upsample")
-def upsample(c: Call) -> Tensor:
-    scales = c.attr("scales")
-    if scales is None:
-        scales = [float(s) for s in c.value(1, "scales")]
-    target = [int(np.floor(n * s)) for n, s in zip(c.shape(), scales, strict=True)]
-    attributes = {
-        "mode": c.attr("mode", "nearest"),
-        "coordinate_transformation_mode": "asymmetric",
-        "nearest_mode": "floor",
-    }
-    return resized(c, target, scales, attributes, list(range(c.rank())), None)
-
-
 @handles("Resize", since=10)
 def resize_10(c: Call) -> Tensor:
-    scales = [float(s) for s in c.value(1, "scales")]
-    target = [int(np.floor(n * s)) for n, s in zip(c.shape(), scales, strict=True)]
+    """Before opset 11: by scales, positions without an offset."""
+    given = c.attr("scales")
+    scales = [float(s) for s in (c.value(1, "scales") if given is None else given)]
+    target = [scaled(n, s) for n, s in zip(c.shape(), scales, strict=True)]
     attributes = {
         "mode": c.attr("mode", "nearest"),
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
     }
     return resized(c, target, scales, attributes, list(range(c.rank())), None)
+
+
+def scaled(size: int, scale: float) -> int:
+    """floor(size · scale) in single precision, as onnxruntime and ONNX's shape inference compute it."""
+    if scale == 1:
+        return size
+    if not isinstance(size, Size):
+        return int(np.floor(np.float32(size) * np.float32(scale)))
+    if not float(scale).is_integer():
+        raise Refusal("it scales a symbolic size by a fraction")
+    return size * int(scale)
 
 
 @handles("Resize", since=11)
@@ -57,17 +57,9 @@ def resize(c: Call) -> Tensor:
     scales = b.value(c.optional(2))
     if scales is None:
         raise Refusal("its scales are computed while running")
-    target = list(dims)
+    target, wide = list(dims), [1.0] * len(dims)
     for axis, scale in zip(axes, scales.tolist(), strict=True):
-        if is_symbolic([dims[axis]]) and scale != 1:
-            if float(scale).is_integer():
-                target[axis] = dims[axis] * int(scale)
-                continue
-            raise Refusal("it scales a symbolic size by a fraction")
-        target[axis] = dims[axis] if scale == 1 else int(np.floor(dims[axis] * scale))
-    wide = [1.0] * len(dims)
-    for axis, scale in zip(axes, scales.tolist(), strict=True):
-        wide[axis] = scale
+        target[axis], wide[axis] = scaled(dims[axis], scale), scale
     return resized(c, target, wide, attributes, axes, roi)
 
 
@@ -224,6 +216,9 @@ def interpolation(
     )
     outputs: Any = ReferenceEvaluator(model).run(None, feeds)
     result = np.asarray(outputs[0])
+    if scale is not None and scale * size < target <= np.float32(size) * np.float32(scale):
+        above = float(np.nextafter(np.float32(scale), np.float32(np.inf)))
+        return interpolation(size, target, above, attributes, roi)
     if result.shape != (size, target):
         raise Refusal(f"its scale {scale} does not lead from {size} to {target}")
     return np.ascontiguousarray(result.T)
