@@ -31,14 +31,12 @@ def export(
         module = with_values(model.module, state)
         format.save(module if outputs is None else with_outputs(module, outputs), path)
         return
-    if outputs is not None:
-        raise ConfigError(
-            f"{os.fspath(path)}: outputs can be chosen for .circle and .tflite; the ONNX file keeps its own graph"
-        )
-    export_onnx(model, state, path)
+    export_onnx(model, state, path, outputs)
 
 
-def export_onnx(model: Model, state: State, path: str | os.PathLike[str]) -> None:
+def export_onnx(
+    model: Model, state: State, path: str | os.PathLike[str], outputs: Sequence[str] | None = None
+) -> None:
     """Trained values back into the very ONNX file that was loaded."""
     if model.provenance is None:
         raise ConfigError(
@@ -51,7 +49,7 @@ def export_onnx(model: Model, state: State, path: str | os.PathLike[str]) -> Non
         for name, parameter in state.parameters.items()
         if _is_changed(state, parameter)
     }
-    convert.write_back(model.provenance, values, path)
+    convert.write_back(model.provenance, values, path, outputs)
 
 
 def with_outputs(module: Module, names: Sequence[str]) -> Module:
@@ -59,7 +57,9 @@ def with_outputs(module: Module, names: Sequence[str]) -> Module:
     old = module.main
     known = {tensor.name: tensor for tensor in old.all_tensors() if not tensor.is_constant}
     if unknown := [name for name in names if name not in known]:
-        raise ConfigError(f"outputs: there is no tensor '{unknown[0]}', the model has {', '.join(list(known)[:8])}, …")
+        raise ConfigError(
+            f"outputs: there is no tensor '{unknown[0]}', the model has {', '.join(list(known)[:8])}, …"
+        )
     graph = replace(old, outputs=[known[name] for name in names], nodes=list(old.nodes), tensors=[])
     drop_dead_nodes(graph)
     graph.nodes = [replace(node, index=index) for index, node in enumerate(graph.nodes)]

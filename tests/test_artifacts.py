@@ -80,7 +80,7 @@ def test_a_package_trains_without_onnx(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     arguments = [str(package), str(tmp_path / "data.npz"), str(tmp_path / "device.circle")]
     done = subprocess.run(
-        [sys.executable, "-c", DEVICE, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", DEVICE, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -214,6 +214,18 @@ def test_extra_outputs_and_evaluation_without_labels(tmp_path: Path) -> None:
     assert [t.name for t in features.model.outputs] == ["d"]
     np.testing.assert_allclose(features(X), result.extra["d"], rtol=0, atol=1e-6)
     np.testing.assert_array_equal(session.train_step(X, Y).extra["d"].shape, (6, 5))
+    peer = pytest.importorskip("onnxruntime")
+    source = ct.TrainSession(path, config())
+    source.export(tmp_path / "features.onnx", outputs=["p", "features"])
+    onnx.checker.check_model(tmp_path / "features.onnx")
+    left = {i.name for i in onnx.load(tmp_path / "features.onnx").graph.initializer}
+    assert not left & {"fc.weight", "fc.bias", "ratio"} and "bn.mean" in left
+    runner = peer.InferenceSession(str(tmp_path / "features.onnx"), providers=["CPUExecutionProvider"])
+    pooled, found = runner.run(None, {"x": X})
+    assert pooled.shape == (6, 5, 1, 1)
+    np.testing.assert_allclose(found, result.extra["d"], rtol=0, atol=1e-6)
+    with pytest.raises(ct.ConversionError, match="no node of the ONNX model makes 'nope'"):
+        source.export(tmp_path / "x.onnx", outputs=["nope"])
     with pytest.raises(ct.ConfigError, match="no operator makes 'nope'"):
         ct.TrainSession(path, config(extra_outputs=["nope"])).prepare()
     with pytest.raises(ct.ConfigError, match="there is no tensor 'nope'"):

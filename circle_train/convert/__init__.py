@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -53,9 +53,14 @@ def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
     return differences
 
 
-def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | PathLike[str]) -> None:
+def write_back(
+    provenance: Provenance,
+    values: Mapping[str, Array],
+    path: str | PathLike[str],
+    outputs: Sequence[str] | None = None,
+) -> None:
     """Write the ONNX model again, with these values (as the Circle module holds them) in its initializers."""
-    _import("writeback").write_back(provenance, values, path)
+    _import("writeback").write_back(provenance, values, path, outputs)
 
 
 def _import(name: str) -> Any:

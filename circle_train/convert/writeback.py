@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from circle_train.convert.provenance import Provenance
+from circle_train.convert.walk import names_read
 from circle_train.errors import ConversionError
 from circle_train.format.atomic import atomic_write
 from circle_train.ir.tensor_type import Array
@@ -20,8 +21,16 @@ ALIGNMENT = 4096
 """Of tensors in an external data file, so that they can be mapped into memory."""
 
 
-def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | os.PathLike[str]) -> None:
-    """Write the model that was loaded to `path`, with these values of constants in its initializers."""
+def write_back(
+    provenance: Provenance,
+    values: Mapping[str, Array],
+    path: str | os.PathLike[str],
+    outputs: Sequence[str] | None = None,
+) -> None:
+    """Write the model that was loaded to `path`, with these values of constants in its initializers.
+
+    With `outputs` it computes the tensors of these names and holds nothing that they do not need.
+    """
     raw = _read(provenance)
     strangers = sorted(set(values) - set(provenance.lineages))
     if strangers:
@@ -32,6 +41,8 @@ def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | 
     model = onnx.ModelProto()
     model.ParseFromString(raw)
     del raw
+    if outputs is not None:
+        _choose_outputs(model, outputs)
     fresh = {name: provenance.to_onnx(name, value) for name, value in values.items()}
     external = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
     for tensor in model.graph.initializer:
@@ -41,6 +52,33 @@ def write_back(provenance: Provenance, values: Mapping[str, Array], path: str | 
         _write_external(external, provenance, fresh, Path(path))
     with atomic_write(path) as file:
         file.write(model.SerializeToString())
+
+
+def _choose_outputs(model: Any, names: Sequence[str]) -> None:
+    """Make these tensors the outputs; take out nodes and initializers that none of them needs."""
+    graph = model.graph
+    made = {name for node in graph.node for name in node.output if name}
+    if unknown := [name for name in names if name not in made]:
+        raise ConversionError(
+            f"outputs: no node of the ONNX model makes '{unknown[0]}'; name one of its tensors"
+        )
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    known = {info.name: info for info in (*inferred.output, *inferred.value_info)}
+    infos = [known.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in names]
+    needed, kept = set(names), []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            kept.append(node)
+            needed |= names_read([node])
+    for field, items in (
+        ("output", infos),
+        ("node", kept[::-1]),
+        ("initializer", [tensor for tensor in graph.initializer if tensor.name in needed]),
+        ("value_info", []),
+    ):
+        copies = [type(item).FromString(item.SerializeToString()) for item in items]
+        graph.ClearField(field)
+        getattr(graph, field).extend(copies)
 
 
 def _read(provenance: Provenance) -> bytes:
