@@ -33,11 +33,11 @@ inline vf activate(vf v, const Clamp& c) {
   return at_most(at_least(v, splat(c.low)), splat(c.high));
 }
 
-// dy * act'(y). For NONE the interval is everything, NaN included.
-inline vf masked(vf dy, vf y, const Clamp& c) {
-  if (c.tanh) return dy * (1.0f - y * y);
+// dy * act'(y) for all but TANH. For NONE the interval is everything, NaN included.
+inline vf masked_by_range(vf dy, vf y, const Clamp& c) {
   return (y <= splat(c.low)) | (y >= splat(c.high)) ? vf{} : dy;
 }
+inline vf masked(vf dy, vf y, const Clamp& c) { return c.tanh ? dy * (1.0f - y * y) : masked_by_range(dy, y, c); }
 
 }  // namespace CT_TIER
 }  // namespace ct

@@ -55,7 +55,7 @@ int64_t c_floats(const RowsProduct& p, const Blocks& s) {
 int64_t b_floats(const RowsProduct& p, const Blocks& s) { return s.pack_b ? packed_size(p.k, p.n) : 0; }
 
 // What the tile itself cannot do to its sums.
-bool is_rare(const RowsProduct& p) { return p.add || p.out_mask || p.act == CT_ACT_TANH; }
+bool is_rare(const RowsProduct& p) { return p.act == CT_ACT_TANH || (p.out_mask && p.out_mask_act == CT_ACT_TANH); }
 
 // Results that are written once and not read again here.
 bool writes_past(const RowsProduct& p, const Blocks& s) {
@@ -107,10 +107,14 @@ void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
     end.bias = p.bias ? p.bias + t.n : nullptr;
     end.clamp = p.act != CT_ACT_NONE;
     end.low = act.low, end.high = act.high;
+    const int64_t at = t.m * p.c_row + t.n;
+    end.add = p.add ? p.add + at : nullptr;
+    end.y = p.out_mask ? p.out_mask + at : nullptr;
+    end.mask = clamp_of(p.out_mask_act);
   } else if (!whole) {
     end = {aside, kTileCols, nullptr, 0, 0, false, false, false};
   }
-  tile_for(t.rows, vectors)(t.a, t.a_row, 1, t.b, t.b_row, t.kc, end);
+  tile_for(t.rows, vectors, end.add || end.y)(t.a, t.a_row, 1, t.b, t.b_row, t.kc, end);
   if (!whole) finish_aside(p, t, aside);
 }
 
@@ -123,7 +127,7 @@ void ask_for_rows(const float* x, int64_t row, int64_t m, int64_t end, int64_t c
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, int64_t m0, int64_t mc, int64_t n0, int64_t n1) {
   const bool past = writes_past(p, s);
   const bool a_ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 20);
-  const bool mask_ahead = p.out_mask && p.n <= 1024 && p.m * p.n > (1 << 20);
+  const bool mask_ahead = p.out_mask && p.n <= 1024 && p.m * p.n > (1 << 17);
   Tile t;
   t.c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;
   t.past = past;

@@ -15,7 +15,7 @@ constexpr int kTileRows = 6;
 constexpr int kTileVectors = 2;
 constexpr int kTileCols = kTileVectors * W;
 
-// What happens to a tile's sums: c = clamp(sum + (load_c ? c : 0) + bias).
+// What happens to a tile's sums: c = masked(clamp(sum + (load_c ? c : 0) + bias + add), y); add and y lie as c.
 struct TileEnd {
   float* c;
   int64_t c_row;
@@ -24,9 +24,13 @@ struct TileEnd {
   bool load_c;
   bool clamp;
   bool past;  // store past the caches
+  const float* add = nullptr;
+  const float* y = nullptr;
+  Clamp mask = {};
 };
 
-template <int MR, int NV>
+// More: whether `add` and `y` are looked at; short sums feel what their tests cost.
+template <int MR, int NV, bool More>
 void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, int64_t k, const TileEnd& end) {
   vf acc[MR][NV];
   for (int r = 0; r < MR; ++r)
@@ -57,7 +61,9 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
       vf s = acc[r][v];
       if (end.load_c) s += load(c + v * W);
       if (end.bias) s += load(end.bias + v * W);
+      if (More && end.add) s += load(end.add + r * end.c_row + v * W);
       if (end.clamp) s = at_most(at_least(s, splat(end.low)), splat(end.high));
+      if (More && end.y) s = masked_by_range(s, load(end.y + r * end.c_row + v * W), end.mask);
       end.past ? store_past(c + v * W, s) : store(c + v * W, s);
     }
   }
@@ -66,7 +72,7 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
 using TileFunction = void (*)(const float*, int64_t, int64_t, const float*, int64_t, int64_t, const TileEnd&);
 
 // tile_for(rows 1..kTileRows, vectors 1..kTileVectors)
-TileFunction tile_for(int rows, int vectors);
+TileFunction tile_for(int rows, int vectors, bool more = false);
 
 }  // namespace CT_TIER
 }  // namespace ct
