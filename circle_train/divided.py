@@ -38,7 +38,7 @@ class DividedExecutor(Executor):
         self.part = Executor(part, state, backend)
         self.update = Executor(update, state, backend)
         self.arena = self.part.arena
-        self.lanes = []
+        self.backend, self.lanes = backend, []
         self.engines = {**self.part.engines, **self.update.engines}
         self.bound = [*self.part.bound, *self.update.bound]
         kept = [

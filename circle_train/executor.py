@@ -37,7 +37,7 @@ class Executor:
         self.arrays: dict[Tensor, Array] = {}
         self.engines: dict[Node, str] = {}
         """Which engine runs each node; views take no step and are not listed."""
-        backend = backend or Reference()
+        self.backend = backend = backend or Reference()
         self.lanes = self._make_lanes(backend)
         """Executors of the frozen beginning: each takes its part of the batch, side by side with the others."""
         for lane in self.lanes[:1]:
@@ -56,6 +56,13 @@ class Executor:
                 np.copyto(arrays[tensor], value)
         for step in self.steps:
             step()
+
+    @property
+    def engine_bytes(self) -> int:
+        """Memory of the engines, besides the arena and the state."""
+        return self.backend.nbytes + sum(
+            lane.engine_bytes for lane in self.lanes if lane.backend is not self.backend
+        )
 
     @property
     def prefix(self) -> Executor | None:

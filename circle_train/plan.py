@@ -9,6 +9,7 @@ from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
 from circle_train.ops.gradient import Gradient
 from circle_train.train.program import Program
+from circle_train.train.state import mapped
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,15 @@ def make_plan(executor: Executor) -> Plan:
     trained = {p.name: p.tensor.type.size for p in program.trained}
     frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
-    return Plan(program.batch_size, tuple(operators), trained, frozen, memory_by_class(program), reference)
+    memory = {**memory_by_class(program), "engine": executor.engine_bytes}
+    return Plan(program.batch_size, tuple(operators), trained, frozen, memory, reference)
 
 
 def memory_by_class(program: Program) -> dict[str, int]:
-    """Bytes that a step works on: what is allocated for it, and what is mapped from the file."""
+    """Bytes that a step works on: what is allocated for it, and what is mapped from the file.
+
+    `original`: the values that trained parameters had, where the model is in memory and not in a mapped file.
+    """
     states = {t.state: t.type.nbytes for t in program.graph.all_tensors() if t.state is not None}
     trained = sum(p.tensor.type.nbytes for p in program.trained)
     slots = sum(nbytes for key, nbytes in states.items() if key.kind != "value")
@@ -100,6 +105,7 @@ def memory_by_class(program: Program) -> dict[str, int]:
         "trained parameters": trained,
         "optimizer": slots,
         "frozen parameters": frozen,
+        "original": sum(p.tensor.type.nbytes for p in program.trained if mapped(p.tensor.data) is None),
     }
 
 

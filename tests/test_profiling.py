@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from networks import cnn, mlp
+from test_memory import wide
 
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.divided import DividedExecutor
 from circle_train.errors import ConfigError, DataError
 from circle_train.plan import program_flops
+from circle_train.train import prefix
 from circle_train.train.program import Mode
 
 BACKENDS = ["reference", *(["native"] if native.is_available() else [])]
@@ -40,7 +42,7 @@ def session_within(share: float | None, backend: str) -> ct.TrainSession:
     whole = ct.TrainSession(cnn(), config, backend=backend)
     if share is None:
         return whole
-    budget = int(share * whole.plan.total_bytes)
+    budget = int(share * (whole.plan.total_bytes - whole.plan.memory["engine"]))
     divided = ct.TrainSession(cnn(), config.replace(memory_budget=budget), backend=backend)
     assert isinstance(divided._executor(Mode.TRAIN, 8), DividedExecutor)
     return divided
@@ -88,3 +90,18 @@ def test_bad_calls_are_refused() -> None:
         session.profile(steps=0)
     with pytest.raises(DataError, match="x"):
         session.profile(np.zeros((4, 7), np.float32), np.zeros((4, 4), np.float32))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lanes_of_a_frozen_beginning_count_together(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it runs whole or a few samples at a time on several threads, the work is the same."""
+    config = ct.TrainConfig(loss="mse", batch_size=12, trainable=("last", 1))
+    work = {}
+    for cache in (prefix.CACHE_BYTES, 40_000):
+        monkeypatch.setattr(prefix, "CACHE_BYTES", cache)
+        session = ct.TrainSession(wide(), config, backend=backend, threads=2)
+        profile = session.profile(steps=2)
+        work[cache] = sum(node.flops for node in profile.nodes if node.name.startswith("CONV_2D"))
+        assert all(node.engine == backend for node in profile.nodes)
+    assert session.program.prefix is not None
+    assert len(set(work.values())) == 1 and min(work.values()) > 0

@@ -23,6 +23,10 @@ class Backend(Protocol):
     def threads(self) -> int:
         """How many cores it uses."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it needs besides the arena and the state."""
+
     def side_by_side(self, count: int) -> Sequence[Backend]:
         """So many engines of one thread each, to run at the same time; one alone is the engine itself."""
 
@@ -44,6 +48,7 @@ class Reference:
 
     name = "reference"
     threads = 1
+    nbytes = 0
 
     def side_by_side(self, count: int) -> Sequence[Backend]:
         return [self] * count

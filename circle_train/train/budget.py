@@ -12,6 +12,7 @@ from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.loss import Loss, Reduction
 from circle_train.train.prefix import is_separable
 from circle_train.train.program import Program
+from circle_train.train.state import mapped
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -41,12 +42,13 @@ def smaller_batches(batch: int) -> Iterator[int]:
 
 
 def step_bytes(program: Program, accumulates: bool) -> int:
-    """What a training step holds in memory: arena, weights, slots, accumulated gradients."""
+    """What a training step holds in memory: arena, weights, slots, accumulated gradients; not the engine itself."""
     trained = sum(p.tensor.type.nbytes for p in program.trained)
+    original = sum(p.tensor.type.nbytes for p in program.trained if mapped(p.tensor.data) is None)
     frozen = sum(p.tensor.type.nbytes for p in program.parameters if not p.trained)
     states = {t.state: t.type.nbytes for t in program.graph.all_tensors() if t.state is not None}
     slots = sum(nbytes for key, nbytes in states.items() if key.kind not in ("value", "gradient"))
-    return program.arena_bytes + trained + frozen + slots + (trained if accumulates else 0)
+    return program.arena_bytes + trained + original + frozen + slots + (trained if accumulates else 0)
 
 
 def share_of_loss(config: TrainConfig, outputs: int, parts: int) -> float:

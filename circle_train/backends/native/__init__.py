@@ -29,6 +29,8 @@ from circle_train.ir.tensor_type import Array
 __all__ = ["Native", "is_available"]
 BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
 """The modules that know which kernel computes what; importing them registers their binders."""
+RESIDENT = 1_100_000
+"""Bytes that the library's code, its threads and a bound program's tables take, as measured on small models."""
 
 
 def is_available() -> bool:
@@ -45,10 +47,21 @@ class Native:
         pool_ = Pool(threads, tier)
         self.threads, self.tier = pool_.threads, tier
         self.scratch = Scratch(pool_)
+        self._resident = RESIDENT
+
+    @property
+    def nbytes(self) -> int:
+        """Code, tables and working memory of the kernels."""
+        return self.scratch.nbytes + self._resident
 
     def side_by_side(self, count: int) -> Sequence[Native]:
         """Engines of one thread each; one alone is this engine."""
-        return [self] if count == 1 else [Native(1, self.tier) for _ in range(count)]
+        if count == 1:
+            return [self]
+        engines = [Native(1, self.tier) for _ in range(count)]
+        for engine in engines:
+            engine._resident = 0
+        return engines
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         calls: Any = bind(node, inputs, outputs)

@@ -52,6 +52,10 @@ class Scratch:
         """Held during a run: the memory serves one at a time."""
         self._memory: Array = np.empty(0, np.uint8)
 
+    @property
+    def nbytes(self) -> int:
+        return self._memory.nbytes
+
     def reserve(self, nbytes: int) -> Array:
         """At least so many bytes from a multiple of 64 on; who was given less before keeps what it has."""
         if self._memory.nbytes < nbytes:
