@@ -264,3 +264,12 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert session.config.batch_norm is ct.TrainConfig(batch_norm="train").batch_norm
     assert main([*words.split(), "--requires-grad", "nope"]) == 1
     assert "error: trainable: 'nope' is no parameter" in capsys.readouterr().err
+
+
+def test_parameters_are_named_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = network(tmp_path)
+    words = f"artifacts {path} --out {tmp_path / 'p'} --loss sparse_categorical_crossentropy --batch-size 6"
+    assert main([*words.split(), "--trainable", "fc.*,bn.weight"]) == 0
+    assert set(ct.TrainSession(tmp_path / "p").parameters.trainable()) == {"fc.weight", "fc.bias", "bn.weight"}
+    assert main([*words.split(), "--trainable", "everything"]) == 1
+    assert "'everything' is no parameter, nor a pattern of one" in capsys.readouterr().err

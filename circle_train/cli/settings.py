@@ -46,7 +46,11 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="what a step may take, e.g. 150MB; the batch is then taken in parts (default: all at once)",
     )
-    group.add_argument("--trainable", metavar="WHAT", help="all, none, last:N, or operator indices as 3,7,8")
+    group.add_argument(
+        "--trainable",
+        metavar="WHAT",
+        help="all, none, last:N, operators as 3,7,8, or parameters as 'fc.*,head.bias'",
+    )
     group.add_argument(
         "--metric",
         action="append",
@@ -91,11 +95,13 @@ def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
 
 
 def trainable_of(word: str) -> Any:
-    """all | none | last:N | 3,7,8"""
-    indices = word.split(",")
-    if all(part.strip().isdigit() for part in indices):
-        return [int(part) for part in indices]
-    return parse_trainable(word, "--trainable")
+    """all | none | last:N | 3,7,8 | fc1.weight,head.*"""
+    parts = [part.strip() for part in word.split(",")]
+    if all(part.isdigit() for part in parts):
+        return [int(part) for part in parts]
+    if word in ("all", "none") or word.startswith("last:"):
+        return parse_trainable(word, "--trainable")
+    return parts
 
 
 def print_json(value: Any) -> None:
