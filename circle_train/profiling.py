@@ -108,6 +108,9 @@ def measure(executor: Executor, feeds: Mapping[Tensor, Array], steps: int) -> Pr
     """Run the program some times whole and some times node by node; the least of each counts."""
     executor.run(feeds)
     whole = min(_timed(executor, feeds) for _ in range(steps))
+    side_by_side = {
+        node: len(one.lanes) for one in _outer(executor) for lane in one.lanes for node, _ in lane.bound
+    }
     least: dict[Node, float] = {}
     calls: dict[Node, int] = {}
     for _ in range(steps):
@@ -115,16 +118,19 @@ def measure(executor: Executor, feeds: Mapping[Tensor, Array], steps: int) -> Pr
         with _clocked(executor, spent):
             executor.run(feeds)
         for node, times in spent.items():
-            least[node] = min(sum(times), least.get(node, float("inf")))
+            least[node] = min(sum(times) / side_by_side.get(node, 1), least.get(node, float("inf")))
             calls[node] = len(times)
-    engines = {node: engine for one in parts(executor) for node, engine in one.engines.items()}
+    engines = {node: engine for one in _parts(executor) for node, engine in one.engines.items()}
     return Profile(tuple(_profile(node, least[node], calls[node], engines) for node in least), whole)
 
 
-def parts(executor: Executor) -> list[Executor]:
-    """The executors that together run a step."""
-    own = [executor.part, executor.update] if isinstance(executor, DividedExecutor) else [executor]
-    return [one for outer in own for one in (*outer.lanes, outer)]
+def _outer(executor: Executor) -> list[Executor]:
+    """The executors that together run a step, each perhaps with a frozen beginning."""
+    return [executor.part, executor.update] if isinstance(executor, DividedExecutor) else [executor]
+
+
+def _parts(executor: Executor) -> list[Executor]:
+    return [part for one in _outer(executor) for part in (*one.lanes, one)]
 
 
 def _timed(executor: Executor, feeds: Mapping[Tensor, Array]) -> float:
@@ -136,7 +142,7 @@ def _timed(executor: Executor, feeds: Mapping[Tensor, Array]) -> float:
 @contextmanager
 def _clocked(executor: Executor, spent: dict[Node, list[float]]) -> Iterator[None]:
     """Every node by itself and under the clock, instead of the joined calls."""
-    joined = [(one, one.steps) for one in parts(executor)]
+    joined = [(one, one.steps) for one in _parts(executor)]
     try:
         for one, _ in joined:
             one.steps = [_clock(step, spent.setdefault(node, [])) for node, step in one.bound]
@@ -161,10 +167,16 @@ def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]
     types_out = [t.type for t in node.outputs]
     nbytes = sum(type_.nbytes for type_ in (*types_in, *types_out) if type_ is not None)
     return NodeProfile(
-        f"{node.op.kernel}: {members[0]}" if isinstance(node.op, Fused) else str(node),
+        _name(node, members),
         tuple(map(str, members)),
         engines.get(members[0], "view"),
         seconds,
         calls * node.op.flops(types_in, types_out),
         calls * nbytes,
     )
+
+
+def _name(node: Node, members: list[Node]) -> str:
+    if isinstance(node.op, Fused):
+        return f"{node.op.kernel}: {members[0]}"
+    return str(node) if node.outputs else f"{node.op.name} '{node.inputs[0].name if node.inputs[0] else ''}'"

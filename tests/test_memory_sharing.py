@@ -236,7 +236,11 @@ def growth(path: Path, batch: int, trainable: Any, budget: str | None = None) ->
     """Measured and predicted, in a process of its own."""
     arguments = [str(path), str(batch), json.dumps(trainable), json.dumps(budget)]
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", MEASURE, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent,
     )
     measured, predicted = json.loads(done.stdout)
     return measured, predicted
