@@ -270,6 +270,37 @@ def test_parameters_are_named_on_the_command_line(tmp_path: Path, capsys: pytest
     path = network(tmp_path)
     words = f"artifacts {path} --out {tmp_path / 'p'} --loss sparse_categorical_crossentropy --batch-size 6"
     assert main([*words.split(), "--trainable", "fc.*,bn.weight"]) == 0
-    assert set(ct.TrainSession(tmp_path / "p").parameters.trainable()) == {"fc.weight", "fc.bias", "bn.weight"}
+    assert set(ct.TrainSession(tmp_path / "p").parameters.trainable()) == {
+        "fc.weight",
+        "fc.bias",
+        "bn.weight",
+    }
     assert main([*words.split(), "--trainable", "everything"]) == 1
     assert "'everything' is no parameter, nor a pattern of one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "raw", [b"{", b"[1]", b'{"dropout": 3}', b'{"fixed": 7}', b'{"batch_norm": {"b": 1}}']
+)
+def test_damaged_hints_are_refused(tmp_path: Path, raw: bytes) -> None:
+    from circle_train.format import hints
+    from circle_train.ir import Buffer, Metadata
+
+    model = ct.load(network(tmp_path))
+    kept = [entry for entry in model.module.metadata if entry.name != hints.ENTRY]
+    entry = Metadata(hints.ENTRY, Buffer(np.frombuffer(raw.replace(b'"b"', b'"r"'), np.uint8)))
+    model.module.metadata[:] = [*kept, entry]
+    model.module.buffers.append(entry.buffer)
+    model.save(tmp_path / "x.circle")
+    with pytest.raises(ct.ModelError, match=r"circle_train\.hints' is damaged"):
+        ct.load(tmp_path / "x.circle")
+
+
+def test_hints_of_what_is_gone_are_a_warning(tmp_path: Path) -> None:
+    from circle_train.format import hints
+
+    model = ct.load(network(tmp_path))
+    changed = {"dropout": {"conv": {"ratio": 0.5, "seed": None}}, "fixed": ["gone"]}
+    ct.Model(hints.put_entry(model.module, hints.ENTRY, changed)).save(tmp_path / "x.circle")
+    with pytest.warns(UserWarning, match="what training should know of 'conv' and 1 more is lost"):
+        ct.load(tmp_path / "x.circle")

@@ -213,7 +213,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(suffix: str, tmp_path: Path) 
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(b"the previous one")
     command = [sys.executable, "-c", FULL_DISK, str(FOLDER / "mlp_softmax.circle"), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
     assert done.returncode == 3, done.stderr
     assert "cannot be written" in done.stdout
     assert path.read_bytes() == b"the previous one"

@@ -13,7 +13,6 @@ from onert_files import FOLDER
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
 KILLS = 20
 TRAINING = """
 import pathlib, sys
@@ -39,7 +38,7 @@ print("done", session.state.step, flush=True)
 
 def start(folder: Path, epochs: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", TRAINING, str(FOLDER / "mlp_softmax.circle"), str(folder), str(epochs)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
