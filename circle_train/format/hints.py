@@ -1,12 +1,13 @@
 """What training must know of a converted model and Circle has no field for, in a metadata entry of the file.
 
-Dropout and batch normalisation by operator, constants that are no parameters by name, and the parameters that a
+Dropout and batch normalisation by the operator's output, constants that are no parameters by name, and the parameters that a
 package without weights left out. In memory these stand in `carried` of nodes and tensors.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,8 @@ from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
 
 ENTRY = "circle_train.hints"
-ON_NODES = ("dropout", "batch_norm")
+ON_NODES = {"dropout": "RESHAPE", "batch_norm": "ADD"}
+"""Hints on operators, known by the name of their output, and which operator it must be."""
 STATISTIC, NOMINAL = "statistic", "nominal"
 
 
@@ -31,7 +33,7 @@ def collect(graph: Graph) -> dict[str, Any]:
     """The hints of a graph as data."""
     found: dict[str, Any] = {}
     for kind in ON_NODES:
-        marks = {str(node.index): node.carried[kind] for node in graph.nodes if kind in node.carried}
+        marks = {node.outputs[0].name: node.carried[kind] for node in graph.nodes if kind in node.carried}
         if marks:
             found[kind] = marks
     constants = [t for t in graph.all_tensors() if t.buffer is not None and t.dtype.is_float]
@@ -44,23 +46,37 @@ def collect(graph: Graph) -> dict[str, Any]:
 
 
 def restore(module: Module) -> None:
-    """Put the hints that a file holds back where they belong."""
+    """Put the hints that a file holds back where they belong; a program that changed the model may have lost some."""
     hints = read_entry(module, ENTRY)
     if hints is None:
         return
-    graph = module.main
+    tensors = {t.name: t for t in module.main.all_tensors()}
+    made = {node.outputs[0].name: node for node in module.main.nodes if node.outputs}
+    lost: list[str] = []
     try:
-        for kind in ON_NODES:
-            for index, mark in hints.get(kind, {}).items():
-                graph.nodes[int(index)].carried[kind] = dict(mark)
-        tensors = {t.name: t for t in graph.all_tensors()}
-        for tensor in _named(tensors, hints.get("fixed", ())):
-            tensor.carried["trainable"] = False
-        for kind in (STATISTIC, NOMINAL):
-            for tensor in _named(tensors, hints.get(kind, ())):
-                tensor.carried[kind] = True
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"metadata '{ENTRY}' does not fit the model ({error!r}); convert it anew") from None
+        for kind, operator in ON_NODES.items():
+            for name, mark in hints.get(kind, {}).items():
+                if name in made and made[name].op.name == operator:
+                    made[name].carried[kind] = dict(mark)
+                else:
+                    lost.append(name)
+        for kind, key, value in (
+            ("fixed", "trainable", False),
+            *((k, k, True) for k in (STATISTIC, NOMINAL)),
+        ):
+            for name in hints.get(kind, ()):
+                if name in tensors:
+                    tensors[name].carried[key] = value
+                else:
+                    lost.append(name)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"metadata '{ENTRY}' is damaged ({error!r}); convert the model anew") from None
+    if lost:
+        warnings.warn(
+            f"the model was changed since it was converted: what training should know of '{lost[0]}' and "
+            f"{len(lost) - 1} more is lost (dropout, batch normalisation, numbers that are no parameters)",
+            stacklevel=3,
+        )
     _fill_nominal(module, [t for t in tensors.values() if t.carried.get(NOMINAL)])
 
 
@@ -124,7 +140,3 @@ def read_entry(module: Module, name: str) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise ModelError(f"metadata '{name}' is damaged (no object); make the file anew")
     return data
-
-
-def _named(tensors: dict[str, Tensor], names: Iterable[str]) -> list[Tensor]:
-    return [tensors[name] for name in names]
