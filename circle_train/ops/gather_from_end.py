@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,10 +11,11 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.index import Gather
 from circle_train.ops.movement import Movement
+from circle_train.record import record
 
 
 @register("GATHER_FROM_END", internal=True)
-@dataclass(frozen=True)
+@record
 class GatherFromEnd(Movement):
     """Parts of the table along an axis."""
 

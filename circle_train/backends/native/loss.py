@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from circle_train.ops.activation import LogSoftmax, Softmax
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
 from circle_train.ops.loss import SoftmaxCrossEntropy
+from circle_train.record import record
 
 
 @binds(Softmax, LogSoftmax)
@@ -68,7 +68,7 @@ def cross_entropy(op: SoftmaxCrossEntropy, inputs: Values, outputs: Sequence[Arr
     return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, outputs[0])]
 
 
-@dataclass(frozen=True)
+@record
 class LossOptions:
     """What the loss and its gradient are multiplied by."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op, register
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Accumulate, GuardFinite
+from circle_train.record import record
 from circle_train.train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
 
 
@@ -44,7 +44,7 @@ def kind_of(rule: Any) -> UpdateKind | None:
 
 
 @register("UPDATE_NUMBERS", internal=True)
-@dataclass(frozen=True)
+@record
 class UpdateNumbers(Op):
     """A rule's scalars in the places where the kernels look for them, with the rule's constants around."""
 
@@ -93,7 +93,7 @@ def update_numbers(op: UpdateNumbers, inputs: Values, outputs: Sequence[Array]) 
     return made if len(made) == len(calls) else None
 
 
-@dataclass(frozen=True)
+@record
 class Fate:
     """What becomes of one gradient: `kind` names the rule, NONE stores it or (`accumulate`) adds it to what is there."""
 

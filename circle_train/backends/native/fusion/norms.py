@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.fusion.weights import WeightOptions, destiny
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.ops.gradient import Gradient
 from circle_train.ops.layer_norm import LayerNorm, LayerNormStatistics
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class NormOptions:
     """The op, and what each output is."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops import activation
@@ -13,6 +11,7 @@ from circle_train.ops.base import Op
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.gradient import ActivationGradient, Gradient
 from circle_train.ops.linear import FullyConnected
+from circle_train.record import record
 
 KERNELS: dict[type[Op], str] = {
     Conv2D: "convolution",
@@ -27,7 +26,7 @@ ACTIVATIONS: dict[type[Op], Activation] = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class ProductOptions:
     """The op whose product it is, and the activation: after the sum, or (gradients) the one to undo."""
 

@@ -15,6 +15,7 @@ from circle_train.ops.gather_from_end import GatherFromEnd
 from circle_train.ops.gradient import Accumulate, Gradient
 from circle_train.ops.index import EmbeddingLookup, Gather
 from circle_train.ops.linear import FullyConnected
+from circle_train.record import record
 
 KERNELS: dict[type[Op], str] = {
     Conv2D: "convolution_w",
@@ -24,7 +25,7 @@ KERNELS: dict[type[Op], str] = {
 TABLES: dict[type[Op], str] = {Gather: "indices", GatherFromEnd: "indices", EmbeddingLookup: "ids"}
 
 
-@dataclass(frozen=True)
+@record
 class WeightOptions:
     """What becomes of the gradients of weights and bias (None: not wanted), and which of them are outputs."""
 
