@@ -68,19 +68,15 @@ def test_train_writes_what_was_asked_for(folder: pathlib.Path, capsys: pytest.Ca
     assert ct.load(folder / "plus.circle").training.batch_size == 8
     x = np.load(folder / "x.npy")
     assert not np.allclose(ct.InferenceSession(out)(x), ct.InferenceSession(folder / "net.circle")(x))
-    assert (
-        run(
-            "export",
-            folder / "plus.circle",
-            "--checkpoint",
-            folder / "c.safetensors",
-            folder / "again.tflite",
-        )
-        == 0
-    )
-    np.testing.assert_array_equal(
-        ct.InferenceSession(folder / "again.tflite")(x), ct.InferenceSession(out)(x)
-    )
+    expected = ct.InferenceSession(out)(x)
+    for model, checkpoint in (("net", "c"), ("plus", "c"), ("net", "run/last")):
+        files = (folder / f"{model}.circle", "--checkpoint", folder / f"{checkpoint}.safetensors")
+        assert run("export", *files, folder / "again.tflite") == 0
+        np.testing.assert_array_equal(ct.InferenceSession(folder / "again.tflite")(x), expected)
+    words = ("--input", folder / "x.npy", "--checkpoint", folder / "c.safetensors")
+    assert run("predict", folder / "net.circle", *words, "--output", folder / "p.npy") == 0
+    np.testing.assert_allclose(np.load(folder / "p.npy"), expected, atol=1e-6)
+    assert run("eval", folder / "net.circle", *words, "--expected", folder / "y.npy") == 0
 
 
 def test_a_circleplus_file_needs_no_settings(

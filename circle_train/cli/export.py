@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from circle_train.cli.settings import known_config
 from circle_train.model import load
 from circle_train.session import TrainSession
 from circle_train.train.config import TrainConfig
@@ -20,7 +21,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     model = load(options.model)
-    session = TrainSession(model, model.training or TrainConfig(batch_size=1), backend="reference")
+    config = known_config(model, options.checkpoint) or TrainConfig()
+    session = TrainSession(model, config.replace(batch_size=1), backend="reference")
     session.load_checkpoint(options.checkpoint)
     session.export(options.out)
     print(f"{options.out}: {options.model} with the weights of {options.checkpoint}")

@@ -9,7 +9,19 @@ import warnings
 from collections.abc import Sequence
 
 from circle_train import __version__
-from circle_train.cli import artifacts, check, convert, data, demo, evaluate, export, info, plus, predict, train
+from circle_train.cli import (
+    artifacts,
+    check,
+    convert,
+    data,
+    demo,
+    evaluate,
+    export,
+    info,
+    plus,
+    predict,
+    train,
+)
 from circle_train.errors import CircleTrainError
 
 COMMANDS = (demo, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)

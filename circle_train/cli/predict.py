@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.cli.settings import add_engine, add_json, print_json
+from circle_train.cli.settings import add_engine, add_json, known_config, print_json
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     model = load(options.model)
-    config = (model.training or TrainConfig()).replace(batch_size=options.batch_size, trainable="none")
+    config = (known_config(model, options.checkpoint) or TrainConfig()).replace(batch_size=options.batch_size)
     session = TrainSession(model, config, threads=options.threads, backend=options.backend)
     if options.checkpoint:
         session.load_checkpoint(options.checkpoint)

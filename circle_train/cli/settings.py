@@ -10,7 +10,7 @@ from typing import Any
 
 from circle_train.errors import ConfigError
 from circle_train.model import Model
-from circle_train.train import losses, optimizers
+from circle_train.train import checkpoints, losses, optimizers
 from circle_train.train.config import TrainConfig, by_name
 from circle_train.train.losses import Loss
 from circle_train.train.metrics import BY_NAME as METRICS
@@ -73,9 +73,15 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def known_config(model: Model, checkpoint: str | None) -> TrainConfig | None:
+    """What the files say: the checkpoint knows best what it was written under."""
+    stored = checkpoints.stored_config(checkpoint) if checkpoint else None
+    return stored or model.training
+
+
 def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
-    """The model's settings, changed by what the command line says."""
-    config = model.training or TrainConfig(loss=_default_loss(options))
+    """The checkpoint's or the model's settings, changed by what the command line says."""
+    config = known_config(model, options.checkpoint) or TrainConfig(loss=_default_loss(options))
     changes: dict[str, Any] = {}
     if options.loss or options.loss_reduction:
         loss = by_name(options.loss or config.loss, losses.BY_NAME, Loss, "loss")

@@ -73,6 +73,15 @@ def load(session: Session, path: str | os.PathLike[str]) -> None:
         session.seed = changes.seed
 
 
+def stored_config(path: str | os.PathLike[str]) -> TrainConfig | None:
+    """What a checkpoint says of the settings it was written under, if anything."""
+    data = _read(os.fspath(path))
+    if is_ort_checkpoint(data):
+        return None
+    found: TrainConfig | None = _format_of(path).stored_config(data, os.fspath(path))
+    return found
+
+
 def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:

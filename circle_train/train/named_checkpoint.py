@@ -15,7 +15,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.train.changes import Changes
 from circle_train.train.config import TrainConfig
 from circle_train.train.optimizers import Optimizer
-from circle_train.train.settings import to_dict
+from circle_train.train.settings import from_dict, to_dict
 from circle_train.train.state import State
 
 FORMAT = "circle_train.checkpoint/1"
@@ -80,6 +80,16 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
         progress.get("passes", progress["step"]),
         _properties(metadata, where),
     )
+
+
+def stored_config(data: bytes, where: str) -> TrainConfig | None:
+    """The settings that the file was written under; None where they had a part that only Python can hold."""
+    _, metadata = safetensors.decode(data, where)
+    try:
+        settings = json.loads(metadata.get("config", ""))
+    except ValueError:
+        return None
+    return from_dict(settings, where)
 
 
 def fingerprint(graph: Graph, state: State, stored: Set[str]) -> str:

@@ -59,6 +59,12 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
     return changes
 
 
+def stored_config(data: bytes, where: str) -> TrainConfig | None:
+    """The kind of optimizer is all that ONERT's file tells: Adam's has a second section."""
+    second_section = int.from_bytes(data[8:12], "little")
+    return TrainConfig(optimizer="adam" if second_section else "sgd")
+
+
 def _require_optimizer(config: TrainConfig) -> None:
     optimizer = config.optimizer
     if not isinstance(optimizer, (SGD, Adam)) or (isinstance(optimizer, SGD) and optimizer.slots):
