@@ -318,8 +318,8 @@ class Joined(Reference):
     def __init__(self, engine: Native) -> None:
         self.engine = engine
 
-    def recognise(self, graph: Graph) -> None:
-        self.engine.recognise(graph)
+    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        self.engine.recognise(graph, keep)
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         self.engine.fuse(graph, keep)
@@ -469,3 +469,18 @@ def test_ctrl_c_ends_a_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
     run._run = inner
     with pytest.raises(DataError, match="NaN"):
         session.train_step(x, y)
+
+
+def test_what_is_asked_for_by_name_survives_joining() -> None:
+    """A tensor inside a formula that kernels know as one, and one that a product would have swallowed."""
+    model = attention()
+    inner = [
+        node.outputs[0].name for node in model.module.main.nodes if node.op.name in ("RSQRT", "MUL", "ADD")
+    ]
+    config = ct.TrainConfig(loss="mse", batch_size=2, extra_outputs=inner)
+    x, y = batch(model, 2)
+    plain, joined = (ct.TrainSession(model, config, backend=name) for name in ("reference", "native"))
+    expected, found = plain.train_step(x, y).extra, joined.train_step(x, y).extra
+    assert set(found) == set(inner)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)

@@ -33,7 +33,7 @@ class Backend(Protocol):
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         """A step that reads and writes exactly these arrays, or None: the reference runs this node."""
 
-    def recognise(self, graph: Graph) -> None:
+    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Before differentiation: make one op of what the file spells out in many."""
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
@@ -64,7 +64,7 @@ class Reference:
 
         return step
 
-    def recognise(self, graph: Graph) -> None:
+    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Nothing: the file's operators are what is specified."""
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:

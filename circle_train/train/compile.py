@@ -32,7 +32,7 @@ class Engine(Protocol):
     @property
     def threads(self) -> int: ...
 
-    def recognise(self, graph: Graph) -> None: ...
+    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
@@ -60,7 +60,7 @@ def compile(
     inputs, outputs, forward = list(graph.inputs), list(graph.outputs), list(graph.nodes)
     extra = find_extra(graph, config.extra_outputs)
     if engine is not None:
-        engine.recognise(graph)
+        engine.recognise(graph, [*outputs, *extra])
     targets: list[Tensor] = []
     losses: list[Tensor] = []
     loss = None
@@ -154,7 +154,7 @@ def compile_inference(
         return None
     operators = list(graph.nodes)
     if engine is not None:
-        engine.recognise(graph)
+        engine.recognise(graph, graph.outputs)
         engine.fuse(graph, graph.outputs)
     memory = plan_memory(graph, graph.outputs)
     batch = shapes[0][0] if shapes and shapes[0] else 1

@@ -67,9 +67,9 @@ class Native:
         calls: Any = bind(node, inputs, outputs)
         return None if calls is None else NativeStep(str(node), calls, self.scratch)
 
-    def recognise(self, graph: Graph) -> None:
+    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Find the formulas that kernels know as one."""
-        fusion.recognise(graph)
+        fusion.recognise(graph, keep)
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Join what kernels compute together."""

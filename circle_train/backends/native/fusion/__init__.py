@@ -39,9 +39,9 @@ def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
     rewriter.settle()
 
 
-def recognise(graph: Graph) -> None:
+def recognise(graph: Graph, keep: Iterable[Tensor]) -> None:
     """Before differentiation: make one op of what files spell out in many."""
-    rewriter = Rewriter(graph, graph.outputs)
+    rewriter = Rewriter(graph, keep)
     for apply in RECOGNISERS:
         apply(rewriter)
     rewriter.settle()
