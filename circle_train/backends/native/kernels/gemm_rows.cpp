@@ -119,15 +119,17 @@ void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
 }
 
 // Rows m..m+count of a matrix, before they are needed.
+template <int Write = 0>
 void ask_for_rows(const float* x, int64_t row, int64_t m, int64_t end, int64_t cols) {
   for (int64_t i = m; i < end; ++i)
-    for (int64_t k = 0; k < cols; k += 16) __builtin_prefetch(x + i * row + k, 0, 2);
+    for (int64_t k = 0; k < cols; k += 16) __builtin_prefetch(x + i * row + k, Write, 2);
 }
 
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, int64_t m0, int64_t mc, int64_t n0, int64_t n1) {
   const bool past = writes_past(p, s);
-  const bool a_ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 20);
-  const bool mask_ahead = p.out_mask && p.n <= 1024 && p.m * p.n > (1 << 17);
+  const bool a_ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 17);
+  const bool c_ahead = !p.sink && !past && p.k <= 256 && p.m * p.n > (1 << 17);
+  const bool mask_ahead = p.out_mask && p.m * p.n > (1 << 17);
   Tile t;
   t.c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;
   t.past = past;
@@ -151,7 +153,8 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
         t.c = c + i * t.c_row + t.n;
         const int64_t next = t.m + 2 * kTileRows, end = std::min(next + kTileRows, p.m);
         if (a_ahead && t.n == n0) ask_for_rows(p.a, p.a_row, next, end, p.k);
-        if (mask_ahead && t.n == n0) ask_for_rows(p.out_mask + n0, p.c_row, next, end, n1 - n0);
+        if (mask_ahead) ask_for_rows(p.out_mask + t.n, p.c_row, next, end, t.cols);
+        if (c_ahead) ask_for_rows<1>(p.c + t.n, p.c_row, next, end, t.cols);
         run_tile(p, t, buffers.c);
       }
     }
