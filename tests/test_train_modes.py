@@ -153,3 +153,23 @@ def test_the_generator_is_c_plus_plus_minstd_rand0() -> None:
 def test_wrong_mode_is_refused() -> None:
     with pytest.raises(ct.ConfigError, match="batch_norm is 'always', expected 'frozen' or 'train'"):
         session(batch_norm="always")
+
+
+def test_a_frozen_beginning_with_its_normalisation_runs_sample_by_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Transposed, padded and normalised as the converter writes it; batch statistics forbid it."""
+    from circle_train.train import prefix
+
+    whole = session(trainable=["fc.*"], dropout=False)
+    x, y = batch()
+    losses = [whole.train_step(x, y).loss for _ in range(3)]
+    assert whole.program.prefix is None
+    monkeypatch.setattr(prefix, "CACHE_BYTES", 2000)
+    parts = session(trainable=["fc.*"], dropout=False)
+    assert [parts.train_step(x, y).loss for _ in range(3)] == pytest.approx(losses, abs=1e-7)
+    assert parts.program.prefix is not None
+    by_batch = session(trainable=["fc.*"], dropout=False, batch_norm="train")
+    by_batch.train_step(x, y)
+    cut = by_batch.program.prefix
+    assert cut is None or all(node.op.name != "MEAN" for node in cut.program.graph.nodes)

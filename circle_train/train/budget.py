@@ -10,7 +10,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import Node, Tensor
 from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.loss import Loss, Reduction
-from circle_train.train.prefix import is_separable
+from circle_train.train.prefix import is_fixed, is_separable
 from circle_train.train.program import Program
 from circle_train.train.state import mapped
 
@@ -77,11 +77,14 @@ def require_divisible(
     """Refuse a model in which one sample of a batch depends on the others."""
     if config.batch_norm is BatchNormMode.TRAIN:
         raise _indivisible("batch_norm is 'train', by which samples depend on each other")
-    whole = set(inputs)
+    whole, fixed = set(inputs), set[Tensor]()
     for node in nodes:
+        if is_fixed(node, fixed):
+            fixed.update(node.outputs)
+            continue
         if not any(t in whole for t in node.inputs):
             continue
-        if not is_separable(node, whole, batch):
+        if not is_separable(node, whole, batch, fixed):
             raise _indivisible(f"{node} may mix the samples of a batch")
         whole.update(node.outputs)
 

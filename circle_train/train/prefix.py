@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.passes.dead import drop_dead_nodes
 from circle_train.train.autodiff import influence
 from circle_train.train.memory import live_bytes
 
@@ -32,11 +33,13 @@ class Cut:
     nodes: list[Node]
     batch: int
     frontier: list[Tensor]
+    fixed: set[Tensor]
+    """What depends on constants and frozen weights alone; both sides compute of it what they read."""
 
 
 def find_cut(graph: Graph, trained: Iterable[Tensor], targets: Sequence[Tensor], batch: int) -> Cut | None:
     """Where cutting saves most memory; None where that is not worth while."""
-    nodes = _separable_head(graph, influence(graph, [*trained, *targets]), batch)
+    nodes, fixed = _separable_head(graph, influence(graph, [*trained, *targets]), batch)
     live = live_bytes(graph)
     if not nodes or batch < 2:
         return None
@@ -53,7 +56,7 @@ def find_cut(graph: Graph, trained: Iterable[Tensor], targets: Sequence[Tensor],
     if best is None:
         return None
     chosen = nodes[: best[1]]
-    return Cut(chosen, best[2], _frontier(graph, chosen))
+    return Cut(chosen, best[2], [t for t in _frontier(graph, chosen) if t not in fixed], fixed)
 
 
 def separate(graph: Graph, cut: Cut) -> Graph:
@@ -66,9 +69,8 @@ def separate(graph: Graph, cut: Cut) -> Graph:
         if tensor is None or tensor.is_constant or tensor.state is not None:
             return tensor
         if tensor not in twins:
-            twins[tensor] = Tensor(
-                tensor.name, tensor.type.with_shape((cut.batch, *tensor.shape[1:])), origin=tensor
-            )
+            shape = tensor.shape if tensor in cut.fixed else (cut.batch, *tensor.shape[1:])
+            twins[tensor] = Tensor(tensor.name, tensor.type.with_shape(shape), origin=tensor)
         return twins[tensor]
 
     for node in cut.nodes:
@@ -79,7 +81,8 @@ def separate(graph: Graph, cut: Cut) -> Graph:
         part.nodes.append(made)
     part.inputs = [twins[t] for t in graph.inputs if t in twins]
     part.outputs = [twins[t] for t in cut.frontier]
-    graph.nodes = [node for node in graph.nodes if node not in inside]
+    graph.nodes = [node for node in graph.nodes if node not in inside or node.outputs[0] in cut.fixed]
+    drop_dead_nodes(graph)
     read = {t for node in graph.nodes for t in node.inputs}
     for tensor in cut.frontier:
         tensor.producer = None
@@ -87,25 +90,38 @@ def separate(graph: Graph, cut: Cut) -> Graph:
     return part
 
 
-def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> list[Node]:
-    """The leading nodes that training does not touch and that treat every sample by itself."""
+def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> tuple[list[Node], set[Tensor]]:
+    """The leading nodes that training does not touch and that treat every sample by itself; what is fixed."""
     head: list[Node] = []
+    fixed: set[Tensor] = set()
     whole = {t for t in graph.inputs if t.shape and t.shape[0] == batch}
     for node in graph.nodes:
-        if any(t in influenced for t in (*node.inputs, *node.outputs)) or not is_separable(
-            node, whole, batch
-        ):
+        if any(t in influenced for t in (*node.inputs, *node.outputs)):
+            break
+        if is_fixed(node, fixed):
+            fixed.update(node.outputs)
+        elif is_separable(node, whole, batch, fixed):
+            whole.update(node.outputs)
+        else:
             break
         head.append(node)
-        whole.update(node.outputs)
-    return head
+    return head, fixed
 
 
-def is_separable(node: Node, whole: set[Tensor], batch: int) -> bool:
+def is_fixed(node: Node, fixed: Set[Tensor]) -> bool:
+    """Whether the node reads nothing but constants, weights and what is fixed already."""
+    return bool(node.outputs) and not node.op.mutates and all(_is_given(t, fixed) for t in node.inputs)
+
+
+def _is_given(tensor: Tensor | None, fixed: Set[Tensor]) -> bool:
+    return tensor is None or tensor.is_constant or tensor.state is not None or tensor in fixed
+
+
+def is_separable(node: Node, whole: Set[Tensor], batch: int, fixed: Set[Tensor] = frozenset()) -> bool:
     """Whether one sample of the outputs depends on that sample of the inputs alone; `whole` tensors have all samples."""
     data = [t for t in node.inputs if t is not None and t in whole]
     others = [t for t in node.inputs if t is not None and t not in whole]
-    if not data or not all(t.is_constant or t.state is not None for t in others):
+    if not data or not all(_is_given(t, fixed) for t in others):
         return False
     out = node.outputs[0]
     if any(not t.shape or t.shape[0] != batch for t in (*data, *node.outputs)):
@@ -119,6 +135,12 @@ def is_separable(node: Node, whole: set[Tensor], batch: int) -> bool:
         )
     if name == "RESHAPE":
         return True
+    if name == "TRANSPOSE":
+        order = node.inputs[1]
+        return order is not None and order.is_constant and int(order.data.reshape(-1)[0]) == 0
+    if name in ("PAD", "PADV2", "MIRROR_PAD"):
+        widths = node.inputs[1]
+        return widths is not None and widths.is_constant and not widths.data.reshape(-1)[:2].any()
     if name == "FULLY_CONNECTED":
         return node.inputs[0] in whole and out.shape[0] == batch
     if name in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
