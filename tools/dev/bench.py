@@ -170,10 +170,16 @@ def by_peer(found: dict[str, list[Peer]], title: str, ratio: Callable[[Peer, Pee
     yield "|---" * (len(labels) + 1) + "|"
     for name, row in found.items():
         ours, others = split(row)
-        if ours is not None and others and same_losses(ours, others[0]):
+        if ours is not None:
             by_label = {peer.label: peer for peer in others}
-            cells = [ratio(ours, by_label[label]) if label in by_label else "fails" for label in labels]
+            cells = [cell(ours, by_label.get(label), ratio) for label in labels]
             yield "| " + " | ".join([name, *cells]) + " |"
+
+
+def cell(ours: Peer, other: Peer | None, ratio: Callable[[Peer, Peer], str]) -> str:
+    if other is None:
+        return "fails"
+    return ratio(ours, other) if same_losses(ours, other) else "not comparable"
 
 
 def same_losses(ours: Peer, other: Peer) -> bool:
