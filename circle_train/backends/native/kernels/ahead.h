@@ -23,6 +23,17 @@ class Ahead {
       for (const char* stop = r.at + r.piece; r.at < stop && r.at < r.end; r.at += 64) __builtin_prefetch(r.at, 0, 2);
     }
   }
+  // The same, but up to `lines` of the largest piece are left to the caller, from where the answer points; NULL: nothing is.
+  const char* step_but(int64_t lines) {
+    Region* most = nullptr;
+    for (int i = 0; i < count_; ++i)
+      if (Region& r = regions_[i]; r.at < r.end && (!most || r.piece > most->piece)) most = &r;
+    const char* const left = most && most->piece >= lines * 64 ? most->at : nullptr;
+    if (left) most->at += lines * 64, most->piece -= lines * 64;
+    step();
+    if (left) most->piece += lines * 64;
+    return left;
+  }
 
  private:
   struct Region {

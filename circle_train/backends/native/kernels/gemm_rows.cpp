@@ -111,6 +111,7 @@ void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
     end.add = p.add ? p.add + at : nullptr;
     end.y = p.out_mask ? p.out_mask + at : nullptr;
     end.mask = clamp_of(p.out_mask_act);
+    end.ask = reinterpret_cast<const char*>(t.a);
   } else if (!whole) {
     end = {aside, kTileCols, nullptr, 0, 0, false, false, false};
   }

@@ -130,9 +130,10 @@ void add_chunk(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead
     const int vectors = u.cols - n > W ? 2 : 1;
     for (int64_t i = 0; i < u.rows; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, u.rows - i));
-      ahead.step();
-      const TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, !chunk.first, false, false};
-      tile_for(rows, vectors)(chunk.a + i * chunk.count, 1, kTileRows, chunk.b + n, chunk.b_row, chunk.count, end);
+      TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, !chunk.first, false, false};
+      end.ask = ahead.step_but(chunk.count);
+      end.ask_step = 64;
+      tile_for(rows, vectors, end.ask)(chunk.a + i * chunk.count, 1, kTileRows, chunk.b + n, chunk.b_row, chunk.count, end);
     }
   }
 }

@@ -27,9 +27,12 @@ struct TileEnd {
   const float* add = nullptr;
   const float* y = nullptr;
   Clamp mask = {};
+  // Asked for while summing, `ask_step` bytes (one cache line, or none) at each k.
+  const char* ask = nullptr;
+  int64_t ask_step = 0;
 };
 
-// More: whether `add` and `y` are looked at; short sums feel what their tests cost.
+// More: whether `add`, `y` and `ask` are looked at; short sums feel what their tests cost.
 template <int MR, int NV, bool More>
 void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, int64_t k, const TileEnd& end) {
   vf acc[MR][NV];
@@ -39,7 +42,12 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
   constexpr int P = (MR + 2) / 3;
   const float* row[P];
   for (int p = 0; p < P; ++p) row[p] = a + 3 * p * a_row;
+  const char* ask = end.ask;
   for (int64_t i = 0; i < k; ++i) {
+    if (More) {
+      __builtin_prefetch(ask, 0, 2);
+      ask += end.ask_step;
+    }
     vf bv[NV];
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) bv[v] = load(b + v * W);
