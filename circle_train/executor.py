@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from circle_train.backends.base import Backend, Reference, Step
 from circle_train.errors import ModelError
 from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.program import Program
+from circle_train.train.program import Prefix, Program
 from circle_train.train.state import State
 
 HUGE_PAGE = 2 << 20
@@ -84,15 +85,18 @@ class Executor:
     def _run_lanes(self, feeds: Mapping[Tensor, Array]) -> None:
         """Each lane on a thread of its own, the first on this one; what one raises is raised here."""
         failures: list[BaseException] = []
+        prefix = self.program.prefix
+        assert prefix is not None
+        waiting = deque(range(0, self.program.batch_size, prefix.program.batch_size))
 
         def attempt(index: int) -> None:
             try:
-                self._run_lane(index, feeds)
+                self._run_lane(self.lanes[index], prefix, feeds, waiting)
             except BaseException as failure:
                 failures.append(failure)
 
         threads = [threading.Thread(target=attempt, args=(i,)) for i in range(1, len(self.lanes))]
-        for tensor in self.program.prefix.results if self.program.prefix else ():
+        for tensor in prefix.results:
             self[tensor]
         for thread in threads:
             thread.start()
@@ -102,12 +106,16 @@ class Executor:
         if failures:
             raise failures[0]
 
-    def _run_lane(self, index: int, feeds: Mapping[Tensor, Array]) -> None:
-        """Run the frozen beginning for a few samples at a time, and gather its results."""
-        prefix, lane = self.program.prefix, self.lanes[index]
-        assert prefix is not None
+    def _run_lane(
+        self, lane: Executor, prefix: Prefix, feeds: Mapping[Tensor, Array], waiting: deque[int]
+    ) -> None:
+        """Take the next few samples as long as there are any, and put what comes of them in its place."""
         few = prefix.program.batch_size
-        for start in range(index * few, self.program.batch_size, len(self.lanes) * few):
+        while waiting:
+            try:
+                start = waiting.popleft()
+            except IndexError:  # another lane was faster
+                return
             part = slice(start, start + few)
             lane.run({own: feeds[whole][part] for whole, own in prefix.sources.items()})
             for whole, own in prefix.results.items():
