@@ -410,9 +410,15 @@ def test_onnx2tf_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     script.write_text(f'#!/bin/sh\nmkdir -p "$4"\ncp "{sample}" "$4/model_float32.tflite"\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    module = convert.load_with_onnx2tf(b"onnx")
-    assert module.main.nodes
+    relu = onnx.helper.make_node("Relu", ["data.1"], ["scores"])
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, size])
+        for name, size in (("data.1", 6), ("scores", 5))
+    ]
+    model = onnx.helper.make_model(onnx.helper.make_graph([relu], "g", values[:1], values[1:]))
+    module = convert.load_with_onnx2tf(model.SerializeToString())
+    assert [tensor.name for tensor in (*module.main.inputs, *module.main.outputs)] == ["data.1", "scores"]
     assert b'"onnx2tf"' in module.metadata[-1].buffer.bytes.tobytes()
     script.write_text("#!/bin/sh\necho no such op >&2\nexit 3\n")
     with pytest.raises(ConversionError, match="ended with status 3: no such op"):
-        convert.load_with_onnx2tf(b"onnx")
+        convert.load_with_onnx2tf(model.SerializeToString())

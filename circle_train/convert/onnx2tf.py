@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
 
 from circle_train import format
 from circle_train.convert.provenance import METADATA, Provenance
+from circle_train.convert.restore import restore_faces
 from circle_train.errors import ConversionError
 from circle_train.ir import Buffer, Metadata, Module
 
@@ -31,6 +34,7 @@ def convert(source: Any, command: Sequence[str] | None = None) -> tuple[Module, 
         made = Path(folder) / "out"
         _run([*call, "-i", str(path), "-o", str(made)])
         module = format.read(_result(made, path))
+        restore_faces(module.main, _model(path))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     facts = json.dumps({"engine": "onnx2tf"})
     note = Metadata(METADATA, Buffer(np.frombuffer(facts.encode(), np.uint8)))
@@ -59,6 +63,14 @@ def _as_file(source: Any, folder: Path) -> tuple[Path | bytes, Path]:
         path.write_bytes(raw)
         return raw, path
     return Path(source), Path(source)
+
+
+def _model(path: Path) -> Any:
+    """The ONNX model without its external data, for its inputs and outputs."""
+    try:
+        return onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise ConversionError(f"'{path.name}' is no ONNX model ({error}); get an intact copy") from error
 
 
 def _run(command: list[str]) -> None:
