@@ -22,7 +22,7 @@ from circle_train.train.losses import Joint
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
 from circle_train.train.prefix import find_cut, separate
-from circle_train.train.program import Mode, Prefix, Program
+from circle_train.train.program import Draft, Mode, Prefix, Program
 from circle_train.train.symbol import Symbol
 
 
@@ -49,64 +49,66 @@ def compile(
     graph = passes.run(passes.before_training(batch_size), model.copy())
     parameters = find_parameters(graph)
     trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
-    by_batch = config.batch_norm is BatchNormMode.TRAIN
-    parameters = make_states(parameters, by_batch)
-    moves = normalise_by_batch(graph) if by_batch and mode.has_backward else []
-    if config.dropout and mode.has_backward:
+    parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
+    moves = behave_as_in_training(graph, config) if mode.has_backward else []
+    draft = begin(graph, config, engine)
+    if mode.has_loss:
+        add_losses(draft, config)
+    if mode.has_backward:
+        gradients = add_gradients(draft, trained, share)
+        add_updates(graph, config, mode, gradients)
+        graph.nodes += moves
+    elif mode is Mode.UPDATE:
+        draft = only_updates(graph, config, trained)
+    graph.outputs = draft.keep
+    drop_dead_nodes(graph)
+    verify(graph)
+    batch = batch_size or (draft.inputs[0].shape[0] if draft.inputs and draft.inputs[0].shape else 1)
+    operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
+    prefix = separate_prefix(graph, [p.tensor for p in trained if p.trained], draft.targets, batch, engine)
+    if engine is not None:
+        engine.fuse(graph, draft.keep)
+        verify(graph)
+    memory = plan_memory(graph, draft.keep)
+    return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
+
+
+def compile_inference(
+    graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Engine | None = None
+) -> Program | None:
+    """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
+    graph = graph.copy()
+    set_shapes(graph, shapes)
+    fold_constants(graph)
+    drop_dead_nodes(graph)
+    if open_shapes(graph):
+        return None
+    draft = Draft(graph, graph.inputs, graph.outputs, list(graph.nodes))
+    if engine is not None:
+        engine.recognise(graph, graph.outputs)
+        engine.fuse(graph, graph.outputs)
+    batch = shapes[0][0] if shapes and shapes[0] else 1
+    return Program(Mode.PREDICT, batch, graph, plan_memory(graph, graph.outputs), [], draft, draft.forward)
+
+
+def behave_as_in_training(graph: Graph, config: TrainConfig) -> list[Node]:
+    """Batch statistics and dropout, where asked for; the nodes that move running statistics, to be run last."""
+    moves = normalise_by_batch(graph) if config.batch_norm is BatchNormMode.TRAIN else []
+    if config.dropout:
         drop_at_random(graph)
+    return moves
+
+
+def begin(graph: Graph, config: TrainConfig, engine: Engine | None) -> Draft:
+    """The forward part, all of it computable and of known shapes."""
     fold_constants(graph)
     refuse_unrunnable(graph)
     refuse_open_shapes(graph)
-    inputs, outputs, forward = list(graph.inputs), list(graph.outputs), list(graph.nodes)
     extra = find_extra(graph, config.extra_outputs)
+    draft = Draft(graph, list(graph.inputs), list(graph.outputs), list(graph.nodes), extra)
     if engine is not None:
-        engine.recognise(graph, [*outputs, *extra])
-    targets: list[Tensor] = []
-    losses: list[Tensor] = []
-    loss = None
-    if mode.has_loss:
-        targets, losses, loss = add_losses(graph, config)
-    if mode.has_backward:
-        assert loss is not None
-        graph.emit_all(GuardFinite(), loss)
-        gradients = add_backward(graph, loss, [parameter.tensor for parameter in trained], share)
-        _keep_only_reached(trained, gradients)
-        if mode is Mode.TRAIN:
-            config.rule.add_updates(graph, list(gradients), gradients)
-        else:
-            _accumulate(graph, gradients)
-        update_early(graph)
-        graph.nodes += moves
-    elif mode is Mode.UPDATE:
-        inputs, outputs, forward = _only_updates(graph, config, trained)
-        extra = []
-    keep = graph.outputs = [*outputs, *extra, *losses, *([loss] if loss is not None else [])]
-    drop_dead_nodes(graph)
-    verify(graph)
-    batch = batch_size or (inputs[0].shape[0] if inputs and inputs[0].shape else 1)
-    beyond = [node for node in graph.nodes if node.index < 0]
-    prefix = separate_prefix(graph, [p.tensor for p in trained if p.trained], targets, batch, engine)
-    if engine is not None:
-        engine.fuse(graph, keep)
-        verify(graph)
-    memory = plan_memory(graph, keep)
-    return Program(
-        mode,
-        batch,
-        graph,
-        memory,
-        parameters,
-        inputs,
-        targets,
-        outputs,
-        loss,
-        losses,
-        [*forward, *beyond],
-        len(forward),
-        extra=extra,
-        prefix=prefix,
-        share=share,
-    )
+        engine.recognise(graph, draft.keep)
+    return draft
 
 
 def separate_prefix(
@@ -123,55 +125,10 @@ def separate_prefix(
     if engine is not None:
         engine.fuse(part, part.outputs)
         verify(part)
-    memory = plan_memory(part, part.outputs)
-    program = Program(
-        Mode.PREDICT,
-        cut.batch,
-        part,
-        memory,
-        [],
-        part.inputs,
-        [],
-        part.outputs,
-        None,
-        [],
-        operators,
-        len(operators),
-    )
+    draft = Draft(part, part.inputs, part.outputs, operators)
+    program = Program(Mode.PREDICT, cut.batch, part, plan_memory(part, part.outputs), [], draft, operators)
     lanes = min(engine.threads, batch // cut.batch) if engine is not None else 1
     return Prefix(program, sources, results, lanes)
-
-
-def compile_inference(
-    graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Engine | None = None
-) -> Program | None:
-    """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
-    graph = graph.copy()
-    set_shapes(graph, shapes)
-    fold_constants(graph)
-    drop_dead_nodes(graph)
-    if open_shapes(graph):
-        return None
-    operators = list(graph.nodes)
-    if engine is not None:
-        engine.recognise(graph, graph.outputs)
-        engine.fuse(graph, graph.outputs)
-    memory = plan_memory(graph, graph.outputs)
-    batch = shapes[0][0] if shapes and shapes[0] else 1
-    return Program(
-        Mode.PREDICT,
-        batch,
-        graph,
-        memory,
-        [],
-        graph.inputs,
-        [],
-        graph.outputs,
-        None,
-        [],
-        operators,
-        len(operators),
-    )
 
 
 def find_extra(graph: Graph, names: Sequence[str]) -> list[Tensor]:
@@ -209,21 +166,24 @@ def refuse_unrunnable(graph: Graph) -> None:
         )
 
 
-def add_losses(graph: Graph, config: TrainConfig) -> tuple[list[Tensor], list[Tensor], Tensor]:
+def add_losses(draft: Draft, config: TrainConfig) -> None:
     """Targets, a loss for each output, and their weighted sum, which is what training minimises."""
-    found = config.losses_for(len(graph.outputs))
-    targets = [
+    graph, outputs = draft.graph, draft.outputs
+    found = config.losses_for(len(outputs))
+    draft.targets = [
         Tensor(f"target({output.name})", loss.target_type(output.type))
-        for output, loss in zip(graph.outputs, found, strict=True)
+        for output, loss in zip(outputs, found, strict=True)
     ]
-    graph.inputs.extend(targets)
+    graph.inputs.extend(draft.targets)
     if found and isinstance(found[0], Joint):
-        total = found[0].add_jointly(graph, graph.outputs, targets)
-        return targets, [total], total
-    losses = [loss.add_to(graph, *pair) for loss, *pair in zip(found, graph.outputs, targets, strict=True)]
-    if len(losses) == 1 and config.loss_weights is None:
-        return targets, losses, losses[0]
-    return targets, losses, _weighted_sum(graph, losses, config.loss_weights)
+        draft.losses = [found[0].add_jointly(graph, outputs, draft.targets)]
+    else:
+        pairs = zip(found, outputs, draft.targets, strict=True)
+        draft.losses = [loss.add_to(graph, *pair) for loss, *pair in pairs]
+    if len(draft.losses) == 1 and config.loss_weights is None:
+        draft.loss = draft.losses[0]
+    else:
+        draft.loss = _weighted_sum(graph, draft.losses, config.loss_weights)
 
 
 def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[float] | None) -> Tensor:
@@ -239,10 +199,24 @@ def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[floa
     return total.tensor
 
 
-def _keep_only_reached(trained: Sequence[Parameter], gradients: dict[Tensor, Tensor]) -> None:
-    """A parameter from which no gradient comes back is not trained."""
+def add_gradients(draft: Draft, trained: Sequence[Parameter], share: float) -> dict[Tensor, Tensor]:
+    """The guard and the backward nodes; a parameter from which no gradient comes back is not trained."""
+    assert draft.loss is not None
+    draft.graph.emit_all(GuardFinite(), draft.loss)
+    gradients = add_backward(draft.graph, draft.loss, [parameter.tensor for parameter in trained], share)
     for parameter in trained:
         parameter.trained = parameter.tensor in gradients
+    return gradients
+
+
+def add_updates(graph: Graph, config: TrainConfig, mode: Mode, gradients: dict[Tensor, Tensor]) -> None:
+    """What is done with each gradient as soon as it is there: an optimizer step, or a sum for later."""
+    if mode is Mode.TRAIN:
+        config.rule.add_updates(graph, list(gradients), gradients)
+    else:
+        for weight, gradient in gradients.items():
+            graph.emit_all(Accumulate(), accumulator(weight), gradient)
+    update_early(graph)
 
 
 def accumulator(parameter: Tensor) -> Tensor:
@@ -252,17 +226,9 @@ def accumulator(parameter: Tensor) -> Tensor:
     return Tensor(f"sum(d({name}))", parameter.type, state=StateKey("gradient", name))
 
 
-def _accumulate(graph: Graph, gradients: dict[Tensor, Tensor]) -> None:
-    for weight, gradient in gradients.items():
-        graph.emit_all(Accumulate(), accumulator(weight), gradient)
-
-
-def _only_updates(
-    graph: Graph, config: TrainConfig, trained: Sequence[Parameter]
-) -> tuple[list[Tensor], list[Tensor], list[Node]]:
+def only_updates(graph: Graph, config: TrainConfig, trained: Sequence[Parameter]) -> Draft:
     """Replace the graph by updates from the accumulated gradients."""
     graph.nodes, graph.inputs, graph.outputs = [], [], []
-    config.rule.add_updates(
-        graph, [p.tensor for p in trained], {p.tensor: accumulator(p.tensor) for p in trained}
-    )
-    return [], [], []
+    sums = {parameter.tensor: accumulator(parameter.tensor) for parameter in trained}
+    config.rule.add_updates(graph, list(sums), sums)
+    return Draft(graph, [], [], [])

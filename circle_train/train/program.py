@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.train.memory import MemoryPlan
@@ -48,6 +48,29 @@ class Prefix:
 
 
 @dataclass
+class Draft:
+    """A program under construction: its graph so far, what will be fed and what will be read."""
+
+    graph: Graph
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    forward: list[Node]
+    """The nodes that compute the outputs, before the engine joins some of them."""
+    extra: Sequence[Tensor] = ()
+    """Further tensors that are read after a run (see TrainConfig.extra_outputs)."""
+    targets: list[Tensor] = field(default_factory=list)
+    losses: list[Tensor] = field(default_factory=list)
+    """One loss for each output."""
+    loss: Tensor | None = None
+    """The number (or, unreduced, the numbers) that is minimised."""
+
+    @property
+    def keep(self) -> list[Tensor]:
+        """What must hold its value until the run is over."""
+        return [*self.outputs, *self.extra, *self.losses, *([self.loss] if self.loss is not None else [])]
+
+
+@dataclass
 class Program:
     """A compiled graph. Inputs and targets are fed, outputs and losses read after a run."""
 
@@ -56,23 +79,43 @@ class Program:
     graph: Graph
     memory: MemoryPlan
     parameters: list[Parameter]
-    inputs: list[Tensor]
-    targets: list[Tensor]
-    outputs: list[Tensor]
-    loss: Tensor | None
-    """The number (or, unreduced, the numbers) that is minimised."""
-    losses: Sequence[Tensor]
-    """One loss for each output."""
+    draft: Draft
+    """What is fed and read."""
     operators: list[Node]
     """The nodes before the engine joined some of them: forward, loss, backward, updates."""
-    forward_nodes: int
-    """How many of these compute the outputs."""
-    extra: Sequence[Tensor] = ()
-    """Further tensors that are read after a run (see TrainConfig.extra_outputs)."""
     prefix: Prefix | None = None
     """What runs before the graph, which then begins where training does, or where tensors have become small."""
     share: float = 1.0
     """What the loss is multiplied by, where the batch is a part of another."""
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return self.draft.inputs
+
+    @property
+    def targets(self) -> list[Tensor]:
+        return self.draft.targets
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return self.draft.outputs
+
+    @property
+    def extra(self) -> Sequence[Tensor]:
+        return self.draft.extra
+
+    @property
+    def losses(self) -> list[Tensor]:
+        return self.draft.losses
+
+    @property
+    def loss(self) -> Tensor | None:
+        return self.draft.loss
+
+    @property
+    def forward_nodes(self) -> int:
+        """How many of `operators` compute the outputs."""
+        return len(self.draft.forward)
 
     @property
     def arena_bytes(self) -> int:
