@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kMostChannels = 4;
 constexpr int64_t kMostParts = 16;
+constexpr int64_t kApart = 1024;  // floats: a page each, so that no worker's stores take a line, or its neighbour, from another
 
 bool is_narrow(const ct_conv_shape& s) {
   return s.groups == 1 && s.dilation_w == 1 && s.in_c <= kMostChannels && s.kernel_w > 1 && s.out_c >= W;
@@ -22,7 +23,7 @@ bool is_narrow(const ct_conv_shape& s) {
 // Pixels between the first and the last that an output row reads, padding included.
 int64_t row_pixels(const ct_conv_shape& s) { return (s.out_w - 1) * s.stride_w + s.kernel_w; }
 bool is_padded(const ct_conv_shape& s) { return s.pad_left != 0 || row_pixels(s) > s.in_w; }
-int64_t row_floats(const ct_conv_shape& s) { return is_padded(s) ? round_up(row_pixels(s) * s.in_c, W) : 0; }
+int64_t row_floats(const ct_conv_shape& s) { return is_padded(s) ? round_up(row_pixels(s) * s.in_c, kApart) : 0; }
 int64_t run_floats(const ct_conv_shape& s) { return s.kernel_w * s.in_c; }
 
 // f(kh, the image row under it with its padding) for the kernel rows that meet the image.
@@ -93,8 +94,8 @@ Sums carve(Carver& carver, const ct_conv_grad_w_args& t, int workers) {
   f.parts_at = carver.take<float>(f.parts * f.size * f.cols);
   f.biases_at = carver.take<float>(f.parts * f.cols);
   f.turned = carver.take<float>(f.size * s.out_c);
-  f.padded = round_up(row_floats(s), 16);
-  f.dy = (t.y && t.act != CT_ACT_NONE) || f.cols != s.out_c ? round_up(s.out_w * f.cols, 16) : 0;
+  f.padded = row_floats(s);
+  f.dy = (t.y && t.act != CT_ACT_NONE) || f.cols != s.out_c ? round_up(s.out_w * f.cols, kApart) : 0;
   f.workers = carver.take<float>((f.padded + f.dy) * workers);
   return f;
 }
