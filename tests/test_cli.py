@@ -173,9 +173,9 @@ def test_a_users_error_is_one_line_and_status_1(
 ) -> None:
     monkeypatch.chdir(folder)
     assert run(*words) == 1
-    shown = capsys.readouterr().err.strip()
+    lines = capsys.readouterr().err.splitlines()
+    (shown,) = [line for line in lines if not line.startswith("warning: ")]  # of a missing native engine
     assert shown.startswith("error: ")
-    assert "\n" not in shown
 
 
 def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:

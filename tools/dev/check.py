@@ -21,15 +21,16 @@ PYTHON_FILES = ["circle_train", "tests", "tools"]
 def stages(fast: bool) -> list[tuple[str, list[str]]]:
     """Names and commands, cheapest first."""
     run = [sys.executable, "-m"]
+    pytest = str(Path(sys.executable).with_name("pytest"))  # `-m pytest` would import the tree, not what is installed
     found = [
         ("style", [*run, "ruff", "check", *PYTHON_FILES]),
         ("format", [*run, "ruff", "format", "--check", *PYTHON_FILES]),
         ("types", [*run, "mypy"]),
         ("generated pages", [sys.executable, "tools/dev/make_docs.py", "--check"]),
-        ("tests", [*run, "pytest"]),
+        ("tests", [pytest]),
     ]
     if not fast:
-        found.append(("slow tests", [*run, "pytest", "-m", "slow"]))
+        found.append(("slow tests", [pytest, "-m", "slow"]))
     return found
 
 
@@ -41,7 +42,7 @@ def main() -> int:
     arguments = parser.parse_args()
     failed = []
     for name, command in stages(arguments.fast):
-        print(f"== {name}: {' '.join(command[1:])}", flush=True)
+        print(f"== {name}: {' '.join(command)}", flush=True)
         start = time.perf_counter()
         status = subprocess.run(command, cwd=ROOT, env=os.environ, check=False).returncode
         print(
