@@ -183,7 +183,7 @@ def one_node(
 def test_what_crashed_or_was_refused_trains(
     tmp_path: Path, op: str, shape: list[Any], outputs: int, attributes: dict[str, Any]
 ) -> None:
-    """Symbolic batches under pools, unused outputs of Split, SAME padding, activations: the gradient is a finite difference's."""
+    """Symbolic batches under pools, unused outputs of Split, SAME padding, activations, by finite differences."""
     if op == "HardSwish":
         pytest.importorskip("onnx", minversion="1.9")
     path = one_node(tmp_path, op, shape, outputs, **attributes)
