@@ -21,7 +21,9 @@ PYTHON_FILES = ["circle_train", "tests", "tools"]
 def stages(fast: bool) -> list[tuple[str, list[str]]]:
     """Names and commands, cheapest first."""
     run = [sys.executable, "-m"]
-    pytest = str(Path(sys.executable).with_name("pytest"))  # with -m it would import the tree, not the package
+    pytest = str(
+        Path(sys.executable).with_name("pytest")
+    )  # with -m it would import the tree, not the package
     found = [
         ("style", [*run, "ruff", "check", *PYTHON_FILES]),
         ("format", [*run, "ruff", "format", "--check", *PYTHON_FILES]),
