@@ -407,7 +407,9 @@ def test_onnx2tf_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """A stand-in that takes onnx2tf's arguments and writes a .tflite where onnx2tf would."""
     sample = Path(__file__).parent / "data" / "mlp.circle"
     script = tmp_path / "onnx2tf"
-    script.write_text(f'#!/bin/sh\nmkdir -p "$4"\ncp "{sample}" "$4/model_float32.tflite"\n')
+    script.write_text(
+        f'#!/bin/sh\nmkdir -p "$4"\ncp "{sample}" "$4/model_float32.tflite"\necho over > "$2"\n'
+    )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     relu = onnx.helper.make_node("Relu", ["data.1"], ["scores"])
@@ -419,6 +421,10 @@ def test_onnx2tf_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     module = convert.load_with_onnx2tf(model.SerializeToString())
     assert [tensor.name for tensor in (*module.main.inputs, *module.main.outputs)] == ["data.1", "scores"]
     assert b'"onnx2tf"' in module.metadata[-1].buffer.bytes.tobytes()
+    original = tmp_path / "model.onnx"
+    original.write_bytes(model.SerializeToString())
+    convert.load_with_onnx2tf(original)
+    assert original.read_bytes() == model.SerializeToString(), "onnx2tf writes over what it reads"
     script.write_text("#!/bin/sh\necho no such op >&2\nexit 3\n")
     with pytest.raises(ConversionError, match="ended with status 3: no such op"):
         convert.load_with_onnx2tf(model.SerializeToString())

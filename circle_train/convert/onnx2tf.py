@@ -31,11 +31,11 @@ def convert(source: Any, command: Sequence[str] | None = None) -> tuple[Module, 
     call = list(command) if command else find()
     with tempfile.TemporaryDirectory(prefix="circle_train_onnx2tf_") as folder:
         place, path = _as_file(source, Path(folder))
+        digest, faces = hashlib.sha256(path.read_bytes()).hexdigest(), _model(path)
         made = Path(folder) / "out"
         _run([*call, "-i", str(path), "-o", str(made)])
         module = format.read(_result(made, path))
-        restore_faces(module.main, _model(path))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        restore_faces(module.main, faces)
     facts = json.dumps({"engine": "onnx2tf"})
     note = Metadata(METADATA, Buffer(np.frombuffer(facts.encode(), np.uint8)))
     module.metadata.append(note)
@@ -57,12 +57,19 @@ def find() -> list[str]:
 
 
 def _as_file(source: Any, folder: Path) -> tuple[Path | bytes, Path]:
+    """The source as it was given, and a copy for onnx2tf, which writes its simplified model over what it reads."""
     if isinstance(source, (bytes, bytearray, memoryview)) or hasattr(source, "read"):
         raw = source.read() if hasattr(source, "read") else bytes(source)
         path = folder / "model.onnx"
         path.write_bytes(raw)
         return raw, path
-    return Path(source), Path(source)
+    given, path = Path(source), folder / Path(source).name
+    shutil.copyfile(given, path)
+    for tensor in _model(path).graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location" and not (folder / entry.value).exists():
+                shutil.copyfile(given.parent / entry.value, folder / entry.value)
+    return given, path
 
 
 def _model(path: Path) -> Any:
