@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant("export forgets the new weights", "export.py", "fresh[root.buffer] =", "fresh[Buffer()] =", TRAIN),
     Mutant("a NaN loss passes", "ops/gradient.py", "if not np.isfinite(loss).all():", "if False:", TRAIN),
     Mutant("setting a parameter is lost", "train/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
-    Mutant("from_logits takes softmax twice", "train/losses.py", "else logits.apply(SoftmaxCrossEntropy(), target)", "else logits.apply(CrossEntropy(), target)",
+    Mutant("from_logits takes softmax twice", "train/cross_entropy.py", "logits.apply(SoftmaxCrossEntropy(), target)", "logits.apply(CrossEntropy(), target)",
            (*TRAIN, "tests/test_onert_golden.py")),
     Mutant("an offset beyond the file is believed", "format/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
 )  # fmt: skip
