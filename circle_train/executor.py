@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,18 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from circle_train.backends.base import Backend, Reference, Step
-from circle_train.errors import ModelError
 from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.train.pages import allocate
 from circle_train.train.program import Prefix, Program
 from circle_train.train.state import State
-
-HUGE_PAGE = 2 << 20
-POPULATE_WRITE = 23
-"""Linux's MADV_POPULATE_WRITE, which Python does not name."""
-ADVICE = (mmap.MADV_HUGEPAGE, POPULATE_WRITE) if hasattr(mmap, "MADV_HUGEPAGE") else ()
-LARGEST_ARENA = 1 << 40
-"""Bytes; a plan beyond is a damaged or absurd model."""
 
 
 class Executor:
@@ -130,6 +122,7 @@ class Executor:
     def _bind(self, backend: Backend) -> list[tuple[Node, Step]]:
         reference = Reference()
         steps: list[tuple[Node, Step]] = []
+        self.state.provide(self.program.graph.all_tensors())
         for tensor in self.program.graph.inputs:
             self[tensor]
         for node in self.program.graph.nodes:
@@ -155,29 +148,6 @@ class Executor:
             assert numpy_dtype is not None
             return self.arena[start : start + tensor.type.nbytes].view(numpy_dtype).reshape(tensor.shape)
         return tensor.data
-
-
-def allocate(nbytes: int) -> Array:
-    """The arena, aligned to a cache line; a large one on huge pages, all of them there before the first step."""
-    if nbytes > LARGEST_ARENA:
-        raise ModelError(
-            f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged"
-        )
-    try:
-        if nbytes < HUGE_PAGE:
-            memory = np.empty(nbytes + 64, np.uint8)
-            return memory[-memory.ctypes.data % 64 :][:nbytes]
-        mapping = mmap.mmap(-1, nbytes)
-    except (MemoryError, OSError):
-        raise ModelError(
-            f"the program needs {nbytes} bytes of memory, which this machine does not have; use a smaller batch"
-        ) from None
-    for advice in ADVICE:
-        try:
-            mapping.madvise(advice)
-        except OSError:  # an older kernel: pages then come one by one, as they are touched
-            break
-    return np.frombuffer(mapping, np.uint8)
 
 
 def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type: ignore[type-arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.passes.dropout import RANDOM
+from circle_train.train.pages import zeros
 from circle_train.train.parameters import Parameter
 
 
@@ -40,20 +41,26 @@ class State:
         self.unset = {name for name, p in self.parameters.items() if p.root.carried.get("nominal")}
         """Parameters of a package without weights that nobody has given a value yet."""
         for name, parameter in self.parameters.items():
-            data = parameter.tensor.data
-            self.arrays[StateKey("value", name)] = (
-                data.copy() if parameter.trained or parameter.moves else data
-            )
+            self.arrays[StateKey("value", name)] = parameter.tensor.data
+        changing = [p for p in parameters if p.trained or p.moves]
+        for parameter, array in zip(changing, zeros([p.tensor.type for p in changing]), strict=True):
+            np.copyto(array, parameter.tensor.data)
+            self.arrays[StateKey("value", parameter.name)] = array
         mappings = {mapped(p.tensor.data) for p in parameters if p.trained}
         for mapping in mappings:
             if mapping is not None:
                 mapping.madvise(mmap.MADV_DONTNEED)
 
+    def provide(self, tensors: Iterable[Tensor]) -> None:
+        """Memory for all state tensors among these; slots and accumulators are zero at first."""
+        new = {t.state: t.type for t in tensors if t.state is not None and t.state not in self.arrays}
+        self.arrays.update(zip(new, zeros(list(new.values())), strict=True))
+
     def array(self, tensor: Tensor) -> Array:
-        """The memory of a state tensor; slots and accumulators are zero at first."""
+        """The memory of a state tensor."""
         assert tensor.state is not None
         if tensor.state not in self.arrays:
-            self.arrays[tensor.state] = np.zeros(tensor.shape, tensor.dtype.numpy)
+            self.provide([tensor])
         return self.arrays[tensor.state]
 
     def require_values(self) -> None:
@@ -86,4 +93,6 @@ def mapped(array: Array) -> mmap.mmap | None:
     base: object = array
     while isinstance(base, (np.ndarray, memoryview)):
         base = base.base if isinstance(base, np.ndarray) else base.obj
-    return base if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") else None
+    if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    return base if memoryview(base).readonly else None
