@@ -60,8 +60,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        if isinstance(self.loss, (Loss, str)):
-            set_field(self, "loss", by_name(self.loss, losses.BY_NAME, Loss, "loss"))
+        if not isinstance(self.loss, (tuple, list)):
+            set_field(self, "loss", by_name(_loss(self.loss), losses.BY_NAME, Loss, "loss"))
         else:
             set_field(self, "loss", tuple(by_name(one, losses.BY_NAME, Loss, "loss") for one in self.loss))
         set_field(self, "optimizer", by_name(self.optimizer, optimizers.BY_NAME, Optimizer, "optimizer"))
@@ -125,6 +125,17 @@ def names_of(trainable: Trainable) -> tuple[str, ...] | None:
     """The names or patterns that the setting lists; None where it is something else."""
     is_list = isinstance(trainable, tuple) and bool(trainable) and all(isinstance(i, str) for i in trainable)
     return trainable if is_list else None  # type: ignore[return-value]
+
+
+def _loss(value: Any) -> Any:
+    """A loss or its name; of a bare function nobody knows in which order it takes output and target."""
+    if callable(value) and not isinstance(value, (Loss, type)):
+        name = getattr(value, "__name__", type(value).__name__)
+        raise ConfigError(
+            f"loss is the function '{name}', expected a loss; wrap it in ct.losses.custom(…), "
+            "which calls it with output and target in this order"
+        )
+    return value
 
 
 def _names(value: Any, what: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from circle_train.record import record
 from circle_train.train.loss import Loss, Reduction
 from circle_train.train.symbol import Symbol
 
-Formula = Callable[[Symbol, Symbol], Symbol]
+Formula = Callable[[Symbol, Symbol], Symbol | Loss]
 JointFormula = Callable[[list[Symbol], list[Symbol]], Symbol]
 
 
@@ -19,7 +19,7 @@ JointFormula = Callable[[list[Symbol], list[Symbol]], Symbol]
 class Custom(Loss):
     """A loss from a function of output and target (see `custom`)."""
 
-    formula: Callable[..., Symbol] | None = None
+    formula: Callable[..., Symbol | Loss] | None = None
     name: str = "custom"
     sparse: bool = False
     elementwise: ClassVar[bool] = True
@@ -30,6 +30,8 @@ class Custom(Loss):
     def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
         assert self.formula is not None
         result = self.formula(output, target)
+        if isinstance(result, Loss):
+            result = result(output, target)
         if not isinstance(result, Symbol) or not result.tensor.dtype.is_float:
             found = result.tensor.type if isinstance(result, Symbol) else f"a {type(result).__name__}"
             raise ConfigError(
@@ -58,10 +60,11 @@ def custom(
 ) -> Loss:
     """A loss of one's own.
 
-    The function is called once, when a program is built, with symbols for output and target; arithmetic on
-    them becomes nodes of the graph, differentiated like the rest. A scalar is the loss; anything larger has
-    samples along its first axis and is reduced. With `sparse` the targets are class numbers, not floats. With
-    `joint` the function takes the lists of all outputs and of all targets and gives the model's one loss.
+    The function is called when a program is built, with symbols for output and target; arithmetic on them becomes
+    nodes of the graph, differentiated like the rest. numpy's functions and our losses may stand in it. A scalar is
+    the loss; anything larger has samples along its first axis and is reduced. With `sparse` the targets are class
+    numbers, not floats. With `joint` the function takes the lists of all outputs and of all targets and gives the
+    model's one loss.
 
     Example:
         >>> import circle_train as ct

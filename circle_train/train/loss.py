@@ -31,7 +31,8 @@ class Reduction(enum.Enum):
 class Loss:
     """Base: `values` adds the nodes of the formula; the rest is common to all losses.
 
-    Losses add up and scale: `0.4 * MeanSquaredError() + 0.6 * MeanAbsoluteError()` is a loss.
+    Losses add up and scale: `0.4 * MeanSquaredError() + 0.6 * MeanAbsoluteError()` is a loss. A class of one's own
+    defines `values` or the whole `__call__`; a file holds the graph that it traces.
     """
 
     reduction: Reduction | str = Reduction.MEAN
@@ -75,15 +76,33 @@ class Loss:
         """Append the loss's nodes; the reduced loss."""
         return self(Symbol(graph, output), Symbol(graph, target)).tensor
 
+    @property
+    def summands(self) -> tuple[tuple[float, Loss], ...]:
+        """Factors and losses that add up to this one."""
+        return ((1.0, self),)
+
     def __mul__(self, factor: float) -> Sum:
-        return Sum(terms=((float(factor), self),))
+        return Sum(terms=tuple((weight * float(factor), loss) for weight, loss in self.summands))
 
     __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Sum:
+        return self * (1 / divisor)
+
+    def __neg__(self) -> Sum:
+        return self * -1.0
 
     def __add__(self, other: Loss) -> Sum:
         if not isinstance(other, Loss):
             return NotImplemented
-        return Sum(terms=((1.0, self), (1.0, other)))
+        return Sum(terms=self.summands + other.summands)
+
+    def __radd__(self, nothing: float) -> Loss:
+        """sum([loss, …]) begins with 0."""
+        return self if nothing == 0 else NotImplemented
+
+    def __sub__(self, other: Loss) -> Sum:
+        return self + -other if isinstance(other, Loss) else NotImplemented
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         """Refuse a setting, naming it."""
@@ -119,12 +138,6 @@ class Sum(Loss):
         for _, loss in self.terms:
             loss.check_target(target, output)
 
-    def __mul__(self, factor: float) -> Sum:
-        return Sum(terms=tuple((weight * float(factor), loss) for weight, loss in self.terms))
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Loss) -> Sum:
-        if not isinstance(other, Loss):
-            return NotImplemented
-        return Sum(terms=self.terms + (other.terms if isinstance(other, Sum) else ((1.0, other),)))
+    @property
+    def summands(self) -> tuple[tuple[float, Loss], ...]:
+        return self.terms
