@@ -35,7 +35,7 @@ inline vf activate(vf v, const Clamp& c) {
 
 // dy * act'(y) for all but TANH. For NONE the interval is everything, NaN included.
 inline vf masked_by_range(vf dy, vf y, const Clamp& c) {
-  return (y <= splat(c.low)) | (y >= splat(c.high)) ? vf{} : dy;
+  return ((y <= splat(c.low)) | (y >= splat(c.high))) ? vf{} : dy;
 }
 inline vf masked(vf dy, vf y, const Clamp& c) { return c.tanh ? dy * (1.0f - y * y) : masked_by_range(dy, y, c); }
 

@@ -69,8 +69,8 @@ inline void store_n(float* p, vf v, int64_t n) {
 inline vf at_least(vf a, vf low) { return low > a ? low : a; }
 inline vf at_most(vf a, vf high) { return high < a ? high : a; }
 // NaN passes through from either.
-inline vf maximum(vf a, vf b) { return (a > b) | (a != a) ? a : b; }
-inline vf minimum(vf a, vf b) { return (a < b) | (a != a) ? a : b; }
+inline vf maximum(vf a, vf b) { return ((a > b) | (a != a)) ? a : b; }
+inline vf minimum(vf a, vf b) { return ((a < b) | (a != a)) ? a : b; }
 inline vf abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 
 inline vf sqrt(vf a) {

@@ -69,7 +69,7 @@ inline vf log(vf x) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   y = x == splat(inf) ? x : y;
   y = x == vf{} ? splat(-inf) : y;
-  return (x < vf{}) | (x != x) ? splat(std::numeric_limits<float>::quiet_NaN()) : y;
+  return ((x < vf{}) | (x != x)) ? splat(std::numeric_limits<float>::quiet_NaN()) : y;
 }
 
 // A rational minimax fit on |x| <= 7.9, beyond which float32 tanh is +-1.
