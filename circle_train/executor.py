@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.backends.base import Backend, Reference, Step
 from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.pages import allocate
+from circle_train.train.pages import aligned, allocate
 from circle_train.train.program import Prefix, Program
 from circle_train.train.state import State
 
@@ -147,7 +147,7 @@ class Executor:
             numpy_dtype = tensor.dtype.numpy
             assert numpy_dtype is not None
             return self.arena[start : start + tensor.type.nbytes].view(numpy_dtype).reshape(tensor.shape)
-        return tensor.data
+        return aligned(tensor.data)
 
 
 def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type: ignore[type-arg]

@@ -1,8 +1,9 @@
-"""ONNX to Circle and back; the only place that imports onnx (an extra), and only when it converts."""
+"""ONNX to Circle and back; the only place that imports onnx (an extra), and only where our own reader does not do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -31,16 +32,18 @@ def load_onnx(
         if value not in known:
             raise ConversionError(f"{name} is '{value}', expected one of {', '.join(known)}")
     result: tuple[Module, Provenance]
-    if engine == "onnx2tf":
-        result = _import("onnx2tf").convert(source)
-    else:
-        result = _import("direct").convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}))
+    with _needing_onnx():
+        if engine == "onnx2tf":
+            result = _import("onnx2tf").convert(source)
+        else:
+            result = _import("direct").convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}))
     return result
 
 
 def load_with_onnx2tf(source: Any) -> Module:
     """A Circle module made by onnx2tf, which runs in a process and, mostly, an environment of its own."""
-    module: Module = _import("onnx2tf").convert(source)[0]
+    with _needing_onnx():
+        module: Module = _import("onnx2tf").convert(source)[0]
     return module
 
 
@@ -49,7 +52,8 @@ def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
 
     The referee is onnxruntime, or where that is missing onnx's own evaluator.
     """
-    differences: dict[str, float] = _import("referee").verify(source, module, seed)
+    with _needing_onnx():
+        differences: dict[str, float] = _import("referee").verify(source, module, seed)
     return differences
 
 
@@ -60,15 +64,23 @@ def write_back(
     outputs: Sequence[str] | None = None,
 ) -> None:
     """Write the ONNX model again, with these values (as the Circle module holds them) in its initializers."""
-    _import("writeback").write_back(provenance, values, path, outputs)
+    with _needing_onnx():
+        _import("writeback").write_back(provenance, values, path, outputs)
 
 
 def _import(name: str) -> Any:
+    return import_module(f"circle_train.convert.{name}")
+
+
+@contextmanager
+def _needing_onnx() -> Iterator[None]:
+    """Reading most models takes no package; some operators, verifying and writing do."""
     try:
-        return import_module(f"circle_train.convert.{name}")
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise
         raise ConversionError(
-            "ONNX models need the package onnx, which is not installed; run: pip install 'circle-train[onnx]'"
+            "this needs the package onnx (operators that the ONNX standard defines by others, verifying, writing "
+            ".onnx), which is not installed; run: pip install 'circle-train[onnx]'"
         ) from error

@@ -50,7 +50,9 @@ def _convert(
     used = {id(t) for t in module.main.all_tensors()}
     found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
     lineages = {name: found[name] for name in model.arrays if name in found}
-    return module, Provenance(model.place, model.digest, lineages)
+    digest = str(model.digest)
+    model.let_go()
+    return module, Provenance(model.place, digest, lineages)
 
 
 def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]:

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import hashlib
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from google.protobuf.message import DecodeError
-from onnx import numpy_helper
 
+from circle_train.convert.digest import Digest
+from circle_train.convert.elements import NUMPY, element_name, element_type, to_array
+from circle_train.convert.messages import EXTERNAL, OTHER_TYPES, Element, read_model
+from circle_train.convert.protobuf import Damage
 from circle_train.errors import ConversionError
 from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 
-OLDEST_OPSET = 6
+OLDEST_OPSET, NEWEST_OPSET = 6, 28
 Dim = int | str
 """A size, or the name of a symbolic one."""
 
 
 @dataclass
 class Source:
-    """An ONNX model: its graph, with the big arrays taken out of it."""
+    """An ONNX model: its graph, and its initializers as arrays, which are views of the mapped file."""
 
     model: Any
     arrays: dict[str, Array]
     place: Path | bytes
-    digest: str
+    digest: Digest
     inputs: dict[str, tuple[DType, tuple[Dim, ...]]] = field(default_factory=dict)
     """Graph inputs that are no initializers."""
+    files: list[bytes | mmap.mmap] = field(default_factory=list)
+    """The model's bytes, and those of its external data."""
+
+    def let_go(self) -> None:
+        """Pages of mapped files that were read need not stay in memory."""
+        for data in self.files:
+            if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                data.madvise(mmap.MADV_DONTNEED)
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -40,95 +52,106 @@ class Source:
 def read(source: Any) -> Source:
     """Parse a path, bytes or a file object; external data is read from beside the file."""
     place: Path | bytes
+    data: bytes | mmap.mmap
     if isinstance(source, (bytes, bytearray, memoryview)):
-        place = raw = bytes(source)
+        place = data = bytes(source)
     elif hasattr(source, "read"):
-        place = raw = source.read()
+        place = data = source.read()
     else:
         place = Path(source)
-        raw = place.read_bytes()
+        data = _mapped(place)
     where = f"'{place}'" if isinstance(place, Path) else "the ONNX bytes"
-    model = onnx.ModelProto()
     try:
-        model.ParseFromString(raw)
-    except DecodeError as error:
+        model = read_model(data)
+    except Damage as error:
         raise ConversionError(
             f"{where}: no ONNX model ({error}); give a file that onnx.checker accepts"
         ) from error
     if not model.HasField("graph") or not model.opset_import:
         raise ConversionError(f"{where}: found no graph or no opset, expected an ONNX model; export it again")
-    digest = hashlib.sha256(raw).hexdigest()
-    del raw
     _check_opset(model, where)
-    arrays = _take_arrays(model, place.parent if isinstance(place, Path) else None, where)
-    slim = onnx.ModelProto()
-    slim.CopyFrom(model)
-    del model
-    return Source(slim, arrays, place, digest, _inputs(slim, arrays, where))
+    external: dict[Path, bytes | mmap.mmap] = {}
+    arrays = _arrays(model.graph, place.parent if isinstance(place, Path) else None, where, external)
+    inputs = _inputs(model, arrays, where)
+    return Source(model, arrays, place, Digest(data), inputs, [data, *external.values()])
+
+
+def _mapped(path: Path) -> bytes | mmap.mmap:
+    """The file's bytes, of which only those are read that somebody looks at."""
+    with open(path, "rb") as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:  # an empty file
+            return b""
 
 
 def _check_opset(model: Any, where: str) -> None:
-    newest = onnx.defs.onnx_opset_version()
     for opset in model.opset_import:
-        if opset.domain in ("", "ai.onnx") and not OLDEST_OPSET <= opset.version <= newest:
+        if opset.domain in ("", "ai.onnx") and not OLDEST_OPSET <= opset.version <= NEWEST_OPSET:
             raise ConversionError(
-                f"{where}: opset {opset.version}, expected {OLDEST_OPSET} to {newest}; convert it with "
-                "onnx.version_converter, or install a newer onnx"
+                f"{where}: opset {opset.version}, expected {OLDEST_OPSET} to {NEWEST_OPSET}; convert it with "
+                "onnx.version_converter"
             )
 
 
-def _take_arrays(model: Any, folder: Path | None, where: str) -> dict[str, Array]:
-    """The initializers, removed from the model."""
-    arrays = {}
-    for tensor in model.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            arrays[tensor.name] = _external(tensor, folder, where)
-        elif tensor.data_type != onnx.TensorProto.STRING:
-            arrays[tensor.name] = _inside(tensor, where)
-    for sparse in model.graph.sparse_initializer:
-        arrays[sparse.values.name] = _dense(sparse)
-    model.graph.ClearField("initializer")
-    model.graph.ClearField("sparse_initializer")
+def _arrays(
+    graph: Any, folder: Path | None, where: str, external: dict[Path, bytes | mmap.mmap]
+) -> dict[str, Array]:
+    """The initializers; files beside the model are added to `external`."""
+    arrays: dict[str, Array] = {}
+    for tensor in graph.initializer:
+        if tensor.data_location == EXTERNAL:
+            arrays[tensor.name] = _external(tensor, folder, where, external)
+        elif tensor.data_type != Element.STRING:
+            with _filling(tensor, where):
+                arrays[tensor.name] = to_array(tensor)
+    for sparse in graph.sparse_initializer:
+        with _filling(sparse.values, where):
+            arrays[sparse.values.name] = _dense(sparse)
     return arrays
 
 
-def _inside(tensor: Any, where: str) -> Array:
-    """The elements that the file itself holds."""
+@contextmanager
+def _filling(tensor: Any, where: str) -> Iterator[None]:
+    """Elements are taken from the file itself in this block."""
     try:
-        return to_array(tensor)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        yield
+    except (ValueError, IndexError, KeyError, TypeError, RuntimeError) as error:
         raise ConversionError(
             f"{where}: the elements of initializer '{tensor.name}' do not fill its shape {tuple(tensor.dims)} ({error}); "
             "the file is damaged"
         ) from error
 
 
-def to_array(tensor: Any) -> Array:
-    """The elements of a TensorProto; a view of its bytes where those lie as numpy wants them."""
-    return np.asarray(numpy_helper.to_array(tensor))
-
-
-def _external(tensor: Any, folder: Path | None, where: str) -> Array:
+def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, bytes | mmap.mmap]) -> Array:
     facts = {entry.key: entry.value for entry in tensor.external_data}
+    location = facts.get("location", "")
     if folder is None:
         raise ConversionError(
-            f"{where}: initializer '{tensor.name}' lies in the file '{facts.get('location')}'; "
-            "load the model by its path"
+            f"{where}: initializer '{tensor.name}' lies in the file '{location}'; load the model by its path"
         )
-    path = (folder / facts["location"]).resolve()
+    path = (folder / location).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise ConversionError(
             f"{where}: initializer '{tensor.name}' lies outside the model's folder, in '{path}'"
         )
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    count = int(np.prod(tensor.dims, dtype=np.int64))
-    offset, nbytes = int(facts.get("offset", 0)), count * dtype.itemsize
-    if not path.is_file() or path.stat().st_size < offset + nbytes:
+    if tensor.data_type not in NUMPY:
         raise ConversionError(
-            f"{where}: initializer '{tensor.name}' needs {nbytes} bytes at {offset} of '{path}', which "
-            f"{'is shorter' if path.is_file() else 'is missing'}; put the file beside the model"
+            f"{where}: initializer '{tensor.name}' has element type {element_name(tensor.data_type)}, which Circle "
+            "does not compute"
         )
-    return np.fromfile(path, dtype, count, offset=offset).reshape(tuple(tensor.dims))
+    if path not in files and path.is_file():
+        files[path] = _mapped(path)
+    data = files.get(path, b"")
+    with _filling(tensor, where):
+        dtype, count = NUMPY[tensor.data_type], prod(tensor.dims)
+        offset, nbytes = int(facts.get("offset", 0)), count * dtype.itemsize
+        if not 0 <= offset <= offset + nbytes <= len(data):
+            raise ConversionError(
+                f"{where}: initializer '{tensor.name}' needs {nbytes} bytes at {offset} of '{path}', which "
+                f"{'is shorter' if path.is_file() else 'is missing'}; put the file beside the model"
+            )
+        return np.frombuffer(data, dtype, count, offset).reshape(tuple(tensor.dims))
 
 
 def _dense(sparse: Any) -> Array:
@@ -146,18 +169,17 @@ def _inputs(model: Any, arrays: dict[str, Array], where: str) -> dict[str, tuple
     for info in model.graph.input:
         if info.name in arrays:
             continue
-        kind = info.type.WhichOneof("value")
-        if kind != "tensor_type":
+        if not info.type.HasField("tensor_type"):
+            other = [kind for kind in OTHER_TYPES.values() if info.type.HasField(kind)]
             raise ConversionError(
-                f"{where}: input '{info.name}' is of {kind or 'unknown type'}, expected a tensor"
+                f"{where}: input '{info.name}' is of {(*other, 'unknown type')[0]}, expected a tensor"
             )
         tensor = info.type.tensor_type
         dtype = element_type(tensor.elem_type)
         if dtype is None:
-            known = dict(map(reversed, onnx.TensorProto.DataType.items()))
-            name = known.get(tensor.elem_type, f"number {tensor.elem_type}")
             raise ConversionError(
-                f"{where}: input '{info.name}' has element type {name}, which Circle does not compute"
+                f"{where}: input '{info.name}' has element type {element_name(tensor.elem_type)}, which Circle "
+                "does not compute"
             )
         if not tensor.HasField("shape"):
             raise ConversionError(
@@ -172,14 +194,6 @@ def _dim(dim: Any, name: str, axis: int) -> Dim:
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return int(dim.dim_value)
     return str(dim.dim_param) or ("batch" if axis == 0 else f"{name}.{axis}")
-
-
-def element_type(code: int) -> DType | None:
-    """Circle's element type for ONNX's, where numpy can hold both."""
-    try:
-        return DType.of(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def declared_shapes(graph: Any) -> dict[str, tuple[int, ...]]:

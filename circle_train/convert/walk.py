@@ -7,12 +7,11 @@ from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import onnx
-
 from circle_train.convert.builder import Builder
-from circle_train.convert.functions import expansion
-from circle_train.convert.importer import declared_shapes, element_type, to_array
+from circle_train.convert.elements import element_type, to_array
+from circle_train.convert.functions import defaults, expansion, is_defined
+from circle_train.convert.importer import declared_shapes
+from circle_train.convert.messages import Attribute
 from circle_train.convert.provenance import Lineage
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, handler_for
@@ -20,6 +19,16 @@ from circle_train.errors import ModelError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
+VALUES: dict[int, str] = {
+    Attribute.FLOAT: "f",
+    Attribute.INT: "i",
+    Attribute.GRAPH: "g",
+    Attribute.FLOATS: "floats",
+    Attribute.INTS: "ints",
+    Attribute.TENSORS: "tensors",
+    Attribute.GRAPHS: "graphs",
+}
+"""The field that holds an attribute's value."""
 MALFORMED = (
     ValueError,
     IndexError,
@@ -110,10 +119,7 @@ class Walk:
         opset = scope.opsets.get(domain, 1)
         if handler_for(domain, node.op_type, opset) or (domain, node.op_type) in self.functions:
             return True
-        if not isinstance(node.op_type, str) or not onnx.defs.has(node.op_type, domain):
-            return False
-        schema: Any = onnx.defs.get_schema(node.op_type, domain)
-        return bool(schema.has_function)
+        return is_defined(node.op_type, domain)
 
     def _convert(self, node: Any, domain: str, scope: Scope, place: str) -> Sequence[Tensor | None]:
         attributes = self._attributes(node, scope)
@@ -123,10 +129,12 @@ class Walk:
             return self._function(function, inputs, attributes, scope, place)
         handler = handler_for(domain, node.op_type, opset)
         if handler is None:
-            body = expansion(_resolved(node, attributes), domain, opset, inputs)
+            protos = {name: proto for name, (_, proto) in attributes.items()}
+            body = expansion(node, protos, domain, opset, inputs)
             if body is None:
                 raise Refusal(f"Circle has no operator for {domain and domain + '.'}{node.op_type}")
-            return self._function(body, inputs, _defaults(node, domain, opset) | attributes, scope, place)
+            given = {name: (_python(p), p) for name, p in defaults(node.op_type, domain, opset).items()}
+            return self._function(body, inputs, given | attributes, scope, place)
         before = self.b.annotation
         self.b.annotation = before or {"onnx": (node.op_type, node.name or node.output[0])}
         wanted = [name in scope.used for name in node.output]
@@ -226,39 +234,14 @@ def names_read(nodes: Iterable[Any]) -> set[str]:
     return found - {""}
 
 
-def _defaults(node: Any, domain: str, opset: int) -> dict[str, tuple[Any, Any]]:
-    """An operator's attributes that the standard gives a value."""
-    schema = onnx.defs.get_schema(node.op_type, opset, domain)
-    protos = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
-    return {name: (_python(proto), proto) for name, proto in protos.items()}
-
-
-def _resolved(node: Any, attributes: dict[str, tuple[Any, Any]]) -> Any:
-    """The node with a function's attributes in the place of references to them."""
-    if not any(attribute.ref_attr_name for attribute in node.attribute):
-        return node
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.ClearField("attribute")
-    for name, (_, proto) in attributes.items():
-        made = copy.attribute.add()
-        made.CopyFrom(proto)
-        made.name = name
-    return copy
-
-
 def _python(attribute: Any) -> Any:
     """An attribute's value: numbers, strings, lists of them, arrays, or a GraphProto."""
-    kinds = onnx.AttributeProto
-    if attribute.type == kinds.TENSOR:
-        if element_type(attribute.t.data_type) is None:
-            return None
-        return to_array(attribute.t)
-    value = onnx.helper.get_attribute_value(attribute)
-    if attribute.type == kinds.STRING:
-        return value.decode("utf-8", "replace")
-    if attribute.type == kinds.STRINGS:
-        return [entry.decode("utf-8", "replace") for entry in value]
-    if attribute.type in (kinds.INTS, kinds.FLOATS):
-        return list(value)
-    return np.float64(value).item() if attribute.type == kinds.FLOAT else value
+    if attribute.type == Attribute.TENSOR:
+        return None if element_type(attribute.t.data_type) is None else to_array(attribute.t)
+    if attribute.type == Attribute.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if attribute.type == Attribute.STRINGS:
+        return [entry.decode("utf-8", "replace") for entry in attribute.strings]
+    if attribute.type not in VALUES:
+        raise ValueError(f"attribute '{attribute.name}' is of type {attribute.type}")
+    return getattr(attribute, VALUES[attribute.type])

@@ -35,7 +35,7 @@ class Changes:
         for key, array in self.arrays.items():
             _set(state, key, array)
         for name in self.restored:
-            state.replace(StateKey("value", name), state.parameters[name].tensor.data)
+            state.restore(name)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position
         state.epochs_begun, state.passes = self.epochs_begun, self.passes
         state.properties.clear()

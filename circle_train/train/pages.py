@@ -78,3 +78,8 @@ def zeros(types: Sequence[TensorType]) -> list[Array]:
         np.ndarray(type_.shape, type_.dtype.numpy, memory, start)
         for start, type_ in zip(starts, types, strict=False)
     ]
+
+
+def aligned(array: Array) -> Array:
+    """The array where kernels can read it: a file may hold numbers at any byte."""
+    return np.require(array, requirements="A")

@@ -11,7 +11,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.passes.dropout import RANDOM
-from circle_train.train.pages import zeros
+from circle_train.train.pages import aligned, zeros
 from circle_train.train.parameters import Parameter
 
 
@@ -40,14 +40,16 @@ class State:
         self.learning_rate = learning_rate
         self.unset = {name for name, p in self.parameters.items() if p.root.carried.get("nominal")}
         """Parameters of a package without weights that nobody has given a value yet."""
-        for name, parameter in self.parameters.items():
-            self.arrays[StateKey("value", name)] = parameter.tensor.data
         changing = [p for p in parameters if p.trained or p.moves]
-        for parameter, array in zip(changing, zeros([p.tensor.type for p in changing]), strict=True):
-            np.copyto(array, parameter.tensor.data)
-            self.arrays[StateKey("value", parameter.name)] = array
-        mappings = {mapped(p.tensor.data) for p in parameters if p.trained}
-        for mapping in mappings:
+        own = zip(changing, zeros([p.tensor.type for p in changing]), strict=True)
+        memory = {parameter.name: array for parameter, array in own}
+        for name, parameter in self.parameters.items():
+            if name in memory:
+                np.copyto(memory[name], parameter.tensor.data)
+                self.arrays[StateKey("value", name)] = memory[name]
+            else:
+                self.restore(name)
+        for mapping in {mapped(p.tensor.data) for p in changing}:
             if mapping is not None:
                 mapping.madvise(mmap.MADV_DONTNEED)
 
@@ -81,6 +83,10 @@ class State:
 
     def value(self, name: str) -> Array:
         return self.arrays[StateKey("value", name)]
+
+    def restore(self, name: str) -> None:
+        """Give a parameter that does not change the values that the file holds."""
+        self.replace(StateKey("value", name), aligned(self.parameters[name].tensor.data))
 
     def replace(self, key: StateKey, array: Array) -> None:
         """Give a state other memory; what is bound to the old must be bound anew (see `generation`)."""

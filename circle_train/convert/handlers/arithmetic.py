@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from circle_train.convert.builder import Builder
+from circle_train.convert.elements import element_type
 from circle_train.convert.erf import Erf
-from circle_train.convert.importer import element_type
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, handles
 from circle_train.convert.sizes import Size

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from circle_train.convert.builder import Builder
+from circle_train.convert.elements import element_type
 from circle_train.convert.handlers.conv import convolve_2d, convolve_3d, lift, lift_kernel, lifted, squeezed
 from circle_train.convert.handlers.linear import product
 from circle_train.convert.handlers.window import geometry
-from circle_train.convert.importer import element_type
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, front, handles
 from circle_train.ir import DType, Tensor

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx.reference import ReferenceEvaluator
 
 from circle_train.convert.builder import Builder
 from circle_train.convert.refusal import Refusal
@@ -196,6 +194,9 @@ def interpolation(
     size: int, target: int, scale: float | None, attributes: dict[str, object], roi: Array | None
 ) -> Array:
     """What ONNX's own evaluator makes of each unit vector: the matrix target × size of one axis."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
     kept = {k: v for k, v in attributes.items() if k != "extrapolation_value"}
     names = ["x", "roi", "scales"] if scale is not None else ["x", "roi", "", "sizes"]
     node = onnx.helper.make_node("Resize", names, ["y"])

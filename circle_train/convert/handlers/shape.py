@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.convert.builder import Builder
-from circle_train.convert.importer import element_type
+from circle_train.convert.elements import element_type
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Call, front, handles
 from circle_train.convert.sizes import Size, is_symbolic, worlds

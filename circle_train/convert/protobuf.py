@@ -1,0 +1,280 @@
+"""Protocol Buffers' wire format, read: as little of it as ONNX files need, and nothing copied that is large."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from circle_train.ir.tensor_type import Array
+
+Data = bytes | mmap.mmap
+Values = dict[str, Any]
+Reader = Callable[[Values, Data, int, int, int], None]
+"""Takes what lies between two places into the values; the last argument says how deep the message is nested."""
+Schema = Mapping[str, "Field"]
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types."""
+DEEPEST = 100
+"""Messages in messages; as the library of Protocol Buffers has it."""
+FEW = 64
+"""Bytes up to which numbers are decoded one by one."""
+
+
+class Damage(ValueError):
+    """The bytes are no message of this kind."""
+
+
+class Field:
+    """What a field of a message is called and how it is read, by the wire types that it may have."""
+
+    def __init__(self, name: str, default: Any, **readers: Reader) -> None:
+        self.name, self.default = name, default
+        self.readers = {
+            {"varint": VARINT, "fixed32": FIXED32, "bytes": BYTES}[k]: r for k, r in readers.items()
+        }
+
+
+class Kind:
+    """A kind of message: its fields by number."""
+
+    def __init__(self, name: str, fields: Mapping[int, Field]) -> None:
+        self.name = name
+        self.readers = {
+            number << 3 | wire: reader for number, f in fields.items() for wire, reader in f.readers.items()
+        }
+        self.defaults = {f.name: f.default for f in fields.values()}
+
+
+class Message:
+    """A message that was read: its fields are attributes, absent ones have their defaults."""
+
+    def __init__(self, kind: Kind, values: Values, place: tuple[Data, int, int]) -> None:
+        self._kind, self._place = kind, place
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        default = self._kind.defaults[name] if name in self._kind.defaults else None
+        if default is None:
+            raise AttributeError(f"{self._kind.name} has no field '{name}'")
+        return default() if callable(default) else default
+
+    def HasField(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def SerializeToString(self) -> bytes:
+        """The bytes that it was read from."""
+        data, start, end = self._place
+        return bytes(data[start:end])
+
+
+def parse(kind: Kind, data: Data) -> Message:
+    """The message that the data are, whole."""
+    return _message(kind, data, 0, len(data), 0)
+
+
+def _message(kind: Kind, data: Data, start: int, end: int, depth: int) -> Message:
+    if depth > DEEPEST:
+        raise Damage(f"messages are nested deeper than {DEEPEST}")
+    values: Values = {}
+    readers, position = kind.readers, start
+    try:
+        while position < end:
+            key = data[position]
+            position += 1
+            if key > 127:
+                key, position = _varint(data, position - 1)
+            wire = key & 7
+            if wire == BYTES:
+                stop = data[position]
+                position += 1
+                if stop > 127:
+                    stop, position = _varint(data, position - 1)
+                stop += position
+            elif wire == VARINT:
+                stop = position + 1
+                while data[stop - 1] > 127:
+                    stop += 1
+            else:
+                stop = position + _width(wire)
+            if stop > end:
+                raise Damage(f"a field of {kind.name} ends at byte {stop}, the message at {end}")
+            if key in readers:
+                readers[key](values, data, position, stop, depth)
+            position = stop
+    except IndexError:
+        raise Damage(f"the bytes end within a message {kind.name}") from None
+    except UnicodeDecodeError as error:
+        raise Damage(f"a text in {kind.name} is no UTF-8 ({error.reason})") from None
+    return Message(kind, values, (data, start, end))
+
+
+def _width(wire: int) -> int:
+    if wire not in (FIXED32, FIXED64):
+        raise Damage(f"{wire} is no wire type that ONNX files have")
+    return 4 if wire == FIXED32 else 8
+
+
+def _varint(data: Data, position: int) -> tuple[int, int]:
+    """An unsigned number and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise Damage(f"the number before byte {position} has more than 64 bits")
+
+
+def _integer(data: Data, start: int) -> tuple[int, int]:
+    """A signed number and where it ends."""
+    value, end = _varint(data, start)
+    return (value - (1 << 64) if value >> 63 else value), end
+
+
+# Fields
+
+
+def integer(name: str) -> Field:
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values[name] = data[start] if end == start + 1 else _integer(data, start)[0]
+
+    return Field(name, 0, varint=read)
+
+
+def number(name: str) -> Field:
+    """A float."""
+
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values[name] = struct.unpack("<f", data[start:end])[0]
+
+    return Field(name, 0.0, fixed32=read)
+
+
+def text(name: str) -> Field:
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values[name] = data[start:end].decode()
+
+    return Field(name, "", bytes=read)
+
+
+def texts(name: str) -> Field:
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).append(data[start:end].decode())
+
+    return Field(name, list, bytes=read)
+
+
+def octets(name: str) -> Field:
+    """A few bytes."""
+
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values[name] = bytes(data[start:end])
+
+    return Field(name, b"", bytes=read)
+
+
+def octets_list(name: str) -> Field:
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).append(bytes(data[start:end]))
+
+    return Field(name, list, bytes=read)
+
+
+def view(name: str) -> Field:
+    """Many bytes, left where they are."""
+
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values[name] = np.frombuffer(data, np.uint8, end - start, start)
+
+    return Field(name, lambda: np.empty(0, np.uint8), bytes=read)
+
+
+def integers(name: str) -> Field:
+    """A list of ints, packed or one by one."""
+
+    def packed(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).extend(varints(data, start, end).tolist())
+
+    def single(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).append(_integer(data, start)[0])
+
+    return Field(name, list, bytes=packed, varint=single)
+
+
+def numbers(name: str) -> Field:
+    """A list of floats, packed or one by one."""
+
+    def packed(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).extend(_fixed("<f4", data, start, end).tolist())
+
+    def single(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).append(struct.unpack("<f", data[start:end])[0])
+
+    return Field(name, list, bytes=packed, fixed32=single)
+
+
+def elements(name: str, dtype: str) -> Field:
+    """The elements of a tensor as a list of arrays: "<f4" and "<f8" as they lie, "varint" as int64."""
+
+    def packed(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        found = varints(data, start, end) if dtype == "varint" else _fixed(dtype, data, start, end)
+        values.setdefault(name, []).append(found)
+
+    if dtype == "varint":
+        return Field(name, list, bytes=packed, varint=packed)
+    return Field(name, list, bytes=packed, **({"fixed32": packed} if dtype == "<f4" else {}))
+
+
+def message(name: str, kind: Callable[[], Kind]) -> Field:
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values[name] = _message(kind(), data, start, end, depth + 1)
+
+    return Field(name, lambda: Message(kind(), {}, (b"", 0, 0)), bytes=read)
+
+
+def messages(name: str, kind: Callable[[], Kind]) -> Field:
+    def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
+        values.setdefault(name, []).append(_message(kind(), data, start, end, depth + 1))
+
+    return Field(name, list, bytes=read)
+
+
+# Packed numbers
+
+
+def _fixed(dtype: str, data: Data, start: int, end: int) -> Array:
+    width = np.dtype(dtype).itemsize
+    if (end - start) % width:
+        raise Damage(f"{end - start} bytes at {start} are no list of numbers of {width} bytes")
+    return np.frombuffer(data, dtype, (end - start) // width, start)
+
+
+def varints(data: Data, start: int, end: int) -> Array:
+    """All numbers between two places, as int64."""
+    if end - start <= FEW:
+        found = []
+        while start < end:
+            value, start = _integer(data, start)
+            found.append(value)
+        if start > end:
+            raise Damage(f"the number before byte {start} goes beyond its list")
+        return np.array(found, np.int64)
+    octet = np.frombuffer(data, np.uint8, end - start, start)
+    last = np.flatnonzero(octet < 128)
+    first = np.concatenate([[0], last[:-1] + 1])
+    length = last - first + 1
+    if not last.size or last[-1] != octet.size - 1 or length.max() > 10:
+        raise Damage(f"the {end - start} bytes at {start} are no list of numbers")
+    total = np.zeros(last.size, np.uint64)
+    for place in range(int(length.max())):
+        here = np.flatnonzero(length > place)
+        part = (octet[first[here] + place] & 127).astype(np.uint64)
+        total[here] |= part << np.uint64(7 * place)
+    return total.view(np.int64)
