@@ -6,6 +6,9 @@ import ctypes
 import os
 import signal
 import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,3 +170,43 @@ def test_pools_come_and_go() -> None:
             assert lib.ct_run(made, ctypes.addressof(steps), 1, at, None, None, None) == 0
         lib.ct_pool_destroy(made)
     assert pool(2)
+
+
+def last_core(thread: int) -> int:
+    """The core that a thread of this process was last on."""
+    stat = Path(f"/proc/self/task/{thread}/stat").read_text()
+    return int(stat[stat.rindex(")") + 2 :].split()[36])
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    """Those of the calling thread, its own again afterwards."""
+    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs Linux and two cores")
+    before = os.sched_getaffinity(0)
+    yield set(before)
+    os.sched_setaffinity(0, before)
+
+
+def test_a_worker_that_slept_leaves_the_core_to_its_caller(cores: set[int]) -> None:
+    """Where all cores are busy the scheduler would leave both on one; a caller that may only be there keeps it so."""
+    args, c, want = product()
+    before = set(os.listdir("/proc/self/task"))
+    program = Program([("MATMUL", args)])
+    program.pool = lib.ct_pool_create(2, -1)
+    program.run()
+    (worker,) = (int(thread) for thread in set(os.listdir("/proc/self/task")) - before)
+
+    def together(allowed: set[int]) -> tuple[int, set[int]]:
+        """A run from the core on which the worker fell asleep, and where that may be afterwards."""
+        time.sleep(0.02)
+        core = last_core(worker)
+        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, allowed or {core})
+        assert program.run() == 0
+        return core, set(os.sched_getaffinity(worker))
+
+    assert together(set())[1] == cores
+    assert any(cores - {core} == left for core, left in (together(cores) for _ in range(50)))
+    np.testing.assert_allclose(c, want, atol=1e-3)
+    lib.ct_pool_destroy(program.pool)

@@ -13,6 +13,8 @@
 #include <immintrin.h>
 #endif
 
+#include "core.h"
+
 namespace ct {
 namespace {
 
@@ -56,11 +58,17 @@ struct alignas(128) Range {
   std::atomic<uint64_t> word{0};
 };
 
+struct Member {
+  std::thread thread;
+  std::atomic<int> core{-1};  // where it last fell asleep
+};
+
 }  // namespace
 
 struct Pool::Team {
-  explicit Team(int threads) : ranges(threads) {
-    for (int worker = 1; worker < threads; ++worker) members.emplace_back([this, worker] { serve(worker); });
+  explicit Team(int threads) : ranges(threads), members(threads - 1) {
+    for (int worker = 1; worker < threads; ++worker)
+      members[worker - 1].thread = std::thread([this, worker] { serve(worker); });
   }
 
   void run(Body new_body, void* new_context, int64_t units) {
@@ -78,10 +86,7 @@ struct Pool::Team {
       ranges[t].word.store(pack(job & 0xffff, begin, end), std::memory_order_release);
     }
     published.store(job);
-    if (sleepers.load() > 0) {
-      std::lock_guard<std::mutex> lock(mutex);
-      wake.notify_all();
-    }
+    if (sleepers.load() > 0) wake_up();
     work(0);
     const auto done = [this] { return pending.load(std::memory_order_acquire) == 0; };
     if (done() || spin_until(done)) return;
@@ -97,20 +102,28 @@ struct Pool::Team {
       stopping.store(true);
     }
     wake.notify_all();
-    for (auto& member : members) member.join();
-  }
-
-  void abandon() {
-    for (auto& member : members) member.detach();
+    for (Member& member : members) member.thread.join();
   }
 
  private:
+  void wake_up() {
+    const int here = this_core();
+    for (Member& member : members) {
+      if (here < 0 || member.core.load(std::memory_order_relaxed) != here) continue;
+      keep_off(member.thread, here);
+      member.core.store(-1, std::memory_order_relaxed);
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    wake.notify_all();
+  }
+
   void serve(int worker) {
     uint32_t seen = 0;
     const auto news = [this, &seen] { return published.load() != seen || stopping.load(); };
     for (;;) {
       if (!spin_until(news)) {
         std::unique_lock<std::mutex> lock(mutex);
+        members[worker - 1].core.store(this_core(), std::memory_order_relaxed);
         sleepers.fetch_add(1);
         wake.wait(lock, news);
         sleepers.fetch_sub(1);
@@ -159,7 +172,7 @@ struct Pool::Team {
   }
 
   std::vector<Range> ranges;
-  std::vector<std::thread> members;
+  std::vector<Member> members;
   std::atomic<Body> body{nullptr};
   std::atomic<void*> context{nullptr};
   std::atomic<int64_t> chunk_units{1};
