@@ -29,17 +29,37 @@ needs_data = pytest.mark.skipif(not MODELS, reason="../shared/data/models is not
 
 
 @needs_data
+@pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
-def test_matches_what_was_recorded(path: Path) -> None:
+def test_matches_what_was_recorded(path: Path, backend: str) -> None:
     recorded = np.load(DATA / "refs" / f"{path.name}.npz")
     model = ct.load(path)
     feeds = {key[3:]: recorded[key] for key in recorded.files if key.startswith("in:")}
-    outputs = ct.InferenceSession(model, backend="reference").run(None, feeds)
+    outputs = ct.InferenceSession(model, backend=backend).run(None, feeds)
     for info, found in zip(model.outputs, outputs, strict=True):
         expected = recorded[f"out:{info.name}"]
         assert np.abs(found - expected).max() <= 1e-4 * max(np.abs(expected).max(), 1e-6)
     if path.name in TRANSPOSES:
         assert [operator.name for operator in model.operators].count("TRANSPOSE") == TRANSPOSES[path.name]
+
+
+@needs_data
+def test_roundings_of_computed_values_tip_no_more_often_than_elsewhere() -> None:
+    """onnxruntime with and without its optimizations differs on 11 % of such inputs, our reference from it on 15 %."""
+    runtime = pytest.importorskip("onnxruntime")
+    path = DATA / "models" / "bert_tiny_toxicity_dynint8.onnx"
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    theirs, ours = runtime.InferenceSession(str(path), options), ct.InferenceSession(path)
+    random, tipped = np.random.default_rng(0), 0
+    for _ in range(60):
+        shape = (1, int(random.integers(4, 33)))
+        feeds = {"input_ids": random.integers(0, 1000, shape), "attention_mask": np.ones(shape, np.int64)}
+        expected, found = theirs.run(None, feeds)[0], ours.run(None, feeds)[0]
+        difference = np.abs(found - expected).max() / np.abs(expected).max()
+        assert difference < 1e-2
+        tipped += difference > 1e-5
+    assert tipped <= 20
 
 
 @needs_data

@@ -27,22 +27,36 @@ inline vi round_to_int(vf a) {
 }
 inline vf to_float(vi a) { return __builtin_convertvector(a, vf); }
 
-// 2^n e^r with |r| <= ln2/2; the power in two factors, so that results overflow and underflow gradually.
-inline vf exp(vf x) {
-  vf c = at_most(at_least(x, splat(-104.0f)), splat(89.0f));
-  const vi n = round_to_int(c * 1.44269504088896341f);
+// e^x = 2^n e^r with |r| <= ln2/2
+struct Power {
+  vf mantissa;
+  vi n;
+};
+inline Power power_of_e(vf x) {
+  const vi n = round_to_int(x * 1.44269504088896341f);
   const vf k = to_float(n);
-  const vf r = (c - k * 0.693359375f) + k * 2.12194440e-4f;
+  const vf r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
   vf p = splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const vi half = n >> 1;
-  const vf y = p * power_of_two(half) * power_of_two(n - half);
+  return {p * (r * r) + r + 1.0f, n};
+}
+
+// The power in two factors, so that results overflow and underflow gradually.
+inline vf exp(vf x) {
+  const Power p = power_of_e(at_most(at_least(x, splat(-104.0f)), splat(89.0f)));
+  const vi half = p.n >> 1;
+  const vf y = p.mantissa * power_of_two(half) * power_of_two(p.n - half);
   return x != x ? x : y;
+}
+
+// For |x| <= 87: nothing overflows.
+inline vf exp_of_moderate(vf x) {
+  const Power p = power_of_e(x);
+  return (vf)((vi)p.mantissa + (p.n << 23));
 }
 
 inline vf log(vf x) {
@@ -72,41 +86,37 @@ inline vf log(vf x) {
   return ((x < vf{}) | (x != x)) ? splat(std::numeric_limits<float>::quiet_NaN()) : y;
 }
 
-// A rational minimax fit on |x| <= 7.9, beyond which float32 tanh is +-1.
+inline vf with_sign_of(vf magnitude, vf x) { return (vf)((vi)magnitude | ((vi)x & INT32_MIN)); }
+
+// Near 0 an odd minimax polynomial, else 1 - 2/(e^2|x| + 1), which is 1 where float32 tanh is.
 inline vf tanh(vf x) {
-  const vf c = at_most(at_least(x, splat(-7.90531110763549805f)), splat(7.90531110763549805f));
-  const vf s = c * c;
-  vf p = splat(-2.76076847742355e-16f);
-  p = p * s + 2.00018790482477e-13f;
-  p = p * s - 8.60467152213735e-11f;
-  p = p * s + 5.12229709037114e-08f;
-  p = p * s + 1.48572235717979e-05f;
-  p = p * s + 6.37261928875436e-04f;
-  p = p * s + 4.89352455891786e-03f;
-  vf q = splat(1.19825839466702e-06f);
-  q = q * s + 1.18534705686654e-04f;
-  q = q * s + 2.26843463243900e-03f;
-  q = q * s + 4.89352518554385e-03f;
-  return abs(x) < splat(0.0004f) ? x : c * p / q;
+  const vf s = x * x, t = at_most(abs(x), splat(10.0f));
+  vf p = splat(-5.692296196e-3f);
+  p = p * s + 2.062816732e-2f;
+  p = p * s - 5.373651534e-2f;
+  p = p * s + 1.333140582e-1f;
+  p = p * s - 3.333328068e-1f;
+  const vf far = 1.0f - 2.0f / (exp_of_moderate(t + t) + 1.0f);
+  return t > splat(0.625f) ? with_sign_of(far, x) : (p * s) * x + x;
 }
 
-// A rational minimax fit on |x| <= 4, beyond which float32 erf is +-1.
+// Near 0 an odd minimax polynomial, else 1 - e^q(|x|), which is 1 where float32 erf is.
 inline vf erf(vf x) {
-  const vf c = at_most(at_least(x, splat(-4.0f)), splat(4.0f));
-  const vf s = c * c;
-  vf p = splat(-2.72614225801306e-10f);
-  p = p * s + 2.77068142495902e-08f;
-  p = p * s - 2.10102402082508e-06f;
-  p = p * s - 5.69250639462346e-05f;
-  p = p * s - 7.34990630326855e-04f;
-  p = p * s - 2.95459980854025e-03f;
-  p = p * s - 1.60960333262415e-02f;
-  vf q = splat(-1.45660718464996e-05f);
-  q = q * s - 2.13374055278905e-04f;
-  q = q * s - 1.68282697438203e-03f;
-  q = q * s - 7.37332916720468e-03f;
-  q = q * s - 1.42647390514189e-02f;
-  return c * p / q;
+  const vf s = x * x, t = at_most(abs(x), splat(4.0f));
+  vf p = splat(-5.959577975e-4f);
+  p = p * s + 4.987352062e-3f;
+  p = p * s - 2.676296607e-2f;
+  p = p * s + 1.128173098e-1f;
+  p = p * s - 3.761248887e-1f;
+  p = p * s + 1.283791512e-1f;
+  vf q = splat(2.136473340e-4f);
+  q = q * t - 3.212162061e-3f;
+  q = q * t + 2.288096771e-2f;
+  q = q * t - 1.052477434e-1f;
+  q = q * t - 6.357290745e-1f;
+  q = q * t - 1.285111606e-1f;
+  const vf far = 1.0f - exp_of_moderate(q * t - t);
+  return t > splat(0.93f) ? with_sign_of(far, x) : p * x + x;
 }
 
 // 1 / (1 + e^-x), from the side that cannot overflow.
