@@ -40,9 +40,10 @@ class Executor:
         self.steps = backend.link([step for _, step in self.bound])
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
-        """Copy the feeds into the arena and take every step."""
-        if self.lanes:
-            self._run_lanes(feeds)
+        """Copy the feeds into the arena and take every step; what the frozen beginning gives may be fed as well."""
+        prefix = self.program.prefix
+        if self.lanes and prefix is not None and not prefix.results.keys() <= feeds.keys():
+            self.run_beginning(feeds)
         arrays = self.arrays
         for tensor, value in feeds.items():
             if tensor in arrays:
@@ -74,7 +75,7 @@ class Executor:
             for engine, piece in zip(engines, pieces, strict=True)
         ]
 
-    def _run_lanes(self, feeds: Mapping[Tensor, Array]) -> None:
+    def run_beginning(self, feeds: Mapping[Tensor, Array]) -> None:
         """Each lane on a thread of its own, the first on this one; what one raises is raised here."""
         failures: list[BaseException] = []
         prefix = self.program.prefix

@@ -9,6 +9,7 @@ import numpy as np
 
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
+from circle_train.keeping import keep_results, kept_bytes
 from circle_train.train.callbacks import Callback, Progress
 from circle_train.train.data import Dataset, Stream, check_data, open_data, order_of_epoch
 from circle_train.train.history import History
@@ -29,24 +30,25 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     shuffle: bool = True,
     callbacks: Iterable[Callback] = (),
     verbose: int | str = "auto",
+    keep_frozen: bool | int | str = "auto",
 ) -> History:
     """Train for some epochs.
 
     A session that took over a checkpoint from the middle of a fit goes on from there: give the same data and epochs.
     The last, smaller batch of an epoch is trained with its true weight.
+
+    What the frozen beginning of the model makes of each sample of arrays is computed in the first epoch and used again
+    in the others, to the bit the same. `keep_frozen` says how much memory that may take: "auto", what the memory budget
+    leaves, 512 MB without one; a number of bytes or "2GB"; False, nothing; True, whatever it takes, also where an
+    engine's results depend on the batch by a rounding. What fits of them is kept.
     """
     epochs = epochs if epochs is not None else session.config.epochs or 1
     if epochs < 1:
         raise ConfigError(f"epochs is {epochs}, expected a whole number from 1")
-    program = session.program
-    data, held_out = open_data(x, y, program.inputs, program.targets).split(validation_split)
-    validation: Dataset | Stream | None = held_out
-    if validation_data is not None:
-        validation = open_data(*_pair(validation_data), program.inputs, program.targets)
-    losses = session.config.losses_for(len(program.outputs))
-    for part in (data, validation):
-        if part is not None:
-            check_data(part, program, losses, passes=epochs)
+    data, validation = _open(session, (x, y), validation_split, validation_data, epochs)
+    if epochs - session.state.epoch > 1:
+        data, validation = keep_results(session, data, validation, keep_frozen)
+    session.kept_bytes = kept_bytes(data, validation)
     history = History()
     listeners = [*Progress.wanted(verbose), *callbacks, history]
     state = session.state
@@ -65,6 +67,23 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
         listener.on_train_end()
     state.epoch, state.position, session.stop_training = 0, 0, False
     return history
+
+
+def _open(
+    session: TrainSession, given: tuple[Any, Any], split: float, validation_data: Any, epochs: int
+) -> tuple[Dataset | Stream, Dataset | Stream | None]:
+    """What trains and what validates, looked at before the first step."""
+    program = session.program
+    data: Dataset | Stream
+    validation: Dataset | Stream | None
+    data, validation = open_data(*given, program.inputs, program.targets).split(split)
+    if validation_data is not None:
+        validation = open_data(*_pair(validation_data), program.inputs, program.targets)
+    losses = session.config.losses_for(len(program.outputs))
+    for part in (data, validation):
+        if part is not None:
+            check_data(part, program, losses, passes=epochs)
+    return data, validation
 
 
 def _train_epoch(

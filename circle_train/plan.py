@@ -39,6 +39,8 @@ class Plan:
     """Bytes by class; `arena` is what a step allocates for inputs, activations and gradients."""
     reference_operators: tuple[str, ...]
     """Nodes that the native engine leaves to numpy."""
+    kept_bytes: int = 0
+    """What `fit` may keep of each sample, besides, so that epochs after the first begin where training does."""
 
     @property
     def total_bytes(self) -> int:
@@ -70,12 +72,13 @@ class Plan:
                 "",
                 f"batch {self.batch_size}; {trained:,} of {trained + self.frozen_elements:,} parameters are trained",
                 f"memory {size(self.total_bytes)}: {memory}",
+                *([f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []),
                 f"work {count(self.flops)}FLOP a step",
             ]
         )
 
 
-def make_plan(executor: Executor) -> Plan:
+def make_plan(executor: Executor, kept_bytes: int = 0) -> Plan:
     """Read the plan off a bound program."""
     program = executor.program
     backward = _backward_work(program)
@@ -88,7 +91,7 @@ def make_plan(executor: Executor) -> Plan:
     frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
     memory = {**memory_by_class(program), "engine": executor.engine_bytes}
-    return Plan(program.batch_size, tuple(operators), trained, frozen, memory, reference)
+    return Plan(program.batch_size, tuple(operators), trained, frozen, memory, reference, kept_bytes)
 
 
 def memory_by_class(program: Program) -> dict[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from circle_train import backends, inference, profiling
+from circle_train import backends, inference, keeping, profiling
 from circle_train import fit as fitting
 from circle_train.divided import DividedExecutor, within_budget
 from circle_train.errors import ConfigError
@@ -24,7 +24,9 @@ from circle_train.train.compile import compile
 from circle_train.train.config import TrainConfig
 from circle_train.train.guard import unspoiled
 from circle_train.train.history import History
+from circle_train.train.kept import Samples
 from circle_train.train.metrics import Scores
+from circle_train.train.prefix import Keep
 from circle_train.train.program import Mode, Program
 from circle_train.train.properties import Properties
 from circle_train.train.state import State
@@ -77,10 +79,12 @@ class TrainSession(OnertSteps):
         self._config = config or self.model.training
         self.seed = seed
         self.backend = backends.choose(backend, threads)
-        self._executors: dict[tuple[Mode, int], Executor] = {}
+        self._executors: dict[tuple[Mode, int, Keep | None], Executor] = {}
         self._state: State | None = None
         self.stop_training = False
         """A callback sets it to end the fit after the present epoch."""
+        self.kept_bytes = 0
+        """What the fit under way keeps of a frozen beginning's results."""
         self._steps = Steps()
         self._reset_is_due = False
         if (saved := checkpoint_of(model)) is not None:
@@ -123,7 +127,8 @@ class TrainSession(OnertSteps):
     @property
     def plan(self) -> Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
-        return make_plan(self._executor(Mode.TRAIN, self.config.batch_size))
+        executor = self._executor(Mode.TRAIN, self.config.batch_size)
+        return make_plan(executor, keeping.foreseen(self))
 
     def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> profiling.Profile:
         """Time training steps node by node, on this batch or on zeros; what was learned stays as it was."""
@@ -239,14 +244,14 @@ class TrainSession(OnertSteps):
 
     # Inside
 
-    def _executor(self, mode: Mode, batch_size: int) -> Executor:
-        executor = self._executors.get((mode, batch_size))
+    def _executor(self, mode: Mode, batch_size: int, keep: Keep | None = None) -> Executor:
+        executor = self._executors.get((mode, batch_size, keep))
         if executor is not None and executor.generation == executor.state.generation:
             return executor
         program = (
             executor.program
             if executor
-            else compile(self.model.module.main, self.config, mode, batch_size, self.backend)
+            else compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
         )
         if self._state is None:
             if mode is not Mode.TRAIN:
@@ -254,7 +259,7 @@ class TrainSession(OnertSteps):
             else:
                 self._state = State(program.parameters, self.config.rule.base_learning_rate)
         assert self._state is not None
-        executor = self._executors[mode, batch_size] = self._bind(program, mode)
+        executor = self._executors[mode, batch_size, keep] = self._bind(program, mode)
         return executor
 
     def _bind(self, program: Program, mode: Mode) -> Executor:
@@ -276,10 +281,16 @@ class TrainSession(OnertSteps):
 
     def _run(self, mode: Mode, x: Any, y: Any) -> StepResult:
         """Feed, run, read."""
-        executor = self._executor(mode, count_samples(x, self.program.inputs, "x"))
+        kept = x if isinstance(x, Samples) else None
+        count = len(kept) if kept else count_samples(x, self.program.inputs, "x")
+        executor = self._executor(mode, count, kept.keep if kept else None)
         program = executor.program
         self.state.require_values()
-        feeds = dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
+        feeds = (
+            kept.feeds(executor)
+            if kept
+            else dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
+        )
         feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
         for output, target, loss in zip(
             program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True

@@ -45,6 +45,7 @@ class Session:
     def __init__(self) -> None:
         self.stop_training = False
         self.learning_rate = 1.0
+        self.kept_bytes = 0
         self.parameters = Weights()
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:

@@ -42,6 +42,9 @@ class Backend(Protocol):
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """The steps of a whole program, joined where that saves time."""
 
+    def is_steady(self, node: Node, batch: int, largest: int) -> bool:
+        """Whether a sample's results have the same bits in every batch up to the largest; `batch` is the node's own."""
+
 
 class Reference:
     """The numpy in the op classes, which is the specification."""
@@ -72,3 +75,7 @@ class Reference:
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         return list(steps)
+
+    def is_steady(self, node: Node, batch: int, largest: int) -> bool:
+        """What sums numpy and its BLAS order by the sizes of arrays."""
+        return False

@@ -17,7 +17,7 @@ from circle_train.train.state import mapped
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
-def parse_bytes(budget: int | str) -> int:
+def parse_bytes(budget: int | str, what: str = "memory_budget") -> int:
     """A number of bytes, or one with a unit: "150MB", "1.5 GB", "64MiB"."""
     if isinstance(budget, str):
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]I?|)B?\s*", budget.upper())
@@ -25,7 +25,7 @@ def parse_bytes(budget: int | str) -> int:
             return int(float(found[1]) * UNITS[found[2]])
     elif not isinstance(budget, bool) and budget > 0:
         return int(budget)
-    raise ConfigError(f"memory_budget is {budget!r}, expected a number of bytes or a text like '150MB'")
+    raise ConfigError(f"{what} is {budget!r}, expected a number of bytes or a text like '150MB'")
 
 
 @dataclass(frozen=True)

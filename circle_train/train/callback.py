@@ -23,6 +23,7 @@ class Trainee(Protocol):
     """What a callback may do with the session that trains (see session.TrainSession)."""
 
     stop_training: bool
+    kept_bytes: int
 
     @property
     def learning_rate(self) -> float: ...

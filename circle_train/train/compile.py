@@ -16,12 +16,12 @@ from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
-from circle_train.train.autodiff import add_backward
+from circle_train.train.autodiff import add_backward, influence
 from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.losses import Joint
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
-from circle_train.train.prefix import find_cut, separate
+from circle_train.train.prefix import Cut, Keep, find_cut, find_last_cut, separate
 from circle_train.train.program import Draft, Mode, Prefix, Program
 from circle_train.train.symbol import Symbol
 
@@ -37,15 +37,20 @@ class Engine(Protocol):
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
 
-def compile(
+def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for the session's own
     model: Graph,
     config: TrainConfig,
     mode: Mode = Mode.TRAIN,
     batch_size: int | None = None,
     engine: Engine | None = None,
     share: float = 1.0,
+    *,
+    keep: Keep | None = None,
 ) -> Program:
-    """Turn a loaded graph into a program; `model` itself is not changed. Gradients are those of share · loss."""
+    """Turn a loaded graph into a program; `model` itself is not changed.
+
+    Gradients are those of share · loss. With `keep` the frozen beginning ends where its results can be kept.
+    """
     graph = passes.run(passes.before_training(batch_size), model.copy())
     parameters = find_parameters(graph)
     trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
@@ -65,7 +70,9 @@ def compile(
     verify(graph)
     batch = batch_size or (draft.inputs[0].shape[0] if draft.inputs and draft.inputs[0].shape else 1)
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
-    prefix = separate_prefix(graph, [p.tensor for p in trained if p.trained], draft.targets, batch, engine)
+    moving = influence(graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
+    cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
+    prefix = separate_prefix(graph, cut, batch, engine)
     if engine is not None:
         engine.fuse(graph, draft.keep)
         verify(graph)
@@ -111,11 +118,8 @@ def begin(graph: Graph, config: TrainConfig, engine: Engine | None) -> Draft:
     return draft
 
 
-def separate_prefix(
-    graph: Graph, trained: Sequence[Tensor], targets: Sequence[Tensor], batch: int, engine: Engine | None
-) -> Prefix | None:
-    """Take the frozen beginning out of the graph where running it a few samples at a time saves memory."""
-    cut = find_cut(graph, trained, targets, batch)
+def separate_prefix(graph: Graph, cut: Cut | None, batch: int, engine: Engine | None) -> Prefix | None:
+    """Take the frozen beginning out of the graph, as a program that is run a few samples at a time."""
     if cut is None:
         return None
     part = separate(graph, cut)

@@ -29,7 +29,8 @@ __all__ = [
     "training_count",
 ]
 
-Batch = tuple[list[Any], list[Any]]
+Batch = tuple[Any, list[Any]]
+"""Inputs, an array each unless the data set knows better, and targets."""
 Reader = Callable[[Path, Sequence[Tensor]], Any]
 
 READERS: dict[str, Reader] = {}

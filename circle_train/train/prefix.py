@@ -1,19 +1,24 @@
-"""The frozen part of a forward pass, run a few samples at a time, so that its large tensors need little memory."""
+"""The frozen part of a forward pass: run a few samples at a time, so that its large tensors need little memory, or
+cut off where its results are to be kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.passes.dead import drop_dead_nodes
-from circle_train.train.autodiff import influence
+from circle_train.record import record
 from circle_train.train.memory import live_bytes
 
 CACHE_BYTES = 6 << 20
 """What the part that runs sample by sample may take: its tensors then stay in the cache."""
 WORTHWHILE = 0.8
 """Cut only where this share of the memory, or less, is left."""
+EFFORT = 20
+"""Operations for each number of the results; below that, computing them again costs no more than reading them."""
 ELEMENTWISE = frozenset(
     """
     ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE POW RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1
@@ -36,10 +41,37 @@ class Cut:
     fixed: set[Tensor]
     """What depends on constants and frozen weights alone; both sides compute of it what they read."""
 
+    @property
+    def sample_bytes(self) -> int:
+        """What the results of one sample take."""
+        return sum(t.type.nbytes // t.shape[0] for t in self.frontier)
 
-def find_cut(graph: Graph, trained: Iterable[Tensor], targets: Sequence[Tensor], batch: int) -> Cut | None:
+
+class Steady(Protocol):
+    """See backends.base.Backend."""
+
+    def is_steady(self, node: Node, batch: int, largest: int) -> bool: ...
+
+
+@record
+class Keep:
+    """What may be kept of a frozen beginning's results."""
+
+    nbytes: int
+    """For a sample."""
+    largest: int
+    """Of the batches that are to come."""
+    engine: Steady | None
+    """That the results are to be kept to the bit of; None: up to its rounding."""
+
+    def is_steady(self, node: Node, batch: int) -> bool:
+        """Whether a node, of so many samples, gives each the same bits in whatever batch it comes."""
+        return self.engine is None or self.engine.is_steady(node, batch, self.largest)
+
+
+def find_cut(graph: Graph, influenced: set[Tensor], batch: int) -> Cut | None:
     """Where cutting saves most memory; None where that is not worth while."""
-    nodes, fixed = _separable_head(graph, influence(graph, [*trained, *targets]), batch)
+    nodes, fixed = _separable_head(graph, influenced, batch)
     live = live_bytes(graph)
     if not nodes or batch < 2:
         return None
@@ -49,14 +81,24 @@ def find_cut(graph: Graph, trained: Iterable[Tensor], targets: Sequence[Tensor],
     after = _suffix_maxima(live)
     for count in range(1, len(nodes) + 1):
         before = max(before, live[count - 1])
-        few = max((b for b in _divisors(batch) if before * b <= CACHE_BYTES * batch), default=1)
+        few = _few(before, batch)
         total = after[count] + before * few / batch
         if few < batch and total <= WORTHWHILE * whole and (best is None or total < best[0]):
             best = (total, count, few)
-    if best is None:
-        return None
-    chosen = nodes[: best[1]]
-    return Cut(chosen, best[2], [t for t in _frontier(graph, chosen) if t not in fixed], fixed)
+    return None if best is None else _cut(graph, nodes[: best[1]], fixed, best[2])
+
+
+def find_last_cut(graph: Graph, influenced: set[Tensor], batch: int, keep: Keep) -> Cut | None:
+    """The latest place whose results may be kept, and are worth it."""
+    nodes, fixed = _separable_head(graph, influenced, batch)
+    steady = next((i for i, node in enumerate(nodes) if not keep.is_steady(node, batch)), len(nodes))
+    live = live_bytes(graph)
+    for count in range(steady, 0, -1):
+        cut = _cut(graph, nodes[:count], fixed, _few(max(live[:count]), batch))
+        results = sum(t.type.size for t in cut.frontier)
+        if results and cut.sample_bytes <= keep.nbytes and _work(cut.nodes) >= EFFORT * results:
+            return cut
+    return None
 
 
 def separate(graph: Graph, cut: Cut) -> Graph:
@@ -150,6 +192,24 @@ def is_separable(node: Node, whole: Set[Tensor], batch: int, fixed: Set[Tensor] 
         rank = len(data[0].shape)
         return axis is not None and axis.is_constant and all(int(i) % rank for i in axis.data.reshape(-1))
     return False
+
+
+def _cut(graph: Graph, nodes: list[Node], fixed: set[Tensor], few: int) -> Cut:
+    return Cut(nodes, few, [t for t in _frontier(graph, nodes) if t not in fixed], fixed)
+
+
+def _few(live: int, batch: int) -> int:
+    """For how many samples tensors stay in the cache that take so many bytes for the whole batch."""
+    return max((b for b in _divisors(batch) if live * b <= CACHE_BYTES * batch), default=1)
+
+
+def _work(nodes: Sequence[Node]) -> int:
+    """Floating point operations."""
+    work = 0
+    for node in nodes:
+        inputs = [None if t is None else t.type for t in node.inputs]
+        work += node.op.flops(inputs, [t.type for t in node.outputs])
+    return work
 
 
 def _frontier(graph: Graph, nodes: Sequence[Node]) -> list[Tensor]:

@@ -36,6 +36,12 @@ class Progress(Callback):
     def hears_batches(self) -> bool:
         return self.bar
 
+    def on_train_begin(self) -> None:
+        if self.session.kept_bytes:
+            self.stream.write(
+                f"keeping {self.session.kept_bytes / 1e6:.1f} MB of what frozen operators give\n"
+            )
+
     def on_epoch_begin(self, epoch: int) -> None:
         self.epoch, self.started, self.drawn = epoch, time.perf_counter(), 0.0
 

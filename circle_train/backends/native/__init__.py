@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from circle_train.backends.base import Step
@@ -25,10 +26,13 @@ from circle_train.backends.native.library import Pool, load
 from circle_train.backends.native.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.linear import FullyConnected
 
 __all__ = ["Native", "is_available"]
 BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
 """The modules that know which kernel computes what; importing them registers their binders."""
+DOT_ROWS = 48
+"""FULLY_CONNECTED of at most so many rows adds up its products in an order of its own (kernels/matmul.cpp)."""
 RESIDENT = 1_100_000
 """Bytes that the library's code, its threads and a bound program's tables take, as measured on small models."""
 
@@ -74,6 +78,13 @@ class Native:
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Join what kernels compute together."""
         fusion.fuse(graph, keep)
+
+    def is_steady(self, node: Node, batch: int, largest: int) -> bool:
+        """Kernels sum in an order that no other sample decides; only products of few rows have one of their own."""
+        if node.op.name != FullyConnected.name:
+            return True
+        rows = prod(node.outputs[0].shape[:-1]) // batch
+        return rows > DOT_ROWS or rows * largest <= DOT_ROWS
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """Neighbouring native steps become one call."""

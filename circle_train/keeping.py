@@ -1,0 +1,79 @@
+"""Whether a fit keeps what the frozen beginning of a model makes of its data, and how much of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeGuard
+
+import numpy as np
+
+from circle_train.train.budget import parse_bytes, step_bytes
+from circle_train.train.compile import compile
+from circle_train.train.data import Dataset, Stream
+from circle_train.train.kept import KEPT_BYTES, KeptDataset, Store
+from circle_train.train.prefix import Keep
+from circle_train.train.program import Mode
+
+if TYPE_CHECKING:
+    from circle_train.session import TrainSession
+
+UNBOUNDED = 1 << 62
+Data = Dataset | Stream
+
+
+def keep_results(
+    session: TrainSession, data: Data, validation: Data | None, wish: bool | int | str
+) -> tuple[Data, Data | None]:
+    """The data sets of a fit, with a memory for results where that is allowed and worth it."""
+    limit = allowed_bytes(session, wish)
+    samples = sum(len(part) for part in (data, validation) if can_be_kept(part))
+    if not samples or limit < samples:
+        return data, validation
+    engine = None if wish is True else session.backend
+    keep = Keep(limit // samples, session.config.batch_size, engine)
+    trained = _with_store(session, data, Mode.TRAIN, keep)
+    held_out = validation and _with_store(session, validation, Mode.EVALUATE, keep)
+    return trained, held_out
+
+
+def kept_bytes(*parts: Data | None) -> int:
+    """What the results of these data sets take once they are all there."""
+    return sum(part.store.nbytes for part in parts if isinstance(part, KeptDataset))
+
+
+def foreseen(session: TrainSession) -> int:
+    """What a fit keeps of each sample if it may; the part of the model that could give it is compiled, not run."""
+    if all(parameter.trained for parameter in session.program.parameters):
+        return 0
+    keep = Keep(KEPT_BYTES, session.config.batch_size, session.backend)
+    program = compile(
+        session.model.module.main, session.config, Mode.TRAIN, keep.largest, session.backend, keep=keep
+    )
+    return 0 if program.prefix is None else sum(t.type.nbytes // keep.largest for t in program.prefix.results)
+
+
+def allowed_bytes(session: TrainSession, wish: bool | int | str) -> int:
+    """What the results may take in all."""
+    if isinstance(wish, bool):
+        return UNBOUNDED if wish else 0
+    if wish != "auto":
+        return parse_bytes(wish, "keep_frozen")
+    if session.config.memory_budget is None:
+        return KEPT_BYTES
+    return parse_bytes(session.config.memory_budget) - step_bytes(session.program, accumulates=False)
+
+
+def can_be_kept(data: Data | None) -> TypeGuard[Dataset]:
+    """Streams may give other numbers at every pass, and so may whatever is no plain array."""
+    return isinstance(data, Dataset) and all(type(a) in (np.ndarray, np.memmap) for a in data.inputs)
+
+
+def _with_store(session: TrainSession, data: Data, mode: Mode, keep: Keep) -> Data:
+    if not can_be_kept(data):
+        return data
+    executor = session._executor(mode, min(keep.largest, len(data)), keep)
+    prefix, part = executor.program.prefix, executor.prefix
+    if prefix is None or part is None:
+        return data
+    if keep.engine is not None and any(name != session.backend.name for name in part.engines.values()):
+        return data
+    return KeptDataset(data.inputs, data.targets, Store(keep, list(prefix.results), data))

@@ -1,0 +1,135 @@
+"""What a frozen beginning makes of each sample of a data set: computed once, then fed.
+
+Every epoch but the first then begins where training does. The bits are those of computing it again: a sample's results
+depend on nothing but the sample and frozen weights (see prefix.Keep), and both are looked at before each use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.train.coercion import coerce
+from circle_train.train.data import Batch, Dataset
+from circle_train.train.prefix import Keep
+from circle_train.train.program import Prefix, Program
+from circle_train.train.state import State
+
+KEPT_BYTES = 512_000_000
+"""What results may take unless somebody says otherwise."""
+LOOKED_AT = 64
+"""Numbers of a sample that are compared."""
+
+
+class Runner(Protocol):
+    """What runs the program of a batch (see executor.Executor)."""
+
+    program: Program
+    state: State
+
+    def run_beginning(self, feeds: Mapping[Tensor, Array]) -> None: ...
+
+    def __getitem__(self, tensor: Tensor) -> Array: ...
+
+
+class Store:
+    """Results by sample; `known` says of which."""
+
+    def __init__(self, keep: Keep, results: Sequence[Tensor], data: Dataset) -> None:
+        samples = len(data)
+        self.keep = keep
+        self.arrays = [np.empty((samples, *t.shape[1:]), t.dtype.numpy) for t in results]
+        self.known = np.zeros(samples, bool)
+        self.looks = [Look(array) for array in data.inputs if array.flags.writeable]
+        self.weights = -1, 0
+        """The state's generation and a sum over the frozen weights that may be set in place."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    def doubt(self, places: Array, weights: tuple[int, int]) -> None:
+        """Forget what was made by other weights, or of samples that look different by now."""
+        if weights != self.weights:
+            self.known[:] = False
+        self.weights = weights
+        for look in self.looks:
+            self.known[places[look.differs(places)]] = False
+
+
+class Look:
+    """A few numbers of every sample, to be compared with those that it had."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        numbers = np.linspace(0, array[0].size - 1, min(LOOKED_AT, array[0].size)).astype(int)
+        self.where = np.unravel_index(numbers, array.shape[1:])
+        self.seen = np.zeros((len(array), len(numbers)), array.dtype)
+
+    def differs(self, places: Array) -> Array:
+        """Which of these samples; they are remembered as they are."""
+        index = (places[:, None], *self.where)
+        now = self.array[index]
+        different: Array = (now != self.seen[places]).any(1)
+        self.seen[places] = now
+        return different
+
+
+@dataclass(frozen=True)
+class KeptDataset(Dataset):
+    """Arrays whose batches are places in them, so that a step may take what is kept of these samples."""
+
+    store: Store
+
+    def take(self, indices: slice | Array) -> Batch:
+        places = np.arange(len(self))[indices]
+        return Samples(self, places), [array[indices] for array in self.targets]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some samples of a data set."""
+
+    data: KeptDataset
+    places: Array
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def keep(self) -> Keep:
+        return self.data.store.keep
+
+    def feeds(self, runner: Runner) -> dict[Tensor, Array]:
+        """The results of the frozen beginning, computed where they are not known, and inputs that others read too."""
+        program, store, places = runner.program, self.data.store, self.places
+        assert program.prefix is not None
+        feeds: dict[Tensor, Array] = {}
+        if any(tensor in program.graph.inputs for tensor in program.inputs):
+            feeds.update(self._inputs(program))
+        store.doubt(places, weights_of(program.prefix, runner.state))
+        if not store.known[places].all():
+            runner.run_beginning(feeds or self._inputs(program))
+            for array, tensor in zip(store.arrays, program.prefix.results, strict=True):
+                array[places] = runner[tensor]
+            store.known[places] = True
+        pairs = zip(program.prefix.results, store.arrays, strict=True)
+        return {**feeds, **{tensor: array[places] for tensor, array in pairs}}
+
+    def _inputs(self, program: Program) -> dict[Tensor, Array]:
+        arrays: list[Any] = [array[self.places] for array in self.data.inputs]
+        return dict(zip(program.inputs, coerce(arrays, program.inputs, "x"), strict=True))
+
+
+def weights_of(prefix: Prefix, state: State) -> tuple[int, int]:
+    """What tells whether frozen weights have been set: most are views of a file, which only `replace` can change."""
+    arrays = {t.state: state.array(t) for t in prefix.program.graph.all_tensors() if t.state is not None}
+    settable = [array for array in arrays.values() if array.flags.writeable]
+    sums: list[int] = [crc32(np.ascontiguousarray(array).data) for array in settable]
+    return state.generation, hash(tuple(sums))
