@@ -33,6 +33,13 @@ def with_one(value: float) -> np.ndarray[Any, Any]:
     return changed
 
 
+class Awkward:
+    """As a PyTorch tensor that requires a gradient."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
 REFUSED: dict[str, tuple[Change, type[Exception], str]] = {
     "wrong last dimension": (lambda s: s.train_step(X[:, :5], Y), ct.DataError, "'x'.*5.*6"),
     "wrong rank": (lambda s: s.train_step(X[0], Y), ct.DataError, "'x'"),
@@ -46,6 +53,7 @@ REFUSED: dict[str, tuple[Change, type[Exception], str]] = {
     "label -100": (lambda s: s.train_step(X, np.array([-100, 1, 0, 2])), ct.DataError, "label -100"),
     "label -1": (lambda s: s.train_step(X, np.array([-1, 1, 0, 2])), ct.DataError, "label -1"),
     "label 1e9": (lambda s: s.train_step(X, np.array([10**9, 1, 0, 2])), ct.DataError, "label 1000000000"),
+    "a tensor with a gradient": (lambda s: s.train_step(Awkward(), Y), ct.DataError, "x cannot be read.*requires grad; give"),
     "strings": (lambda s: s.train_step(np.array([["a"] * 6] * 4), Y), ct.DataError, "x"),
     "truncated checkpoint": (lambda s: s.load_checkpoint(cut("checkpoint_sgd")), ct.CheckpointError, "checkpoint"),
     "another file": (lambda s: s.load_checkpoint(DATA / "mlp.onnx"), ct.CheckpointError, "suffix is '.onnx'"),
@@ -80,6 +88,25 @@ def test_refused_and_nothing_changed(case: str, tmp_path: Path, monkeypatch: pyt
     np.testing.assert_array_equal(made.parameters.flat(trainable_only=False), before)
     assert (made.state.step, made.learning_rate) == state
     assert np.isfinite(made.train_step(X, Y).loss)
+
+
+def test_gradients_are_zeros_before_the_first() -> None:
+    made = session()
+    assert all(not gradient.any() for gradient in made.gradients.values())
+    assert list(made.gradients) == list(made.parameters.trainable())
+
+
+def test_numbers_of_numpy_are_properties_too() -> None:
+    made = session()
+    made.properties["round"], made.properties["share"] = np.int64(3), np.float32(0.5)
+    assert dict(made.properties) == {"round": 3, "share": 0.5}
+    assert session(batch_size=np.int64(4)).config.batch_size == 4
+    with pytest.raises(ct.DataError, match="property 'flag'"):
+        made.properties["flag"] = np.True_  # type: ignore[assignment]
+
+
+def test_parameters_show_their_shapes() -> None:
+    assert "'fc1.bias': 5" in repr(session().parameters)
 
 
 RIGHT: dict[str, Change] = {
