@@ -1,6 +1,6 @@
 """Times the native kernels on the shapes of the benchmark's networks: the least of many runs.
 
-python tools/dev/kernel_bench.py [w1 w2 w3 w5] [--threads 2] [--tier -1]
+python tools/dev/kernel_bench.py [w1 w2 w3 w5 r18] [--threads 2] [--tier -1]
 """
 
 from __future__ import annotations
@@ -235,26 +235,29 @@ def w1(p: int = 10) -> Iterator[Item]:
     )
 
 
-def pool_items(name: str, n: int, size: int, c: int) -> Iterator[Item]:
-    """2x2 max pooling and its gradient."""
+def pool_items(name: str, n: int, size: int, c: int, k: int = 2) -> Iterator[Item]:
+    """Max pooling with stride 2 and its gradient."""
+    o, pad = out_size(size, 2, k)
     shape = struct(
         "ct_conv_shape",
         batch=n,
         in_h=size,
         in_w=size,
         in_c=c,
-        out_h=size // 2,
-        out_w=size // 2,
+        out_h=o,
+        out_w=o,
         out_c=c,
-        kernel_h=2,
-        kernel_w=2,
+        kernel_h=k,
+        kernel_w=k,
         stride_h=2,
         stride_w=2,
         dilation_h=1,
         dilation_w=1,
+        pad_top=pad,
+        pad_left=pad,
         groups=1,
     )
-    x, y, dx = array(n, size, size, c), array(n, size // 2, size // 2, c), array(n, size, size, c)
+    x, y, dx = array(n, size, size, c), array(n, o, o, c), array(n, size, size, c)
     index = np.zeros(y.shape, np.uint8)
     yield Item(
         f"{name} y",
@@ -312,6 +315,20 @@ def w3() -> Iterator[Item]:
             size, cin = out, c
     yield from conv_items("320>1280 7", Conv(n, 7, 320, 1280, 1, 1, act=RELU6))
     yield from linear_items("fc", Dense(n, 1280, 1000, 0))
+
+
+def r18() -> Iterator[Item]:
+    """ResNet-18, 224, batch 8; equal layers once with their count."""
+    n, size, cin = 8, 56, 64
+    yield from conv_items("conv 3>64 224", Conv(n, 224, 3, 64, 7, 2, act=RELU, first=True))
+    yield from pool_items("pool", n, 112, 64, 3)
+    for c, stride, times in ((64, 1, 4), (128, 2, 3), (256, 2, 3), (512, 2, 3)):
+        if stride == 2:
+            yield from conv_items(f"{cin}>{c} {size}/2", Conv(n, size, cin, c, 3, 2, act=RELU))
+            yield from conv_items(f"{cin}>{c} {size}/2 1x1", Conv(n, size, cin, c, 1, 2))
+        size, cin = size // stride, c
+        yield from conv_items(f"{c}>{c} {size}", Conv(n, size, c, c, 3, 1, act=RELU, times=times))
+    yield from linear_items("fc", Dense(n, 512, 1000, 0))
 
 
 def w5() -> Iterator[Item]:
@@ -466,7 +483,7 @@ def gelu_items(p: int, f: int) -> Iterator[Item]:
         yield Item(name, "CHAIN", args, 0, (len(inputs) + 1) * x.size, 4)
 
 
-NETS: dict[str, Callable[[], Iterator[Item]]] = {"w1": w1, "w2": w2, "w3": w3, "w5": w5}
+NETS: dict[str, Callable[[], Iterator[Item]]] = {"w1": w1, "w2": w2, "w3": w3, "w5": w5, "r18": r18}
 
 
 def least_seconds(program: Program, budget: float) -> float:

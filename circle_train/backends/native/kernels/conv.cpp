@@ -3,6 +3,7 @@
 #include "conv_shape.h"
 #include "gemm.h"
 #include "table.h"
+#include "winograd.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -33,11 +34,18 @@ void with_group(const ct_conv_args& t, int64_t group, F f) {
   f(p);
 }
 
+WinogradConv winograd_of(const ct_conv_args& t) {
+  WinogradConv v{t.shape, t.x, t.w, false, t.y};
+  v.bias = t.b, v.add = t.add, v.act = t.act;
+  return v;
+}
+
 }  // namespace
 
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (is_narrow(t)) return narrow_scratch(t, threads);
+  if (suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const RowsProduct& p) { bytes = rows_scratch(p, threads); });
   return bytes;
@@ -47,6 +55,10 @@ int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (is_narrow(t)) {
     run_narrow(context, t);
+    return CT_OK;
+  }
+  if (suits_winograd(t.shape)) {
+    run_winograd(context, winograd_of(t));
     return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)

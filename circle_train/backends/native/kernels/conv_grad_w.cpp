@@ -4,6 +4,7 @@
 #include "dense.h"
 #include "gemm.h"
 #include "table.h"
+#include "winograd.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -48,6 +49,10 @@ ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
   return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, 0};
 }
 
+bool uses_winograd(const ct_conv_grad_w_args& t) {
+  return t.has_w && (t.act == CT_ACT_NONE || !t.y) && suits_winograd(t.shape, kWeightGradCost);
+}
+
 }  // namespace
 
 int64_t conv_grad_w_scratch(const void* opaque, int threads) {
@@ -57,6 +62,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     return matmul_grad_w_scratch(&m, threads);
   }
   if (is_narrow(t)) return narrow_scratch(t, threads);
+  if (uses_winograd(t)) return winograd_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
   return bytes;
@@ -70,6 +76,10 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
   }
   if (is_narrow(t)) {
     run_narrow(context, t);
+    return CT_OK;
+  }
+  if (uses_winograd(t)) {
+    run_winograd(context, t);
     return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)

@@ -6,6 +6,7 @@
 #include "conv_shape.h"
 #include "gemm.h"
 #include "table.h"
+#include "winograd.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -207,6 +208,13 @@ void run_turned(Context& context, const ct_conv_grad_x_args& t, int64_t group) {
   });
 }
 
+WinogradConv winograd_of(const ct_conv_grad_x_args& t) {
+  WinogradConv v{turned_shape(t.shape), t.dy, t.w, true, t.dx};
+  v.out_mask = t.out_mask_y, v.out_mask_act = t.out_mask_act;
+  v.accumulate = t.accumulate != 0;
+  return v;
+}
+
 // The pointwise case is the plain product on tensors as they lie.
 ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   const ct_conv_shape& s = t.shape;
@@ -230,6 +238,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
     const ct_matmul_args m = pointwise(t);
     return matmul_scratch(&m, threads);
   }
+  if (turns_round(t) && suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
   int64_t most = 0;
   if (turns_round(t)) {
     with_turned(t, 0, [&](const RowsProduct& p) {
@@ -256,6 +265,10 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);
+  }
+  if (turns_round(t) && suits_winograd(t.shape)) {
+    run_winograd(context, winograd_of(t));
+    return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups && turns_round(t); ++g) run_turned(context, t, g);
   if (turns_round(t)) return CT_OK;
