@@ -61,3 +61,20 @@ def test_batch_of_one_grows(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(session.predict(x), outputs.detach().numpy(), atol=1e-5)
     loss = nn.functional.cross_entropy(outputs, torch.from_numpy(y))
     assert abs(session.train_step(x, y).loss - loss.item()) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_batch_written_into_attention_is_refused_with_a_remedy(steps: int, tmp_path: Path) -> None:
+    """With one step its sizes of 1 would let wrong shapes fit."""
+    layer = nn.Sequential(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)).eval()
+    path = tmp_path / "net.onnx"
+    torch.onnx.export(layer, torch.zeros(1, steps, 16), path, input_names=["x"], dynamo=False)
+    x = np.random.default_rng(0).normal(size=(4, steps, 16)).astype(np.float32)
+    remedy = r"exported for batch size 1.* use batch_size=1, or .*dynamic_axes={'x': {0: 'batch'}}.*dynamic_shapes="
+    with pytest.raises(ct.ModelError, match=remedy):
+        ct.InferenceSession(path)(x)
+    with pytest.raises(ct.ModelError, match=remedy):
+        ct.TrainSession(path, ct.TrainConfig(loss="mse", batch_size=4)).prepare()
+    one = ct.TrainSession(path, ct.TrainConfig(loss="mse", batch_size=1))
+    np.testing.assert_allclose(one.predict(x), layer(torch.from_numpy(x)).detach().numpy(), atol=1e-5)

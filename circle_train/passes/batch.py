@@ -15,6 +15,8 @@ from circle_train.passes.fold import infer_node
 SHAPE_INPUT = {"RESHAPE": 1, "BROADCAST_TO": 1, "TRANSPOSE_CONV": 0, "SLICE": 2, "STRIDED_SLICE": 2}
 """Operators whose constant input may hold the batch size."""
 DATA_INPUT = {"TRANSPOSE_CONV": 2}
+PICKS = ("GATHER", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "UNPACK")
+"""Operators that take a part of their first input."""
 
 
 def set_batch(graph: Graph, batch_size: int | None) -> None:
@@ -27,14 +29,16 @@ def set_batch(graph: Graph, batch_size: int | None) -> None:
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         if any(size < 0 for size in shape):
             raise ModelError(
-                f"input {tensor}: only the batch may be left open; save the model with its other sizes fixed"
+                f"input {tensor}: only the batch may be left open; fix the other sizes: "
+                f"ct.load(path, shapes={{'{tensor.name}': {_filled(shape)}}}) "
+                f"or --shape {tensor.name}={'x'.join(map(str, _filled(shape)))}"
             )
-    try:
-        set_shapes(graph, shapes)
-    except ModelError as error:
-        if batch == first:
-            raise
-        raise type(error)(f"{error} (at batch size {batch}; the file is made for {first})") from error
+    set_shapes(graph, shapes)
+
+
+def _filled(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """An example of how open sizes could be fixed."""
+    return tuple(128 if size < 0 else size for size in shape)
 
 
 def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -42,9 +46,57 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
     old = {tensor: tensor.type for tensor in graph.all_tensors()}
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         tensor.type = TensorType(tensor.dtype, tuple(shape))
+    grown = [
+        tensor for tensor in graph.inputs if tensor.type.rank and tensor.shape[0] != old[tensor].shape[0]
+    ]
+    is_open = not grown or -1 in (grown[0].shape_signature or ())[:1]
+    try:
+        for node in graph.nodes:
+            _rewrite_shape(node, old)
+            infer_node(node)
+        if not is_open:
+            _check_one_axis_grew(graph, old, grown[0])
+    except ModelError as error:
+        if is_open:
+            raise
+        raise type(error)(_made_for_one_size(error, grown[0], old)) from error
+
+
+def _check_one_axis_grew(graph: Graph, old: dict[Tensor, TensorType], source: Tensor) -> None:
+    """Refuse where sizes of 1 let a stretched shape fit that does not mean the batch: numbers would be wrong."""
+    made_for = old[source].shape[0]
     for node in graph.nodes:
-        _rewrite_shape(node, old)
-        infer_node(node)
+        for out in node.outputs:
+            if _growths(out, old) > 1:
+                raise ModelError(f"{node}: its output grew from {old[out]} to {out.type} along several axes")
+        data = node.inputs[0] if node.op.name in PICKS else None
+        if data is not None and _growths(data, old) and not any(_growths(out, old) for out in node.outputs):
+            raise ModelError(
+                f"{node}: of {data.type}, which was {old[data]}, it takes {node.outputs[0].type}"
+            )
+    for out in graph.outputs:
+        before = old[out].shape
+        if before and before[0] == made_for and out.shape == before:
+            raise ModelError(
+                f"output {out}: it stays {out.type} while the input '{source.name}' is {source.type}"
+            )
+
+
+def _growths(tensor: Tensor, old: dict[Tensor, TensorType]) -> int:
+    """How many axes of a tensor have another size than in the file."""
+    before = old[tensor].shape if tensor in old else tensor.shape
+    return sum(map(int.__ne__, tensor.shape, before)) if len(before) == tensor.type.rank else 0
+
+
+def _made_for_one_size(error: ModelError, tensor: Tensor, old: dict[Tensor, TensorType]) -> str:
+    """What to do when the batch size that a file was exported with is written into its operators."""
+    made_for, asked = old[tensor].shape[0], tensor.shape[0]
+    return (
+        f"{error}; the file was exported for batch size {made_for}, which is written into its shapes, and cannot be "
+        f"run at {asked}: use batch_size={made_for}, or export it again with an open batch (torch.onnx.export: "
+        f"dynamic_axes={{'{tensor.name}': {{0: 'batch'}}}}, or with dynamo=True "
+        f"dynamic_shapes={{'{tensor.name}': {{0: 'batch'}}}})"
+    )
 
 
 def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
