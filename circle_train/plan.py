@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
-from circle_train.ops.gradient import Gradient
+from circle_train.ops.gradient import Gradient, Gradients
 from circle_train.train.program import Program
 from circle_train.train.state import mapped
 
@@ -132,7 +132,7 @@ def _backward_work(program: Program) -> dict[int, int]:
     """Operations of the gradients of each operator."""
     work: dict[int, int] = {}
     for node in program.operators:
-        if isinstance(node.op, Gradient) and node.op.source >= 0:
+        if isinstance(node.op, (Gradient, Gradients)) and node.op.source >= 0:
             work[node.op.source] = work.get(node.op.source, 0) + node.op.work
     return work
 

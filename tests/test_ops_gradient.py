@@ -12,7 +12,7 @@ from single_operator import computed, every_operator, examples, is_float
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import Example, Op
+from circle_train.ops import REGISTRY, Example, Op
 from circle_train.ops.arithmetic import Add, Mul
 from circle_train.ops.reduce import Sum
 from circle_train.train.autodiff import add_backward
@@ -121,7 +121,7 @@ def gradient(op: Op, inputs: Sequence[Array | None], index: int) -> Array:
     value = inputs[index]
     assert value is not None
     with np.errstate(all="ignore"):
-        result = getattr(op, spec_.method)(**{name: given[name] for name in spec_.needs})
+        result = op.gradient(op.input_name(index), {name: given[name] for name in spec_.needs})
     return summed_to(np.asarray(result), value.shape)
 
 
@@ -171,3 +171,21 @@ def evaluated(graph: Graph, wanted: Tensor) -> Array:
         given = [None if t is None else values[t] for t in node.inputs]
         values.update(zip(node.outputs, computed(node.op, given), strict=True))
     return values[wanted]
+
+
+@pytest.mark.parametrize("cls", [cls for cls in REGISTRY.values() if cls.together], ids=lambda cls: cls.name)
+def test_one_node_gives_gradients_that_one_computation_makes(cls: type[Op]) -> None:
+    """A sweep back through time is not repeated for every weight."""
+    example = next(iter(cls.examples()))
+    inputs = [
+        None if value is None else constant(value, example.op.input_name(i))
+        for i, value in enumerate(example.inputs)
+    ]
+    graph = Graph("joint")
+    outputs = graph.emit_all(example.op, *inputs)
+    loss = graph.emit(Sum(), outputs[0], constant(np.arange(outputs[0].type.rank)))
+    wanted = [t for t in inputs if t is not None]
+    found = add_backward(graph, loss, wanted)
+    sweeps = [node for node in graph.nodes if node.op.name == "GRADIENTS"]
+    assert len(sweeps) == 1 and list(sweeps[0].outputs) == [found[t] for t in wanted]
+    assert not [node for node in graph.nodes if node.op.name == "GRADIENT" and node.op.of is example.op]  # type: ignore[attr-defined]

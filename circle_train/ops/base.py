@@ -10,6 +10,8 @@ A class registered under Circle's operator name declares
   `dy` (for several outputs: `dys`, a list), any input, `y` (the output); `<input>_shape` and `y_shape` cost no memory.
   For `*xs` the names are `xs`, `xs_shape` (a list) and `index` (which of the inputs). The result may be larger than the
   input by broadcasting: the engine sums it back;
+* or, where one computation gives the gradients of several inputs (a sweep back through time), `grads(self, dys, …)`
+  and `together`, the names of those inputs: it returns their gradients by name, and the graph has one node for all;
 * `examples()`, which the registry's tests walk.
 
 A fused activation is a field `fused_activation_function`: the engine applies it after `forward` and undoes it before the
@@ -19,7 +21,7 @@ gradients (see `activation_gradient`); no op computes it itself, and such an op 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
@@ -49,10 +51,12 @@ class InputSpec:
 
 @record
 class GradientSpec:
-    """One `grad_<input>` method and the names of what it reads."""
+    """The method that computes an input's gradient, and the names of what it reads."""
 
     method: str
     needs: tuple[str, ...]
+    is_joint: bool = False
+    """Whether the method gives the gradients of other inputs too, by name."""
 
 
 @record
@@ -88,6 +92,8 @@ class Op:
     """Inputs that the output may overwrite when nobody reads them later."""
     identity_gradient: ClassVar[tuple[str, ...]] = ()
     """Inputs whose gradient is dy itself, so that no node is needed where nothing was broadcast."""
+    together: ClassVar[tuple[str, ...]] = ()
+    """Inputs whose gradients `grads` computes at once."""
     is_runnable: ClassVar[bool] = True
     """False for what we can only load and save (see ops.opaque)."""
     mutates: ClassVar[bool] = False
@@ -141,6 +147,12 @@ class Op:
         result = self.forward(*self.pad(inputs))
         outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         return tuple(self.activation.apply(output) for output in outputs) if self.activation else outputs
+
+    def gradient(self, name: str, arguments: Mapping[str, Any]) -> Array:
+        """The gradient of one input, as its method computes it."""
+        spec = self.gradients[name]
+        result: Any = getattr(self, spec.method)(**arguments)
+        return result[name] if spec.is_joint else result
 
     def pad(self, inputs: Sequence[Any]) -> list[Any]:
         """Trailing optional inputs may be missing in a file."""
@@ -223,9 +235,9 @@ def _parameters(method: Any) -> tuple[str, ...]:
 def _read_gradients(cls: type[Op]) -> dict[str, GradientSpec]:
     names = {spec.name for spec in cls.inputs}
     known = {"dy", "dys", "y", "y_shape", "index", *names, *(f"{name}_shape" for name in names)}
+    methods = {name.removeprefix("grad_"): name for name in dir(cls) if name.startswith("grad_")}
     gradients = {}
-    for method in (attribute for attribute in dir(cls) if attribute.startswith("grad_")):
-        wrt = method.removeprefix("grad_")
+    for wrt, method in {**methods, **dict.fromkeys(cls.together, "grads")}.items():
         if wrt not in names:
             raise TypeError(f"{cls.__name__}.{method}: forward has no input '{wrt}', only {sorted(names)}")
         needs = _parameters(getattr(cls, method))
@@ -233,7 +245,7 @@ def _read_gradients(cls: type[Op]) -> dict[str, GradientSpec]:
             raise TypeError(f"{cls.__name__}.{method} asks for {sorted(unknown)}; there are {sorted(known)}")
         if "y" in needs and any(field.name == "fused_activation_function" for field in fields(cls)):
             raise TypeError(f"{cls.__name__}.{method} asks for y, which its fused activation has overwritten")
-        gradients[wrt] = GradientSpec(method, needs)
+        gradients[wrt] = GradientSpec(method, needs, method == "grads")
     return gradients
 
 

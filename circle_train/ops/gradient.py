@@ -37,19 +37,12 @@ class Gradient(Op):
         return TensorType(self.type.dtype, self.type.shape)
 
     def forward(self, *inputs: Array | None) -> Array:
-        method = getattr(self.of, self.of.gradients[self.of.input_name(self.wrt)].method)
-        result = method(**self.arguments(inputs))
+        result = self.of.gradient(self.of.input_name(self.wrt), self.arguments(inputs))
         return unbroadcast(result, self.type.shape)
 
     def arguments(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """The method's keyword arguments: node inputs regrouped by name, and the static ones."""
-        arguments = dict(self.shapes)
-        position = 0
-        for name, count in self.counts:
-            group = inputs[position : position + count]
-            arguments[name] = list(group) if name in ("dys", "xs") else group[0]
-            position += count
-        return arguments
+        return {**self.shapes, **regrouped(self.counts, inputs)}
 
     @property
     def view_input(self) -> int | None:
@@ -60,6 +53,33 @@ class Gradient(Op):
     def inplace_inputs(self) -> tuple[int, ...]:
         """Elementwise gradients may overwrite dy, which comes first."""
         return (0,) if self.of.inplace and self.counts[0][0] == "dy" else ()
+
+    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        return self.work
+
+
+@register("GRADIENTS", internal=True)
+@record
+class Gradients(Op):
+    """Gradients of `of` with respect to several of its inputs, which one method computes together."""
+
+    of: Op
+    wrt: tuple[int, ...]
+    types: tuple[TensorType, ...]
+    """The inputs' types, which are the gradients'."""
+    counts: tuple[tuple[str, int], ...]
+    shapes: dict[str, Any] = field(default_factory=dict, compare=False)
+    work: int = field(default=0, compare=False)
+    source: int = field(default=-1, compare=False)
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        return tuple(TensorType(type_.dtype, type_.shape) for type_ in self.types)
+
+    def forward(self, *inputs: Array | None) -> tuple[Array, ...]:
+        names = [self.of.input_name(index) for index in self.wrt]
+        method = getattr(self.of, self.of.gradients[names[0]].method)
+        found = method(**self.shapes, **regrouped(self.counts, inputs))
+        return tuple(unbroadcast(found[name], t.shape) for name, t in zip(names, self.types, strict=True))
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         return self.work
@@ -124,6 +144,17 @@ class GuardFinite(Op):
         if not np.isfinite(loss).all():
             raise NonFiniteLoss(f"the loss is {float(np.sum(loss))}")
         return ()
+
+
+def regrouped(counts: Sequence[tuple[str, int]], inputs: Sequence[Any]) -> dict[str, Any]:
+    """A node's inputs as arguments of a gradient's method."""
+    arguments = {}
+    position = 0
+    for name, count in counts:
+        group = inputs[position : position + count]
+        arguments[name] = list(group) if name in ("dys", "xs") else group[0]
+        position += count
+    return arguments
 
 
 def unbroadcast(array: Array, shape: tuple[int, ...]) -> Array:

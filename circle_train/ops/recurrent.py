@@ -33,13 +33,12 @@ def both(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_inputs(names: Sequence[str], needed: set[str]) -> Callable[[Class], Class]:
-    """Give `forward` its input names and all but cross links a gradient; one sweep in time knows them."""
+    """Give `forward` its input names and all but cross links a gradient; one sweep in time gives them all."""
     kind = inspect.Parameter.KEYWORD_ONLY
     empty = inspect.Parameter.empty
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     given = [inspect.Parameter(name, kind, default=empty if name in needed else None) for name in names]
     values = [parameter.replace(default=empty) for parameter in given]
-    gradient_signature = inspect.Signature([own, *values, inspect.Parameter("dys", kind)])
 
     def add(cls: Class) -> Class:
         def forward(self: Recurrent, *values: Array | None) -> list[Array]:
@@ -48,20 +47,16 @@ def with_inputs(names: Sequence[str], needed: set[str]) -> Callable[[Class], Cla
         forward.__signature__ = inspect.Signature([own, *given])  # type: ignore[attr-defined]
         cls.forward = forward  # type: ignore[method-assign,assignment]
         cls.parameters = tuple(name for name in names if name.split("_")[-1] not in ("x", AUXILIARY, *STATES))
-        for name in (name for name in names if name != AUXILIARY and "a" not in name.split("_")):
-            setattr(cls, f"grad_{name}", _gradient(name, gradient_signature))
+        cls.together = tuple(name for name in names if name != AUXILIARY and "a" not in name.split("_"))
+        cls.grads = grads  # type: ignore[attr-defined]
         return cls
 
+    def grads(self: Recurrent, *, dys: Sequence[Array], **values: Array | None) -> dict[str, Array]:
+        zeros = {name: np.zeros_like(value) for name, value in values.items() if value is not None}
+        return {**zeros, **self.back(dys, values)}
+
+    grads.__signature__ = inspect.Signature([own, *values, inspect.Parameter("dys", kind)])  # type: ignore[attr-defined]
     return add
-
-
-def _gradient(name: str, signature: inspect.Signature) -> Callable[..., Array]:
-    def gradient(self: Recurrent, *, dys: Sequence[Array], **values: Array | None) -> Array:
-        found = self.back(dys, values).get(name)
-        return np.zeros_like(values[name]) if found is None else found
-
-    gradient.__signature__ = signature  # type: ignore[attr-defined]
-    return gradient
 
 
 @record

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from circle_train.errors import UnsupportedOpError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ops.arithmetic import Add
-from circle_train.ops.gradient import ActivationGradient, Gradient, Zeros
+from circle_train.ops.gradient import ActivationGradient, Gradient, Gradients, Zeros
 
 
 def add_backward(
@@ -85,10 +86,11 @@ def _add_node_gradients(
             graph.emit(kind, dy, out, name=f"d_pre({out.name})")
             for dy, out in zip(filled, node.outputs, strict=True)
         ]
-    wanted = [(i, x) for i, x in enumerate(node.inputs) if x in influenced]
-    for i, x in sorted(wanted, key=lambda pair: pair[1] is not None and pair[1].producer is None):
-        assert x is not None
-        gradient = _gradient(graph, node, i, filled)
+    wanted = [(i, x) for i, x in enumerate(node.inputs) if x is not None and x in influenced]
+    joint = [i for i, _ in wanted if node.op.input_name(i) in node.op.together]
+    together = dict(zip(joint, _joint_gradients(graph, node, joint, filled), strict=True)) if joint else {}
+    for i, x in sorted(wanted, key=lambda pair: pair[1].producer is None):
+        gradient = together[i] if i in together else _gradient(graph, node, i, filled)
         so_far = gradients.get(x)
         gradients[x] = (
             gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f"d({x.name})")
@@ -102,29 +104,61 @@ def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor
     name = op.input_name(index)
     if name in op.identity_gradient and dys[0].shape == x.shape:
         return dys[0]
-    by_name: dict[str, list[Tensor | None]] = {"dy": list(dys), "dys": list(dys), "y": list(node.outputs)}
-    shapes: dict[str, object] = {
-        "y_shape": node.outputs[0].shape,
-        "index": index - (len(op.inputs) - 1 if op.is_variadic else 0),
-    }
-    padded = op.pad(node.inputs)
-    for position, spec in enumerate(op.inputs):
-        group = padded[position:] if spec.variadic else padded[position : position + 1]
-        by_name[spec.name] = group
-        sizes = [None if t is None else t.shape for t in group]
-        shapes[f"{spec.name}_shape"] = sizes if spec.variadic else sizes[0]
-    needs = op.gradients[name].needs
-    read = [need for need in needs if need in by_name]
+    reads, shapes = _arguments(node, op.gradients[name].needs, dys)
+    if "index" in op.gradients[name].needs:
+        shapes["index"] = index - (len(op.inputs) - 1 if op.is_variadic else 0)
     gradient = Gradient(
         of=op,
         wrt=index,
         type=x.type,
-        counts=tuple((need, len(by_name[need])) for need in read),
-        shapes={need: shapes[need] for need in needs if need in shapes},
+        counts=_counts(reads),
+        shapes=shapes,
         work=_work(node, x),
         source=node.index,
     )
-    return graph.emit(gradient, *(tensor for need in read for tensor in by_name[need]), name=f"d({x.name})")
+    return graph.emit(gradient, *chain(*reads.values()), name=f"d({x.name})")
+
+
+def _joint_gradients(graph: Graph, node: Node, indices: list[int], dys: list[Tensor]) -> list[Tensor]:
+    """The node that computes the gradients of several inputs at once."""
+    op = node.op
+    xs = [x for i in indices if (x := node.inputs[i]) is not None]
+    reads, shapes = _arguments(node, op.gradients[op.together[0]].needs, dys)
+    gradients = Gradients(
+        of=op,
+        wrt=tuple(indices),
+        types=tuple(x.type for x in xs),
+        counts=_counts(reads),
+        shapes=shapes,
+        work=2
+        * int(op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs])),
+        source=node.index,
+    )
+    made = graph.emit_all(gradients, *chain(*reads.values()))
+    for gradient, x in zip(made, xs, strict=True):
+        gradient.name = f"d({x.name})"
+    return made
+
+
+def _arguments(
+    node: Node, needs: Sequence[str], dys: list[Tensor]
+) -> tuple[dict[str, list[Tensor | None]], dict[str, object]]:
+    """What a gradient's method asks for: tensors that must be kept, and shapes, which are known by now."""
+    tensors: dict[str, list[Tensor | None]] = {"dy": list(dys), "dys": list(dys), "y": list(node.outputs)}
+    shapes: dict[str, object] = {"y_shape": node.outputs[0].shape}
+    padded = node.op.pad(node.inputs)
+    for position, spec in enumerate(node.op.inputs):
+        group = padded[position:] if spec.variadic else padded[position : position + 1]
+        tensors[spec.name] = group
+        sizes = [None if t is None else t.shape for t in group]
+        shapes[f"{spec.name}_shape"] = sizes if spec.variadic else sizes[0]
+    return {need: tensors[need] for need in needs if need in tensors}, {
+        need: shapes[need] for need in needs if need in shapes
+    }
+
+
+def _counts(reads: Mapping[str, Sequence[Tensor | None]]) -> tuple[tuple[str, int], ...]:
+    return tuple((name, len(group)) for name, group in reads.items())
 
 
 def _work(node: Node, x: Tensor) -> int:
