@@ -54,6 +54,11 @@ def gelu(c: Call) -> Tensor:
     return c.b("GELU", _float(c), approximate=c.attr("approximate", "none") == "tanh")
 
 
+@handles("BiasGelu", domain="com.microsoft")
+def bias_gelu(c: Call) -> Tensor:
+    return c.b("GELU", c.b("ADD", c[0], c[1]), approximate=False)
+
+
 @handles("FastGelu", domain="com.microsoft")
 def fast_gelu(c: Call) -> Tensor:
     bias = c.optional(1)
