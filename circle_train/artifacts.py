@@ -32,7 +32,7 @@ def make_artifacts(
     """Write a training package that `ct.TrainSession(out)` opens; it is tried before it is written.
 
     Args:
-        model: a path, bytes, file object or `Model`; ONNX, Circle or TFLite.
+        model: a path, bytes, file object, onnx.ModelProto or `Model`; ONNX, Circle or TFLite.
         out: the package's folder, which is made.
         config: what and how to train; None takes the settings that the model carries. A predicate in
             `trainable` becomes the list of the names that it chose.
@@ -57,7 +57,12 @@ def make_artifacts(
         config = config.replace(trainable=tuple(session.parameters.trainable()) or "none")
     module = packaged(loaded.with_training(config), session.state if nominal else None)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: no package can be made there ({error.strerror}); name a folder"
+        ) from None
     if checkpoint is not None:
         session.load_checkpoint(checkpoint)
         if nominal:  # then the checkpoint must hold what the model no longer does

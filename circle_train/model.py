@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
 from circle_train.convert import portable
@@ -22,7 +22,17 @@ from circle_train.train.weights import Parameters
 
 PACKAGED, CHECKPOINT = "training.circle", "checkpoint.safetensors"
 """The files of a package that is a folder (see artifacts.py)."""
-Source = str | os.PathLike[str] | bytes | BinaryIO
+
+
+@runtime_checkable
+class Proto(Protocol):
+    """An onnx.ModelProto in memory."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+File = str | os.PathLike[str] | bytes | BinaryIO
+Source = File | Proto
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,7 @@ class Model:
 
 
 def load(source: Source | Model, **options: Any) -> Model:
-    """Load a .circle, .tflite or .onnx model from a path, bytes or a file object.
+    """Load a .circle, .tflite or .onnx model from a path, bytes, a file object or an onnx.ModelProto.
 
     Options go to the ONNX converter (`io="nhwc"`, `fold_batchnorm=True`).
     """
@@ -164,6 +174,7 @@ def load(source: Source | Model, **options: Any) -> Model:
         )
     if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
         return load(os.path.join(source, PACKAGED))
+    source = _as_file(source)
     if _is_onnx(source):
         module, provenance = convert.load_onnx(source, **options)
         return Model(hints.attach(module), provenance)
@@ -181,7 +192,11 @@ def checkpoint_of(source: Source | Model) -> str | None:
     return path if os.path.exists(path) else None
 
 
-def _is_onnx(source: Source) -> bool:
+def _as_file(source: Source) -> File:
+    return source.SerializeToString() if isinstance(source, Proto) else source
+
+
+def _is_onnx(source: File) -> bool:
     """By suffix, or for bytes by the lack of a Circle or TFLite identifier."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source).lower().endswith(".onnx")

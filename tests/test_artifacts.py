@@ -288,6 +288,38 @@ def test_trained_values_into_an_inference_model(tmp_path: Path) -> None:
         ct.load(path).with_parameters({"nope": X})
 
 
+def test_a_model_in_memory_is_as_good_as_a_file(tmp_path: Path) -> None:
+    path = network(tmp_path)
+    package = ct.make_artifacts(onnx.load(path), tmp_path / "p", config())
+    assert (
+        ct.TrainSession(package).train_step(X, Y).loss
+        == ct.TrainSession(path, config()).train_step(X, Y).loss
+    )
+
+
+def test_a_package_needs_a_folder(tmp_path: Path) -> None:
+    path = network(tmp_path)
+    with pytest.raises(ct.ConfigError, match=r"net\.onnx: no package can be made there .*; name a folder"):
+        ct.make_artifacts(path, path, config())
+
+
+def test_what_a_package_cannot_hold_is_named(tmp_path: Path) -> None:
+    falling = ct.optimizers.SGD(lambda step: 0.1 / (step + 1))
+    with pytest.raises(ct.ConfigError, match=r"learning_rate is a function.*take one of ct\.schedules"):
+        ct.make_artifacts(network(tmp_path), tmp_path / "p", config(optimizer=falling))
+
+
+@pytest.mark.parametrize("weights", [{0: 2.0, 3: 0.5}, np.array([2, 1, 1, 0.5]), [np.float32(2), 1, 1, 0.5]])
+def test_class_weights_travel_in_every_form(tmp_path: Path, weights: Any) -> None:
+    loss = ct.losses.SparseCategoricalCrossentropy(from_logits=True, class_weights=weights)
+    session = ct.TrainSession(ct.make_artifacts(network(tmp_path), tmp_path / "p", config(loss=loss)))
+    plain = ct.losses.SparseCategoricalCrossentropy(from_logits=True, class_weights=[2, 1, 1, 0.5])
+    assert (
+        session.train_step(X, Y).loss
+        == ct.TrainSession(network(tmp_path), config(loss=plain)).train_step(X, Y).loss
+    )
+
+
 def test_onnx_cannot_be_written_from_a_package(tmp_path: Path) -> None:
     package = ct.make_artifacts(network(tmp_path), tmp_path / "p", config())
     with pytest.raises(ct.ConversionError, match="does not hold the ONNX model"):

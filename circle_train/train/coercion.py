@@ -118,8 +118,9 @@ def as_array(value: Any, place: str) -> Array:
         raise DataError(f"{place} has masked elements, expected a plain array; fill them first")
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{place} cannot be read as an array: {error}; give an array of numbers") from None
+    except (ValueError, TypeError, RuntimeError) as error:  # torch raises the last
+        found = str(error).rstrip(".")
+        raise DataError(f"{place} cannot be read as an array: {found}; give an array of numbers") from None
     if array.dtype.kind not in NUMERIC:
         raise DataError(f"{place} has element type {array.dtype}, expected numbers (float, int or bool)")
     return array
@@ -158,6 +159,10 @@ def _hint(found: Sequence[int], tensor: Tensor) -> str:
         return "; give class numbers, or use CategoricalCrossentropy for one-hot rows"
     if list(found) == sample:
         return "; add a first axis for the samples"
+    signature = tensor.shape_signature or ()
+    if len(found) == len(signature) and -1 in signature[1:]:
+        fixed = (-1, *found[1:])
+        return f"; the model leaves sizes open that training fixes: ct.load(path, shapes={{'{tensor.name}': {fixed}}})"
     return ""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from circle_train.errors import ConfigError
 from circle_train.train import losses, optimizers
 from circle_train.train.losses import Loss
@@ -65,8 +67,10 @@ class TrainConfig:
         else:
             set_field(self, "loss", tuple(by_name(one, losses.BY_NAME, Loss, "loss") for one in self.loss))
         set_field(self, "optimizer", by_name(self.optimizer, optimizers.BY_NAME, Optimizer, "optimizer"))
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+        is_whole = isinstance(self.batch_size, (int, np.integer)) and not isinstance(self.batch_size, bool)
+        if not is_whole or self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size!r}, expected a whole number from 1")
+        set_field(self, "batch_size", int(self.batch_size))
         set_field(self, "trainable", normalized(self.trainable))
         set_field(self, "metrics", tuple(self.metrics))
         for name in ("frozen", "extra_outputs"):

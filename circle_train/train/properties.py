@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import numpy as np
 
 from circle_train.errors import DataError
 from circle_train.train.state import State
@@ -27,12 +30,13 @@ class Properties(MutableMapping[str, Value]):
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
 
-    def __setitem__(self, name: str, value: Value) -> None:
+    def __setitem__(self, name: str, value: Value | np.number[Any]) -> None:
         if not isinstance(name, str):
             raise DataError(f"property {name!r}: names are strings, not {type(name).__name__}")
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        plain = value.item() if isinstance(value, np.number) else value
+        if isinstance(plain, bool) or not isinstance(plain, (int, float, str)):
             raise DataError(f"property '{name}' is {value!r}, expected an int, a float or a str; convert it")
-        self._values[name] = value
+        self._values[name] = plain
 
     def __delitem__(self, name: str) -> None:
         del self._values[name]

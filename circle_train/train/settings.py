@@ -13,6 +13,8 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
 from circle_train.train import loss_graph, losses, optimizers, schedules
@@ -120,6 +122,8 @@ def _value(key: str, value: Any, where: str) -> Any:
         return loss_graph.restore(value, where)
     if key == "terms" and isinstance(value, list):
         return tuple((float(factor), build(term, LOSSES, where)) for factor, term in value)
+    if key == "class_weights" and isinstance(value, Mapping):
+        return {int(number): weight for number, weight in value.items()}
     if key == "groups" and isinstance(value, list):
         return tuple(build(group, GROUP, f"{where}: group") for group in value)
     return tuple(value) if isinstance(value, list) else value
@@ -145,6 +149,10 @@ def _plain(value: Any, where: str) -> Any:
         return describe(value)
     if isinstance(value, (tuple, list)):
         return [_plain(item, where) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, where) for key, item in value.items()}
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist(), where)
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise ConfigError(f"{where} is a {type(value).__name__}, which no file can hold; pass it from Python")
     return value
@@ -176,6 +184,11 @@ def _name(part: Any) -> str:
         for name, cls in table.items():
             if cls is type(part):
                 return name
+    if isinstance(part, schedules.Function):
+        raise ConfigError(
+            "learning_rate is a function, which no file can hold; take one of ct.schedules, "
+            "or a number and set session.learning_rate where training runs"
+        )
     raise ConfigError(
         f"{type(part).__name__} is not one of circle_train's own, so no file can hold it; pass it from Python"
     )

@@ -21,7 +21,7 @@ def as_it_is(name: str, array: Array) -> Array:
 
 
 class Parameters(MutableMapping[str, Array]):
-    """Weights by name: a live view each; setting one copies into it.
+    """Weights by name: a live view each, read-only where the parameter is frozen; setting one copies into it.
 
     Order, also of the flat vector: that of the initializers in an ONNX file, else that of first use in the
     graph.
@@ -78,9 +78,12 @@ class Parameters(MutableMapping[str, Array]):
         return {name: self[name] for name in self if self._state.parameters[name].trained}
 
     def gradients(self) -> dict[str, Array]:
-        """The sums that accumulated so far, of those that training changes."""
-        sums = ((name, self._state.arrays.get(StateKey("gradient", name))) for name in self.trainable())
-        return {name: self._outward(name, array) for name, array in sums if array is not None}
+        """The sums that accumulated so far, of those that training changes; zeros before the first."""
+        sums = {name: self._state.arrays.get(StateKey("gradient", name)) for name in self.trainable()}
+        return {
+            name: np.zeros_like(self[name]) if array is None else self._outward(name, array)
+            for name, array in sums.items()
+        }
 
     def flat(self, trainable_only: bool = True) -> Array:
         """All elements as one float32 vector, in the mapping's order."""
@@ -100,6 +103,10 @@ class Parameters(MutableMapping[str, Array]):
         for name, array in arrays.items():
             self[name] = values[start : start + array.size].reshape(array.shape)
             start += array.size
+
+    def __repr__(self) -> str:
+        shown = (f"'{name}': {'×'.join(map(str, array.shape)) or 'a scalar'}" for name, array in self.items())
+        return f"Parameters({', '.join(shown)})"
 
     def _require(self, name: str) -> None:
         if name not in self._state.parameters:
