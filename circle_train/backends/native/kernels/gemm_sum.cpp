@@ -43,6 +43,9 @@ Blocks plan(const SumProduct& p) {
 int64_t spread(int64_t cols) { return (cols / W) % 2 == 0 ? cols + W : cols; }
 bool meets(int64_t row) { return row % 256 == 0; }
 
+// Whether so many columns of B can be read where they lie.
+bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0 && !meets(p.b_row); }
+
 struct Buffers {
   float* parts;       // splits x m x n, when there are several
   float* sums;        // splits x (outputs of the bias)
@@ -60,7 +63,7 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
   f.b_row = spread(s.cols);
   f.a = round_up(round_up(s.rows, kTileRows) * depth, 16);
-  f.b = round_up(f.b_row * depth, 16);
+  f.b = lies_ready(p, p.n) ? 0 : round_up(f.b_row * depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
   f.workers = carver.take<float>((f.a + f.b + f.c) * workers);
   return f;
@@ -157,7 +160,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
   float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
   if (!p.w && !sums) return;
   if (sums) std::fill(sum_at, sum_at + (p.transposed ? u.cols : u.rows), 0.0f);
-  const bool in_place = p.b_dense && u.cols % W == 0 && !meets(p.b_row);
+  const bool in_place = lies_ready(p, u.cols);
   const int64_t b_row = in_place ? p.b_row : f.b_row;
   const int64_t k_begin = u.split * s.split_k, k_end = std::min(k_begin + s.split_k, p.k);
   if (p.w && k_begin >= k_end) std::fill(c, c + f.c, 0.0f);
