@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from circle_train.artifacts import make_artifacts
-from circle_train.cli.settings import add_json, add_training, config_of, print_json
-from circle_train.model import load
+from circle_train.cli.settings import add_json, add_shapes, add_training, config_of, load_model, print_json
 from circle_train.session import TrainSession
 
 
@@ -17,6 +16,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Write a folder that TrainSession opens where onnx is not installed.",
     )
     parser.add_argument("model", metavar="MODEL", help=".onnx, .circle or .tflite")
+    add_shapes(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the package's folder")
     parser.add_argument(
         "--requires-grad",
@@ -39,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
-    model = load(options.model)
+    model = load_model(options, options.model)
     config = config_of(options, model)
     if options.batch_norm:
         config = config.replace(batch_norm=options.batch_norm)

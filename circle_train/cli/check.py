@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import add_json, print_json
+from circle_train.cli.settings import add_json, add_shapes, load_model, print_json
 from circle_train.foresight import Choice, OperatorCheck, choices, operator_checks
-from circle_train.model import load
 from circle_train.plan import count, size, table
 
 HELP = "which operators can be trained, and what every last-n choice costs"
@@ -16,6 +15,7 @@ HELP = "which operators can be trained, and what every last-n choice costs"
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("check", help=HELP, description=f"Shows {HELP}.")
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_shapes(parser)
     parser.add_argument(
         "--batch-size", type=int, default=32, metavar="B", help="samples a step (default: 32)"
     )
@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    model = load(options.model)
+    model = load_model(options, options.model)
     operators = operator_checks(model)
     found = choices(model, options.loss, options.optimizer, options.batch_size)
     if options.json:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import add_json, add_training, config_of, print_json
+from circle_train.cli.settings import add_json, add_shapes, add_training, config_of, load_model, print_json
 from circle_train.cli.train import add_data
-from circle_train.model import load
 from circle_train.session import TrainSession
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("eval", help="loss and metrics on data files; nothing is trained")
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_shapes(parser)
     add_data(parser)
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
     add_training(parser)
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    model = load(options.model)
+    model = load_model(options, options.model)
     session = TrainSession(model, config_of(options, model), threads=options.threads, backend=options.backend)
     if options.checkpoint:
         session.load_checkpoint(options.checkpoint)

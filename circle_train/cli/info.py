@@ -7,8 +7,8 @@ import os
 from collections import Counter
 from typing import Any
 
-from circle_train.cli.settings import add_json, print_json
-from circle_train.model import Model, TensorInfo, load
+from circle_train.cli.settings import add_json, add_shapes, load_model, print_json
+from circle_train.model import Model, TensorInfo
 from circle_train.plan import size, table
 from circle_train.train.settings import to_dict
 
@@ -18,13 +18,14 @@ def add_parser(commands: Any) -> None:
         "info", help="inputs, outputs, operators, parameters, size, Circle+ settings"
     )
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_shapes(parser)
     parser.add_argument("--operators", action="store_true", help="list every operator, not only their counts")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    facts = describe(load(options.model), options.model)
+    facts = describe(load_model(options, options.model), options.model)
     if options.json:
         print_json(facts)
     else:

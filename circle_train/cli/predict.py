@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.cli.settings import add_engine, add_json, known_config, print_json
+from circle_train.cli.settings import add_engine, add_json, add_shapes, known_config, load_model, print_json
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
-from circle_train.model import load
 from circle_train.session import TrainSession
 from circle_train.train.config import TrainConfig
 
@@ -20,6 +19,7 @@ from circle_train.train.config import TrainConfig
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("predict", help="the model's outputs for data files")
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_shapes(parser)
     add_data(parser, labels=False)
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
     parser.add_argument(
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    model = load(options.model)
+    model = load_model(options, options.model)
     config = (known_config(model, options.checkpoint) or TrainConfig()).replace(batch_size=options.batch_size)
     session = TrainSession(model, config, threads=options.threads, backend=options.backend)
     if options.checkpoint:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from circle_train.errors import ConfigError
-from circle_train.model import Model
+from circle_train.model import Model, load
 from circle_train.train import checkpoints, losses, optimizers
 from circle_train.train.config import TrainConfig, by_name
 from circle_train.train.losses import Loss
@@ -22,6 +22,40 @@ LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1x128",
+        help="fix open sizes of an .onnx model's input, N for those that stay open (may be repeated)",
+    )
+
+
+def load_model(options: argparse.Namespace, path: str, **how: Any) -> Model:
+    """The model file, in the shapes that were asked for."""
+    shapes = dict(_shape_of(word) for word in options.shape)
+    if not path.lower().endswith(".onnx"):
+        if shapes:
+            raise ConfigError(
+                f"--shape {options.shape[0]}: it fixes open sizes of .onnx models, {path} is none"
+            )
+        return load(path)
+    return load(path, shapes=shapes, **how)
+
+
+def _shape_of(word: str) -> tuple[str, tuple[int, ...]]:
+    """input_ids=Nx128 as a name and sizes, -1 for N."""
+    name, _, sizes = word.rpartition("=")
+    parts = sizes.lower().split("x")
+    if not name or not all(part == "n" or (part.isdecimal() and int(part) > 0) for part in parts):
+        raise ConfigError(
+            f"--shape is '{word}', expected an input's name and its sizes from 1, N for those that stay open, "
+            "as in --shape input_ids=Nx128"
+        )
+    return name, tuple(-1 if part == "n" else int(part) for part in parts)
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:

@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from circle_train.cli.settings import add_json, add_training, config_of, print_json
+from circle_train.cli.settings import add_json, add_shapes, add_training, config_of, load_model, print_json
 from circle_train.errors import ConfigError
-from circle_train.model import load
 from circle_train.report import RunFolder
 from circle_train.session import TrainSession
 
@@ -27,6 +26,7 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_shapes(parser)
     add_data(parser)
     parser.add_argument(
         "--epochs", type=int, metavar="N", help="passes over the data (default: the model's, or 5)"
@@ -61,7 +61,7 @@ def add_data(parser: argparse.ArgumentParser, labels: bool = True) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    model = load(options.model)
+    model = load_model(options, options.model)
     session = TrainSession(
         model, config_of(options, model), seed=options.seed, threads=options.threads, backend=options.backend
     )

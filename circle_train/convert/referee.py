@@ -3,41 +3,84 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 
+from circle_train.convert.importer import read
 from circle_train.convert.movement import inverse
 from circle_train.convert.provenance import CHANNELS_LAST, METADATA
-from circle_train.errors import ConversionError
+from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.passes.batch import set_shapes
 
 CHANNELS_FIRST = (0, 3, 1, 2)
+OPEN_SIZES = (12, 96, 512)
+"""Tried for sizes that a model leaves open, besides the batch, which is 2."""
 
 
 def verify(source: Any, module: Module, seed: int) -> dict[str, float]:
-    """One random input through the referee and through our reference operators."""
-    graph = module.main
-    random = np.random.default_rng(seed)
-    feeds = {tensor.name: _random(tensor, random) for tensor in graph.inputs}
+    """One random input through the referee and through our reference operators; open sizes larger than 1."""
     turned = _turned(module)
-    back = inverse(CHANNELS_FIRST)
-    given = {
-        name: value.transpose(CHANNELS_FIRST) if name in turned else value for name, value in feeds.items()
-    }
-    names = [tensor.name for tensor in graph.outputs]
+    failure: Exception | None = None
+    for graph in _sized(source, module.main, turned):
+        feeds = {tensor.name: _random(tensor, np.random.default_rng(seed)) for tensor in graph.inputs}
+        names = [tensor.name for tensor in graph.outputs]
+        given = {k: v.transpose(CHANNELS_FIRST) if k in turned else v for k, v in feeds.items()}
+        try:
+            expected = _refer(source, names, given)
+        except (
+            Exception
+        ) as error:  # of either package, which have no common class: these sizes do not suit the model
+            failure = failure or error
+            continue
+        return _differences(dict(zip(names, expected, strict=True)), evaluate(graph, feeds), turned)
+    reason = str(failure).splitlines()[0]
+    raise ConversionError(
+        f"the model cannot be verified, its referee does not run it ({reason}); convert it with --no-verify, "
+        "or check it with onnx.checker"
+    ) from failure
+
+
+def _differences(theirs: Mapping[str, Any], ours: list[Array], turned: set[str]) -> dict[str, float]:
     differences = {}
-    for name, ours, theirs in zip(names, evaluate(graph, feeds), _refer(source, names, given), strict=True):
-        expected = np.asarray(theirs).transpose(back) if name in turned else np.asarray(theirs)
-        if ours.shape != expected.shape:
+    for (name, value), our in zip(theirs.items(), ours, strict=True):
+        expected = (
+            np.asarray(value).transpose(inverse(CHANNELS_FIRST)) if name in turned else np.asarray(value)
+        )
+        if our.shape != expected.shape:
             raise ConversionError(
-                f"output '{name}' has shape {ours.shape}, the ONNX model gives {expected.shape}; report this"
+                f"output '{name}' has shape {our.shape}, the ONNX model gives {expected.shape}; report this"
             )
-        differences[name] = difference(ours, expected)
+        differences[name] = difference(our, expected)
     return differences
+
+
+def _sized(source: Any, graph: Graph, turned: set[str]) -> Iterator[Graph]:
+    """The graph with its open sizes as several numbers, of which one should suit it, and as the file has it."""
+    dims = {name: shape for name, (_, shape) in read(source).inputs.items()}
+    for size in OPEN_SIZES:
+        shapes = []
+        for tensor in graph.inputs:
+            order = inverse(CHANNELS_FIRST) if tensor.name in turned else tuple(range(tensor.type.rank))
+            open_ = [axis for axis, n in enumerate(tensor.shape_signature or ()) if n < 0]
+            shape = list(tensor.shape)
+            for axis in open_:
+                batch = any(d[:1] == (dims[tensor.name][order[axis]],) for d in dims.values())
+                shape[axis] = 2 if batch else size
+            shapes.append(tuple(shape))
+        if shapes == [tensor.shape for tensor in graph.inputs]:
+            break
+        copy = graph.copy()
+        try:
+            set_shapes(copy, shapes)
+        except ModelError:
+            continue
+        yield copy
+    yield graph
 
 
 def difference(ours: Array, expected: Array) -> float:
@@ -93,16 +136,25 @@ def _random(tensor: Tensor, random: np.random.Generator) -> Array:
 
 
 def _refer(source: Any, names: list[str], feeds: Mapping[str, Array]) -> list[Any]:
-    """The outputs by onnxruntime, or where that is missing by onnx's reference evaluator."""
+    """The outputs by onnxruntime, or where that is missing or cannot by onnx's reference evaluator."""
     model = source if isinstance(source, bytes) else str(source)
+    failure: Exception | None = None
     try:
         import onnxruntime
     except ImportError:
-        from onnx.reference import ReferenceEvaluator
+        pass
+    else:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        try:
+            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            return list(session.run(names, dict(feeds)))
+        except Exception as error:  # its exceptions have no class in common; it lags behind onnx's versions
+            failure = error
+    from onnx.reference import ReferenceEvaluator
 
-        proto: Any = onnx.load_from_string(model) if isinstance(model, bytes) else model
+    proto: Any = onnx.load_from_string(model) if isinstance(model, bytes) else model
+    try:
         return list(ReferenceEvaluator(proto).run(names, dict(feeds)))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return list(session.run(names, dict(feeds)))
+    except Exception as error:
+        raise failure or error from error

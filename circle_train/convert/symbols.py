@@ -73,12 +73,18 @@ def _asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
             raise ConversionError(f"shapes names '{name}', the model's inputs are {', '.join(model.inputs)}")
         _, dims = model.inputs[name]
         if len(dims) != len(shape) or any(
-            isinstance(d, int) and s not in (d, -1) for d, s in zip(dims, shape, strict=True)
+            s < -1 or s == 0 or (isinstance(d, int) and s not in (d, -1))
+            for d, s in zip(dims, shape, strict=True)
         ):
             raise ConversionError(
                 f"shapes gives '{name}' as {shape}, the model has {dims}; only open sizes can be fixed"
             )
-        fixed |= {d: s for d, s in zip(dims, shape, strict=True) if isinstance(d, str) and s != -1}
+        for dim, size in zip(dims, shape, strict=True):
+            if isinstance(dim, str) and size != -1 and fixed.setdefault(dim, size) != size:
+                raise ConversionError(
+                    f"shapes gives '{name}' as {shape}, where '{dim}' is {size}, but another input's '{dim}' is "
+                    f"{fixed[dim]}; give both the same size"
+                )
     return fixed
 
 
