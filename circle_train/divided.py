@@ -1,28 +1,19 @@
-"""An executor of training steps that takes each batch in equal parts."""
+"""Training steps within a budget of memory; an executor that takes each batch in equal parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from circle_train.backends.base import Backend
-from circle_train.errors import ConfigError
 from circle_train.executor import Executor
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.budget import (
-    parse_bytes,
-    require_divisible,
-    share_of_loss,
-    smaller_batches,
-    step_bytes,
-)
-from circle_train.train.compile import compile
+from circle_train.train.budget import fit_budget
 from circle_train.train.config import TrainConfig
-from circle_train.train.program import Mode, Program
+from circle_train.train.program import Program
 from circle_train.train.state import State
 
 
@@ -33,7 +24,10 @@ class DividedExecutor(Executor):
         self, whole: Program, part: Program, update: Program, state: State, backend: Backend
     ) -> None:
         graph = Graph(whole.graph.name, nodes=[*part.graph.nodes, *update.graph.nodes])
-        self.program = replace(whole, graph=graph, memory=part.memory, prefix=part.prefix)
+        self.program = replace(
+            whole, graph=graph, memory=part.memory, prefix=part.prefix, repeats=part.repeats
+        )
+        self.whole = whole
         self.state, self.generation = state, state.generation
         self.part = Executor(part, state, backend)
         self.update = Executor(update, state, backend)
@@ -49,6 +43,7 @@ class DividedExecutor(Executor):
         ]
         self.arrays: dict[Tensor, Array] = {t: np.zeros(t.shape, t.dtype.numpy) for t in dict.fromkeys(kept)}
         self._share = part.share
+        self.parts = whole.batch_size // part.batch_size
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
         """Gradients of all parts are added up before the weights move."""
@@ -69,32 +64,23 @@ class DividedExecutor(Executor):
                 self.arrays[mine] += self.part[its] * np.float32(self._share)
         self.update.run({})
 
+    def rebound(self) -> DividedExecutor:
+        """The same programs bound to the arrays that the state has now."""
+        return DividedExecutor(self.whole, self.part.program, self.update.program, self.state, self.backend)
+
     def _accumulators(self) -> list[Array]:
         return [array for key, array in self.state.arrays.items() if key.kind == "gradient"]
 
 
 def within_budget(
-    model: Graph, config: TrainConfig, whole: Program, backend: Any
-) -> tuple[Program, Program] | None:
-    """The programs of a part of the batch and of the update that fit the budget; None if the whole batch fits."""
-    assert config.memory_budget is not None
-    budget = parse_bytes(config.memory_budget)
-    least = step_bytes(whole, accumulates=False)
-    if least <= budget:
+    model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend
+) -> Executor | None:
+    """An executor of training steps that keep within the config's budget; None if the program does as it is."""
+    untouched = np.empty(whole.arena_bytes, np.uint8)
+    engine_bytes = Executor(whole, state, backend, untouched).engine_bytes
+    fit = fit_budget(model, config, whole, backend, engine_bytes)
+    if fit is None:
         return None
-    batch = whole.batch_size
-    forward = whole.operators[: whole.forward_nodes]
-    require_divisible(config, whole.inputs, forward, batch)
-    update = compile(model, config, Mode.UPDATE, batch, backend)
-    slots = step_bytes(update, accumulates=False) - update.arena_bytes
-    for samples in smaller_batches(batch):
-        share = share_of_loss(config, len(whole.outputs), batch // samples)
-        part = compile(model, config, Mode.ACCUMULATE, samples, backend, share)
-        nbytes = part.arena_bytes + slots + sum(p.tensor.type.nbytes for p in part.trained)
-        least = min(least, nbytes)
-        if nbytes <= budget:
-            return part, update
-    raise ConfigError(
-        f"memory_budget is {config.memory_budget!r}, but a step needs {least / 1e6:.1f} MB even when the batch of {batch} is "
-        "taken sample by sample; give at least that, or train fewer parameters"
-    )
+    if fit.update is None:
+        return Executor(fit.program, state, backend)
+    return DividedExecutor(whole, fit.program, fit.update, state, backend)

@@ -19,6 +19,9 @@ from circle_train.train.state import State
 class Executor:
     """A program bound to memory: its arena, the session's state, the file's constants."""
 
+    parts = 1
+    """In how many a batch is taken."""
+
     def __init__(
         self, program: Program, state: State, backend: Backend | None = None, arena: Array | None = None
     ) -> None:
@@ -50,6 +53,10 @@ class Executor:
                 np.copyto(arrays[tensor], value)
         for step in self.steps:
             step()
+
+    def rebound(self) -> Executor:
+        """The same program bound to the arrays that the state has now."""
+        return Executor(self.program, self.state, self.backend, self.arena)
 
     @property
     def engine_bytes(self) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
+from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient, Gradients
 from circle_train.train.program import Program
 from circle_train.train.state import mapped
+from circle_train.train.work import total_work
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ class Plan:
     """Nodes that the native engine leaves to numpy."""
     kept_bytes: int = 0
     """What `fit` may keep of each sample, besides, so that epochs after the first begin where training does."""
+    parts: int = 1
+    """In how many a batch is taken to stay within the budget."""
+    repeats: tuple[str, ...] = ()
+    """What runs a second time in the backward part because its result is not kept, to stay within the budget."""
+    repeated_work: float = 0.0
+    """The share of a step's expected time that this takes."""
 
     @property
     def total_bytes(self) -> int:
@@ -74,8 +83,22 @@ class Plan:
                 f"memory {size(self.total_bytes)}: {memory}",
                 *([f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []),
                 f"work {count(self.flops)}FLOP a step",
+                *self._thrift(),
             ]
         )
+
+    def _thrift(self) -> list[str]:
+        """What a budget of memory has led to."""
+        lines = []
+        if self.parts > 1:
+            lines.append(f"each batch is taken in {self.parts} parts of {self.batch_size // self.parts}")
+        if self.repeats:
+            names = Counter(repeat.split(" ")[0] for repeat in self.repeats)
+            what = ", ".join(f"{number} {name}" for name, number in names.most_common())
+            lines.append(
+                f"made again instead of kept: {len(self.repeats)} results ({what}), {self.repeated_work:.1%} of a step's work"
+            )
+        return lines
 
 
 def make_plan(executor: Executor, kept_bytes: int = 0) -> Plan:
@@ -91,7 +114,25 @@ def make_plan(executor: Executor, kept_bytes: int = 0) -> Plan:
     frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
     memory = {**memory_by_class(program), "engine": executor.engine_bytes}
-    return Plan(program.batch_size, tuple(operators), trained, frozen, memory, reference, kept_bytes)
+    return Plan(
+        program.batch_size,
+        tuple(operators),
+        trained,
+        frozen,
+        memory,
+        reference,
+        kept_bytes,
+        executor.parts,
+        tuple(map(_repeated, program.repeats)),
+        total_work(program.repeats) / total_work(program.graph.nodes),
+    )
+
+
+def _repeated(node: Node) -> str:
+    """The operators that a node computes, and what it makes."""
+    op = node.op
+    name = "+".join(dict.fromkeys(part.op.name for part in op.parts)) if isinstance(op, Fused) else op.name
+    return f"{name} '{node.outputs[0].name}'"
 
 
 def memory_by_class(program: Program) -> dict[str, int]:

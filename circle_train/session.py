@@ -10,7 +10,7 @@ from typing import Any
 
 from circle_train import backends, inference, keeping, profiling
 from circle_train import fit as fitting
-from circle_train.divided import DividedExecutor, within_budget
+from circle_train.divided import within_budget
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
 from circle_train.export import export
@@ -248,11 +248,10 @@ class TrainSession(OnertSteps):
         executor = self._executors.get((mode, batch_size, keep))
         if executor is not None and executor.generation == executor.state.generation:
             return executor
-        program = (
-            executor.program
-            if executor
-            else compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
-        )
+        if executor is not None:
+            executor = self._executors[mode, batch_size, keep] = executor.rebound()
+            return executor
+        program = compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
         if self._state is None:
             if mode is not Mode.TRAIN:
                 self.prepare()
@@ -263,12 +262,13 @@ class TrainSession(OnertSteps):
         return executor
 
     def _bind(self, program: Program, mode: Mode) -> Executor:
-        """Give a program memory; a training step that is to stay within a budget takes its batch in parts."""
+        """Give a program memory; a training step keeps within its budget."""
         assert self._state is not None
         if mode is Mode.TRAIN and self.config.memory_budget is not None:
-            parts = within_budget(self.model.module.main, self.config, program, self.backend)
-            if parts is not None:
-                return DividedExecutor(program, *parts, self._state, self.backend)
+            main = self.model.module.main
+            thrifty = within_budget(main, self.config, program, self._state, self.backend)
+            if thrifty is not None:
+                return thrifty
         arena = max((e.arena for e in self._executors.values()), key=len, default=None)
         return Executor(program, self._state, self.backend, arena)
 

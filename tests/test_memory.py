@@ -5,7 +5,7 @@ from __future__ import annotations
 import networks
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import circle_train as ct
@@ -22,6 +22,7 @@ from circle_train.train.program import Mode
 spans = st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 8))
 
 
+@settings(deadline=None)
 @given(st.lists(spans, max_size=30))
 def test_blocks_that_live_together_do_not_overlap(items: list[tuple[int, int, int]]) -> None:
     blocks = [Block(64 * size, first, first + length) for size, first, length in items]
@@ -111,10 +112,11 @@ def test_a_budget_is_kept_and_changes_no_loss(backend: str, loss: object) -> Non
     config = ct.TrainConfig(loss=loss, batch_size=12)  # type: ignore[arg-type]
     whole = ct.TrainSession(wide(), config, backend=backend)
     expected = losses(whole, 12)
-    budget = int(0.5 * step_bytes(whole.program, accumulates=False))
+    engine = whole.plan.memory["engine"]
+    budget = int(0.5 * step_bytes(whole.program, accumulates=False)) + engine
     small = ct.TrainSession(wide(), config.replace(memory_budget=budget), backend=backend)
     assert losses(small, 12) == pytest.approx(expected, rel=1e-4)
-    assert small.plan.total_bytes - small.plan.memory["engine"] <= budget
+    assert small.plan.total_bytes <= budget
     x, y = data(12)
     outputs = whole.eval_step(x, y).outputs[0]
     np.testing.assert_allclose(small.train_step(x, y).outputs[0], outputs, rtol=1e-3, atol=1e-5)
@@ -131,14 +133,14 @@ def test_a_budget_that_suffices_changes_nothing() -> None:
 
 def test_a_budget_that_nothing_fits_says_the_least() -> None:
     config = ct.TrainConfig(loss="mse", batch_size=12, memory_budget="1KB")
-    with pytest.raises(ct.ConfigError, match=r"memory_budget is '1KB', but a step needs 0\.\d MB"):
+    with pytest.raises(ct.ConfigError, match=r"memory_budget is '1KB', but a step needs \d\.\d\d MB"):
         ct.TrainSession(wide(), config).prepare()
 
 
 def test_a_loss_that_cannot_be_cut_is_refused() -> None:
     loss = ct.losses.SparseCategoricalCrossentropy(ignore_index=1)
     config = ct.TrainConfig(loss=loss, batch_size=12, memory_budget="60KB")
-    with pytest.raises(ct.ConfigError, match="memory_budget: the batch cannot be taken in parts, because"):
+    with pytest.raises(ct.ConfigError, match="and the batch cannot be taken in parts, because"):
         ct.TrainSession(wide(), config).prepare()
 
 

@@ -42,7 +42,8 @@ def session_within(share: float | None, backend: str) -> ct.TrainSession:
     whole = ct.TrainSession(cnn(), config, backend=backend)
     if share is None:
         return whole
-    budget = int(share * (whole.plan.total_bytes - whole.plan.memory["engine"]))
+    engine = whole.plan.memory["engine"]
+    budget = int(share * (whole.plan.total_bytes - engine)) + engine
     divided = ct.TrainSession(cnn(), config.replace(memory_budget=budget), backend=backend)
     assert isinstance(divided._executor(Mode.TRAIN, 8), DividedExecutor)
     return divided

@@ -1,18 +1,25 @@
-"""Training within a given memory: a batch is taken in parts whose gradients add up to exactly the whole batch's."""
+"""Training within a given memory: results are made again instead of kept, and a batch is taken in parts.
+
+The gradients of the parts add up to exactly the whole batch's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil, inf
 
 from circle_train.errors import ConfigError
-from circle_train.ir import Node, Tensor
+from circle_train.ir import Graph, Node, Tensor
+from circle_train.train.compile import Engine, compile
 from circle_train.train.config import BatchNormMode, TrainConfig
-from circle_train.train.loss import Loss, Reduction
+from circle_train.train.loss import Reduction
 from circle_train.train.prefix import is_fixed, is_separable
-from circle_train.train.program import Program
+from circle_train.train.program import Mode, Program
+from circle_train.train.recompute import recompute
 from circle_train.train.state import mapped
+from circle_train.train.work import step_work
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -26,14 +33,6 @@ def parse_bytes(budget: int | str, what: str = "memory_budget") -> int:
     elif not isinstance(budget, bool) and budget > 0:
         return int(budget)
     raise ConfigError(f"{what} is {budget!r}, expected a number of bytes or a text like '150MB'")
-
-
-@dataclass(frozen=True)
-class Share:
-    """One way to take a batch: so many samples at a time, and the bytes that a step then needs."""
-
-    samples: int
-    nbytes: int
 
 
 def smaller_batches(batch: int) -> Iterator[int]:
@@ -51,45 +50,108 @@ def step_bytes(program: Program, accumulates: bool) -> int:
     return program.arena_bytes + trained + original + frozen + slots + (trained if accumulates else 0)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """The programs that together take a step within a budget."""
+
+    program: Program
+    """Of the batch, or of each of its equal parts."""
+    update: Program | None
+    """Moves the weights when all parts are done; None where the batch is taken whole."""
+    nbytes: int
+    """Without the engine's own memory."""
+    work: float
+    """What the step is expected to cost."""
+
+
+def fit_budget(
+    model: Graph, config: TrainConfig, whole: Program, engine: Engine, engine_bytes: int
+) -> Fit | None:
+    """The cheapest way to take the batch within the budget, by its work; None if it fits as it is.
+
+    Results are made again instead of kept, the batch is taken in parts, or both.
+    """
+    assert config.memory_budget is not None
+    budget = parse_bytes(config.memory_budget) - engine_bytes
+    if step_bytes(whole, accumulates=False) <= budget:
+        return None
+    obstacle = indivisible(config, whole)
+    best: Fit | None = None
+    least = inf
+    for fit in _fits(model, config, whole, engine, budget, not obstacle):
+        least = min(least, fit.nbytes)
+        if fit.nbytes <= budget and (best is None or fit.work < best.work):
+            best = fit
+    if best is None:
+        needed = ceil((least + engine_bytes) / 1e4) / 100
+        raise ConfigError(
+            f"memory_budget is {config.memory_budget!r}, but a step needs {needed:.2f} MB even when results are made again "
+            f"instead of kept{_how(obstacle, whole.batch_size)}; give at least that, or train fewer parameters"
+        )
+    return best
+
+
+def _fits(
+    model: Graph, config: TrainConfig, whole: Program, engine: Engine, budget: int, divisible: bool
+) -> Iterator[Fit]:
+    """Each size of the parts, with as much made again as the budget asks for; until nothing need be any more."""
+    fixed = step_bytes(whole, accumulates=False) - whole.arena_bytes
+    program = recompute(whole, budget - fixed)
+    yield Fit(program, None, fixed + program.arena_bytes, step_work(program))
+    if not divisible:
+        return
+    batch = whole.batch_size
+    update = compile(model, config, Mode.UPDATE, batch, engine)
+    fixed = step_bytes(update, accumulates=True) - update.arena_bytes
+    for samples in smaller_batches(batch):
+        share = share_of_loss(config, len(whole.outputs), batch // samples)
+        part = compile(model, config, Mode.ACCUMULATE, samples, engine, share)
+        fits = fixed + part.arena_bytes <= budget
+        part = part if fits else recompute(part, budget - fixed)
+        work = batch // samples * step_work(part) + step_work(update)
+        yield Fit(part, update, fixed + part.arena_bytes, work)
+        if fits:
+            return
+
+
+def _how(obstacle: str, batch: int) -> str:
+    if obstacle:
+        return f", and the batch cannot be taken in parts, because {obstacle}"
+    return f" and the batch of {batch} is taken sample by sample" if batch > 1 else ""
+
+
 def share_of_loss(config: TrainConfig, outputs: int, parts: int) -> float:
     """By what a part's loss is multiplied so that the parts' losses add up to the whole batch's."""
-    reductions = {_reduction(loss) for loss in config.losses_for(outputs)}
-    if reductions == {Reduction.MEAN}:
-        return 1 / parts
-    if reductions <= {Reduction.SUM, Reduction.SUM_ELEMENTS}:
-        return 1.0
-    raise _indivisible("losses are reduced in different ways, or not at all")
+    means = any(loss.reduction is Reduction.MEAN for loss in config.losses_for(outputs))
+    return 1 / parts if means else 1.0
 
 
-def _reduction(loss: Loss) -> Reduction:
-    weighted = [
-        name for name in ("class_weights", "ignore_index", "terms") if getattr(loss, name, None) is not None
-    ]
-    if weighted:
-        raise _indivisible(f"{type(loss).__name__} has {weighted[0]}, by which samples depend on each other")
-    assert isinstance(loss.reduction, Reduction)
-    return loss.reduction
-
-
-def require_divisible(
-    config: TrainConfig, inputs: Sequence[Tensor], nodes: Sequence[Node], batch: int
-) -> None:
-    """Refuse a model in which one sample of a batch depends on the others."""
+def indivisible(config: TrainConfig, whole: Program) -> str:
+    """Why the parts of a batch would not add up to it; nothing if they do."""
     if config.batch_norm is BatchNormMode.TRAIN:
-        raise _indivisible("batch_norm is 'train', by which samples depend on each other")
-    whole, fixed = set(inputs), set[Tensor]()
-    for node in nodes:
+        return "batch_norm is 'train', by which samples depend on each other"
+    losses = config.losses_for(len(whole.outputs))
+    for loss in losses:
+        for name in ("class_weights", "ignore_index", "terms"):
+            if getattr(loss, name, None) is not None:
+                return f"{type(loss).__name__} has {name}, by which samples depend on each other"
+    reductions = {loss.reduction for loss in losses}
+    if reductions != {Reduction.MEAN} and not reductions <= {Reduction.SUM, Reduction.SUM_ELEMENTS}:
+        return "losses are reduced in different ways, or not at all"
+    mixing = _mixing(whole)
+    return f"{mixing} may mix the samples of a batch" if mixing else ""
+
+
+def _mixing(whole: Program) -> Node | None:
+    """The first operator in which one sample of a batch depends on the others."""
+    together, fixed = set(whole.inputs), set[Tensor]()
+    for node in whole.operators[: whole.forward_nodes]:
         if is_fixed(node, fixed):
             fixed.update(node.outputs)
             continue
-        if not any(t in whole for t in node.inputs):
+        if not any(t in together for t in node.inputs):
             continue
-        if not is_separable(node, whole, batch, fixed):
-            raise _indivisible(f"{node} may mix the samples of a batch")
-        whole.update(node.outputs)
-
-
-def _indivisible(why: str) -> ConfigError:
-    return ConfigError(
-        f"memory_budget: the batch cannot be taken in parts, because {why}; use a smaller batch_size"
-    )
+        if not is_separable(node, together, whole.batch_size, fixed):
+            return node
+        together.update(node.outputs)
+    return None

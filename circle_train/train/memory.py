@@ -41,14 +41,14 @@ class MemoryPlan:
 
 def plan_memory(graph: Graph, keep: Iterable[Tensor]) -> MemoryPlan:
     """Lifetimes, then sharing (views and in-place), then offsets."""
-    blocks, views = _lifetimes(graph, keep)
+    blocks, views = lifetimes(graph, keep)
     unique = list(dict.fromkeys(blocks.values()))
     return MemoryPlan(unique, blocks, views, place(unique))
 
 
 def live_bytes(graph: Graph) -> list[int]:
     """What must be in memory during each of the graph's nodes."""
-    blocks, _ = _lifetimes(graph, graph.outputs)
+    blocks, _ = lifetimes(graph, graph.outputs)
     change = [0] * (len(graph.nodes) + 2)
     for block in dict.fromkeys(blocks.values()):
         change[max(block.first, 0)] += block.nbytes
@@ -56,7 +56,7 @@ def live_bytes(graph: Graph) -> list[int]:
     return list(accumulate(change))[: len(graph.nodes)]
 
 
-def _lifetimes(graph: Graph, keep: Iterable[Tensor]) -> tuple[dict[Tensor, Block], dict[Tensor, Tensor]]:
+def lifetimes(graph: Graph, keep: Iterable[Tensor]) -> tuple[dict[Tensor, Block], dict[Tensor, Tensor]]:
     """The block of every tensor, and the tensors that are views of what lies outside the arena."""
     last_use = _last_uses(graph, keep)
     blocks: dict[Tensor, Block] = {}

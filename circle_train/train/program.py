@@ -87,6 +87,8 @@ class Program:
     """What runs before the graph, which then begins where training does, or where tensors have become small."""
     share: float = 1.0
     """What the loss is multiplied by, where the batch is a part of another."""
+    repeats: Sequence[Node] = ()
+    """Nodes of the graph that run a second time, so that what they make need not be kept (see train.recompute)."""
 
     @property
     def inputs(self) -> list[Tensor]:

@@ -1,0 +1,292 @@
+"""Results that are made again instead of kept: the same bits in less memory, and only where a budget asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networks
+import numpy as np
+import pytest
+from networks import finish, make, new_input, weight
+from test_backends import attention, residual
+from test_memory_sharing import engine, every_backend, growth, trained
+
+import circle_train as ct
+from circle_train.backends import native
+from circle_train.ir import Graph, Tensor
+from circle_train.ir.graph import constant
+from circle_train.model import Model
+from circle_train.ops.attributes import Activation, Padding
+from circle_train.passes.batch_norm import MARK as BATCH_NORM
+from circle_train.passes.batch_norm import STATISTIC
+from circle_train.passes.dropout import MARK as DROPOUT
+from circle_train.train.compile import compile
+from circle_train.train.program import Mode, Program
+from circle_train.train.recompute import recompute
+from circle_train.train.timeline import Timeline
+from circle_train.train.work import total_work
+
+BATCH = 16
+SAME = {"padding": Padding.SAME, "stride_h": 1, "stride_w": 1}
+
+
+def batch_normed(graph: Graph, x: Tensor, name: str) -> Tensor:
+    """As a converted file spells it: x·γ/σ + (β - γ·μ/σ)."""
+    channels = x.shape[-1]
+    gamma, beta = weight(f"{name}.gamma", channels), weight(f"{name}.beta", channels, seed=1)
+    mean = constant(np.zeros(channels, np.float32), f"{name}.mean")
+    variance = constant(np.ones(channels, np.float32), f"{name}.variance")
+    mean.carried[STATISTIC] = variance.carried[STATISTIC] = True
+    shifted = graph.emit(make("ADD"), variance, constant(np.array([1e-3], np.float32), f"{name}.epsilon"))
+    inverse = graph.emit(make("RSQRT"), shifted)
+    scale = graph.emit(make("MUL"), inverse, gamma)
+    shift = graph.emit(
+        make("SUB"), beta, graph.emit(make("MUL"), gamma, graph.emit(make("MUL"), mean, inverse))
+    )
+    y = graph.emit(make("ADD"), graph.emit(make("MUL"), x, scale), shift, name=name)
+    graph.nodes[-1].carried[BATCH_NORM] = {"momentum": 0.9}
+    return y
+
+
+def normed(size: int = 12, width: int = 8, depth: int = 4) -> Model:
+    """Convolutions with batch normalisation and RELU, the results of two blocks added."""
+    graph = Graph("normed", [new_input("image", 1, size, size, 3)])
+    x, channels, skip = graph.inputs[0], 3, None
+    for i in range(depth):
+        x = graph.emit(make("CONV_2D", **SAME), x, weight(f"w{i}", width, 3, 3, channels), None)
+        x = graph.emit(make("RELU"), batch_normed(graph, x, f"bn{i}"))
+        if skip is not None:
+            x = graph.emit(make("ADD"), x, skip, name=f"sum{i}")
+        channels, skip = width, None if skip is not None else x
+    return _headed(graph, x)
+
+
+def inverted(size: int = 12) -> Model:
+    """Wide between narrow tensors, as MobileNets are: 1×1, depthwise, 1×1, and a sum."""
+    graph = Graph("inverted", [new_input("image", 1, size, size, 4)])
+    x = graph.inputs[0]
+    six = {"fused_activation_function": Activation.RELU6}
+    for i in range(4):
+        wide = graph.emit(
+            make("CONV_2D", **SAME, **six), x, weight(f"e{i}", 24, 1, 1, 4), weight(f"eb{i}", 24)
+        )
+        depthwise = make("DEPTHWISE_CONV_2D", **SAME, **six, depth_multiplier=1)
+        wide = graph.emit(depthwise, wide, weight(f"d{i}", 1, 3, 3, 24), weight(f"db{i}", 24))
+        narrow = graph.emit(make("CONV_2D", **SAME), wide, weight(f"p{i}", 4, 1, 1, 24), weight(f"pb{i}", 4))
+        x = graph.emit(make("ADD"), narrow, x)
+    return _headed(graph, x)
+
+
+def dropping() -> Model:
+    """Dense layers with GELU, LOGISTIC and dropout."""
+    graph = Graph("dropping", [new_input("x", 1, 16)])
+    x = graph.inputs[0]
+    for i, name in enumerate(("GELU", "LOGISTIC", "GELU")):
+        x = graph.emit(make("FULLY_CONNECTED"), x, weight(f"w{i}", 16, 16, seed=i), weight(f"b{i}", 16))
+        x = graph.emit(make(name), x)
+        x = graph.emit(make("RESHAPE", new_shape=(-1, 16)), x, name=f"drop{i}")
+        graph.nodes[-1].carried[DROPOUT] = {"ratio": 0.25, "seed": None}
+    return finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("f", 4, 16), weight("fb", 4)))
+
+
+def shared() -> Model:
+    """One weight in every layer: it is updated only after the last gradient, and nothing may run again behind that."""
+    graph = Graph("shared", [new_input("x", 1, 32)])
+    x, w = graph.inputs[0], weight("w", 32, 32)
+    for _ in range(6):
+        x = graph.emit(make("GELU"), graph.emit(make("FULLY_CONNECTED"), x, w, None))
+    return finish(graph, x)
+
+
+def _headed(graph: Graph, x: Tensor) -> Model:
+    axes = constant(np.array([1, 2], np.int32), "axes")
+    x = graph.emit(make("MEAN", keep_dims=False), x, axes)
+    return finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("f", 4, x.shape[-1]), weight("fb", 4)))
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    function.__name__: function
+    for function in (normed, inverted, dropping, shared, attention, residual, networks.cnn)
+}
+
+
+def program_of(
+    name: str, backend: str, mode: Mode = Mode.TRAIN
+) -> tuple[ct.TrainConfig, Callable[[], Program], Any]:
+    """A program, compiled anew at each call."""
+    model, chosen = MODELS[name](), engine(backend)
+    config = ct.TrainConfig(
+        loss="mse", optimizer=ct.optimizers.Adam(0.01), batch_size=BATCH, batch_norm="train", dropout=True
+    )
+    return config, lambda: compile(model.module.main, config, mode, BATCH, chosen), chosen
+
+
+@every_backend
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("share", [0.75, 0.5, 0.0])
+def test_made_again_to_the_bit(name: str, backend: str, share: float) -> None:
+    """Losses, outputs, weights and optimizer slots of three steps, with and without."""
+    config, new, chosen = program_of(name, backend)
+    kept, thrifty = new(), new()
+    limit = int(share * kept.arena_bytes)
+    again = recompute(thrifty, limit)
+    assert again.arena_bytes <= kept.arena_bytes
+    assert bool(again.repeats) == (again.arena_bytes < kept.arena_bytes)
+    expected, states = trained(kept, config, chosen)
+    found, others = trained(again, config, chosen)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert others.keys() == states.keys()
+    for key, array in states.items():
+        np.testing.assert_array_equal(others[key], array, err_msg=str(key))
+
+
+@every_backend
+@pytest.mark.parametrize(("name", "share"), [("normed", 0.7), ("inverted", 0.6), ("dropping", 0.75)])
+def test_much_memory_for_little_work(name: str, backend: str, share: float) -> None:
+    _, new, _ = program_of(name, backend)
+    program = new()
+    again = recompute(program, int(share * program.arena_bytes))
+    assert again.arena_bytes <= share * program.arena_bytes
+    assert total_work(again.repeats) < 0.25 * total_work(again.graph.nodes)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+def test_big_products_run_once() -> None:
+    """Normalised and activated again is cheap, convolved again is not."""
+    config = ct.TrainConfig(loss="mse", batch_size=8, batch_norm="train")
+    program = compile(normed(64, 32).module.main, config, Mode.TRAIN, 8, native.Native(2))
+    again = recompute(program, int(0.7 * program.arena_bytes))
+    assert again.arena_bytes <= 0.7 * program.arena_bytes
+    names = {part.op.name for node in again.repeats for part in getattr(node.op, "parts", [node])}
+    assert names and "CONV_2D" not in names
+
+
+def test_what_fits_is_left_alone() -> None:
+    _, new, _ = program_of("normed", "reference")
+    program = new()
+    assert recompute(program, program.arena_bytes) is program
+
+
+def test_nothing_runs_again_behind_the_update_of_what_it_reads() -> None:
+    """Every repeated node reads states as its original did: no writer in between."""
+    for name in MODELS:
+        _, new, _ = program_of(name, "reference")
+        again = recompute(new(), 0)
+        timeline = Timeline(again.graph)
+        position = {node: step for step, node in enumerate(again.graph.nodes)}
+        for node in again.repeats:
+            for tensor in node.inputs:
+                state = None if tensor is None else timeline.views.get(tensor, tensor).state
+                assert state is None or all(step > position[node] for step in timeline.written.get(state, ()))
+
+
+def test_accumulating_programs_make_again_too() -> None:
+    _, new, _ = program_of("normed", "reference", Mode.ACCUMULATE)
+    program = new()
+    assert recompute(program, program.arena_bytes // 2).arena_bytes < 0.8 * program.arena_bytes
+
+
+# Budgets
+
+
+def session_of(name: str, backend: str, budget: int | None, **changes: Any) -> ct.TrainSession:
+    settings: dict[str, Any] = {"loss": "mse", "batch_size": BATCH, "batch_norm": "train", "dropout": True}
+    config = ct.TrainConfig(**{**settings, "memory_budget": budget, **changes})
+    return ct.TrainSession(MODELS[name](), config, backend=backend, seed=3)
+
+
+def steps(session: ct.TrainSession, count: int = 4) -> list[float]:
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(count):
+        x = rng.normal(size=(BATCH, *session.program.inputs[0].shape[1:])).astype(np.float32)
+        y = rng.normal(size=(BATCH, *session.program.targets[0].shape[1:])).astype(np.float32)
+        made.append(session.train_step(x, y).loss)
+    return made
+
+
+@every_backend
+@pytest.mark.parametrize("name", ["normed", "dropping"])
+def test_where_samples_depend_on_each_other_a_budget_still_holds(name: str, backend: str) -> None:
+    whole = session_of(name, backend, None)
+    memory = whole.plan.memory
+    budget = whole.plan.total_bytes - int(0.3 * memory["arena"])
+    small = session_of(name, backend, budget)
+    assert small.plan.total_bytes <= budget
+    assert steps(small) == steps(whole)
+    for key, value in whole.parameters.items():
+        np.testing.assert_array_equal(small.parameters[key], value)
+    plan = small.plan
+    assert plan.parts == 1 and len(plan.repeats) == len(small.program.repeats) > 0
+    assert 0 < plan.repeated_work < 0.3
+    assert f"made again instead of kept: {len(plan.repeats)} results" in str(plan)
+    assert "made again" not in str(whole.plan)
+
+
+def test_the_least_possible_is_possible() -> None:
+    """The number in the refusal is one that is accepted, and less is not."""
+    with pytest.raises(
+        ct.ConfigError, match="results are made again instead of kept, and the batch cannot"
+    ) as error:
+        session_of("normed", "reference", 1000).prepare()
+    found = re.search(r"needs (\d+\.\d\d) MB", str(error.value))
+    assert found is not None and "batch_norm is 'train'" in str(error.value)
+    least = int(float(found[1]) * 1e6)
+    session_of("normed", "reference", least).prepare()
+    with pytest.raises(ct.ConfigError, match="memory_budget is"):
+        session_of("normed", "reference", least - 10_000).prepare()
+
+
+@every_backend
+def test_parts_and_repeats_together_when_neither_alone_fits(backend: str) -> None:
+    """At the least that sample by sample needs with everything made again, only both together fit."""
+    whole = session_of("inverted", backend, None, batch_norm="frozen")
+    plain = steps(whole)
+    sizes = []
+    for budget in np.linspace(0.95, 0.1, 18):
+        try:
+            small = session_of("inverted", backend, int(budget * whole.plan.total_bytes), batch_norm="frozen")
+            plan = small.plan
+        except ct.ConfigError:
+            break
+        assert plan.total_bytes <= budget * whole.plan.total_bytes
+        np.testing.assert_allclose(steps(small), plain, rtol=1e-4)
+        sizes.append((plan.parts, len(plan.repeats)))
+    assert any(parts == 1 and repeats for parts, repeats in sizes)
+    assert any(parts > 1 and repeats for parts, repeats in sizes)
+
+
+def test_a_restored_session_keeps_its_budget(tmp_path: Path) -> None:
+    """New arrays of the state are bound to the same programs."""
+    whole = session_of("inverted", "reference", None, batch_norm="frozen")
+    for share in (0.8, 0.5):
+        budget = int(share * whole.plan.total_bytes)
+        small = session_of("inverted", "reference", budget, batch_norm="frozen", trainable=("last", 12))
+        steps(small)
+        name = next(p.name for p in small.program.parameters if not p.trained)
+        small.parameters[name] = small.parameters[name] * 0.5
+        executor = type(small._executor(Mode.TRAIN, BATCH))
+        assert small.plan.total_bytes <= budget
+        steps(small)
+        assert type(small._executor(Mode.TRAIN, BATCH)) is executor
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists() or not native.is_available(),
+    reason="needs Linux's peak memory and the native engine",
+)
+def test_the_budget_is_kept_as_measured(tmp_path: Path) -> None:
+    """A network of some hundred megabytes, in a process of its own, with batch statistics."""
+    model = tmp_path / "normed.circle"
+    normed(64, 32, 6).save(model)
+    _, whole = growth(model, 16, batch_norm="train")
+    for share in (0.8, 0.65):
+        budget = int(share * whole)
+        measured, predicted = growth(model, 16, batch_norm="train", memory_budget=budget)
+        assert predicted <= budget
+        assert measured <= 1.03 * budget, f"{measured / 1e6:.1f} MB, {predicted / 1e6:.1f} planned"
