@@ -47,18 +47,18 @@ class MaxPoolAndPlaces(Op):
 @register("MAX_POOL_SCATTER", internal=True)
 @record
 class MaxPoolScatter(Op):
-    """dy, times the derivative of the activation that made y, added where the maxima came from."""
+    """dy, times the derivative of the activation that made y (if there was one), added where the maxima came from."""
 
     of: MaxPool2D = field(default_factory=MaxPool2D)
     shape: tuple[int, ...] = (1, 1, 1, 1)
     kind: Activation = Activation.NONE
 
-    def infer(self, dy: TensorType, places: TensorType, y: TensorType) -> TensorType:
+    def infer(self, dy: TensorType, places: TensorType, y: TensorType | None = None) -> TensorType:
         return TensorType(dy.dtype, self.shape)
 
-    def forward(self, dy: Array, places: Array, y: Array) -> Array:
+    def forward(self, dy: Array, places: Array, y: Array | None = None) -> Array:
         window = self.of.window(self.shape)
-        dy = self.kind.gradient(dy, y)
+        dy = dy if y is None else self.kind.gradient(dy, y)
         padded = np.zeros((self.shape[0], *window.padded, self.shape[3]), dy.dtype)
         for number, (_, region) in enumerate(window.taps()):
             padded[region] += np.where(places == number, dy, dy.dtype.type(0))
@@ -70,7 +70,8 @@ class MaxPoolScatter(Op):
         for of in _pools():
             for kind in (Activation.NONE, Activation.RELU, Activation.RELU6):
                 y, places = MaxPoolAndPlaces(of).forward(x)
-                yield Example(cls(of, x.shape, kind), (random(*y.shape), places, y), differentiable=False)
+                mask = y if kind else None
+                yield Example(cls(of, x.shape, kind), (random(*y.shape), places, mask), differentiable=False)
 
 
 def _pools() -> Iterable[MaxPool2D]:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from circle_train.backends.native import abi
 from circle_train.backends.native.binding import Calls, call, pointer, sizes
 from circle_train.backends.native.codes import CHAIN_REGISTERS, MAX_RANK, ChainOp, DataType, Kernel
+from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 
 DTYPES = {
     np.dtype(np.float32): DataType.F32,
     np.dtype(np.int32): DataType.I32,
     np.dtype(np.bool_): DataType.U8,
+    np.dtype(np.uint8): DataType.BITS,
 }
+
+
+def is_bits(value: Any) -> bool:
+    """Whether an array or a tensor of a chain is one bit an element."""
+    return value.dtype is DType.UINT8 or value.dtype == np.uint8
 
 
 class Builder:
@@ -69,14 +78,15 @@ def chain(formula: Formula, inputs: Sequence[Array], output: Array) -> Calls:
 def assemble(
     builder: Builder, results: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array]
 ) -> Calls:
-    """The call for a finished formula; outputs have one shape, the inputs broadcast to it."""
+    """The call for a finished formula; outputs have one shape, the inputs broadcast to it; bits have all of it."""
     if any(a.dtype not in DTYPES for a in (*inputs, *outputs)) or len(inputs) >= CHAIN_REGISTERS:
         return None
     program = builder.assemble(results)
     if program is None:
         return None
     operations, registers = program
-    shape, layouts = _merged(outputs[0].shape, [_strides(a, outputs[0].shape) for a in (*inputs, *outputs)])
+    walked = walked_shape([*outputs, *inputs])
+    shape, layouts = _merged(walked, [_strides(a, walked) for a in (*inputs, *outputs)])
     if len(shape) > MAX_RANK:
         return None
     given, made = layouts[: len(inputs)], layouts[len(inputs) :]
@@ -91,8 +101,16 @@ def assemble(
     return [call(Kernel.CHAIN, args, sources, targets, steps, *inputs, *outputs)]
 
 
+def walked_shape(values: Sequence[Any]) -> tuple[int, ...]:
+    """The shape that a chain runs over, from its outputs and inputs (arrays or tensors): bits do not show it."""
+    plain = [value for value in values if not is_bits(value)]
+    return np.broadcast_shapes(*(value.shape for value in plain))
+
+
 def _strides(array: Array, shape: tuple[int, ...]) -> list[int]:
     """Elements between neighbours along each axis of the shape; 0 where the array is broadcast."""
+    if is_bits(array):
+        return [0 if n == 1 else prod(shape[axis + 1 :]) for axis, n in enumerate(shape)]
     spread = np.broadcast_to(array, shape)
     return [0 if n == 1 else s // array.itemsize for s, n in zip(spread.strides, shape, strict=True)]
 

@@ -99,6 +99,7 @@ class DataType(enum.IntEnum):
     I32 = 1
     U8 = 2
     I64 = 3
+    BITS = 4
 
 
 class Reduce(enum.IntEnum):

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.binding import GRADIENTS, OPS, Calls, Values, binds_fused, floats
-from circle_train.backends.native.chain import Builder, assemble
+from circle_train.backends.native.chain import Builder, assemble, is_bits
 from circle_train.backends.native.codes import ChainOp
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import activation, arithmetic, select, unary
+from circle_train.ops.active_bits import ActiveBits, PassActive
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.fused import Fused
@@ -20,6 +21,8 @@ from circle_train.ops.gradient import ActivationGradient, Gradient
 Emit = Callable[..., int]
 """(builder, op, one value an input) -> the value of the result"""
 FORMULAS: dict[type[Op], Emit] = {}
+BITWISE = (ActiveBits, PassActive)
+"""What writes or reads bits; to all others uint8 are numbers."""
 GRADIENT_FORMULAS: dict[tuple[type[Op], str], Emit] = {}
 """(builder, op, values by the gradient's parameter names) -> the value of the result, in dy's shape"""
 
@@ -78,6 +81,14 @@ def gelu_gradient(b: Builder, op: activation.Gelu, dy: int, x: int) -> int:
     return b.emit(ChainOp.GELU_TANH_GRAD if op.approximate else ChainOp.GELU_GRAD, x, dy)
 
 
+def inside(b: Builder, op: ActiveBits, y: int) -> int:
+    """1 where y lies strictly between the bounds."""
+    above = b.emit(ChainOp.GREATER, y, b.constant(op.low))
+    if op.high is None:
+        return above
+    return b.emit(ChainOp.LOGICAL_AND, above, b.emit(ChainOp.LESS, y, b.constant(op.high)))
+
+
 def add_n(b: Builder, op: Op, *xs: int) -> int:
     total = xs[0] if len(xs) > 1 else b.emit(ChainOp.COPY, xs[0])
     for x in xs[1:]:
@@ -130,6 +141,8 @@ FORMULAS.update(
         activation.HardSwish: _plain(C.HARD_SWISH),
         select.SelectV2: _plain(C.SELECT),
         ActivationGradient: deactivate,
+        ActiveBits: inside,
+        PassActive: lambda b, op, dy, bits: b.emit(C.RELU_MASK, bits, dy),
     }
 )
 
@@ -223,7 +236,7 @@ def is_elementwise(op: Op) -> bool:
 def elementwise(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
     """One op as a chain of its own."""
     arrays = [a for a in inputs if a is not None]
-    if not _computable(arrays, outputs):
+    if not _computable(op, arrays, outputs):
         return None
     builder = Builder(len(arrays))
     result = emit_op(builder, op, range(len(arrays)))
@@ -237,8 +250,10 @@ def _gradient_alone(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     return elementwise(op, values, [out])
 
 
-def _computable(inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
+def _computable(op: Op, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
     """Registers hold floats: integers and truth values may only choose."""
+    if isinstance(op, BITWISE):
+        return floats(*(a for a in (*inputs, *outputs) if not is_bits(a)))
     first = inputs[1:] if inputs and inputs[0].dtype == np.bool_ else inputs
     return floats(*first, *outputs)
 

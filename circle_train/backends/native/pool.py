@@ -18,7 +18,6 @@ from circle_train.backends.native.binding import (
 )
 from circle_train.backends.native.codes import Kernel
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.attributes import Activation
 from circle_train.ops.gradient import Gradient
 from circle_train.ops.pool import AveragePool2D, MaxPool2D, Pool
 from circle_train.ops.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
@@ -78,11 +77,11 @@ def pool_and_places(op: MaxPoolAndPlaces, inputs: Values, outputs: Sequence[Arra
 
 @binds(MaxPoolScatter)
 def scatter(op: MaxPoolScatter, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    (dy, index, y), dx = inputs, outputs[0]
+    (dy, index, y), dx = op.pad(inputs), outputs[0]
     if not floats(dy, y, dx) or not supported(op.kind):
         return None
     args = abi.PoolArgs(
-        y=pointer(y) if op.kind is not Activation.NONE else None, index=pointer(index), dy=pointer(dy), dx=pointer(dx),
+        y=pointer(y), index=pointer(index), dy=pointer(dy), dx=pointer(dx),
         shape=geometry(op.of, dx.shape, dy.shape), act=int(op.kind),
     )  # fmt: skip
     return [call(Kernel.MAX_POOL_GRAD, args, dy, index, y, dx)]

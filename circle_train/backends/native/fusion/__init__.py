@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from circle_train.backends.native.fusion.attention import absorb_transposes
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
 from circle_train.backends.native.fusion.losses import join_losses
+from circle_train.backends.native.fusion.masks import keep_bits
 from circle_train.backends.native.fusion.norms import join_norms
 from circle_train.backends.native.fusion.patterns import RECOGNISERS
 from circle_train.backends.native.fusion.pools import remember_places
@@ -20,6 +21,7 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     name_updates,
     join_losses,
     remember_places,
+    keep_bits,
     join_norms,
     absorb_transposes,
     extend_forward,

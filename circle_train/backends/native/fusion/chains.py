@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from circle_train.backends.native.chain import is_bits, walked_shape
 from circle_train.backends.native.codes import CHAIN_REGISTERS
-from circle_train.backends.native.elementwise import is_elementwise
+from circle_train.backends.native.elementwise import BITWISE, is_elementwise
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.fused import Fused
@@ -42,7 +43,7 @@ def join_chains(rewriter: Rewriter) -> None:
             maker = rewriter.producer(tensor)
             if tensor is None or maker is None or maker is current or not _is_link(maker):
                 continue
-            if tensor.shape != node.outputs[0].shape:
+            if tensor.shape != _walked(node):
                 continue
             results = _results(rewriter, maker, current)
             if results is not None:
@@ -50,7 +51,7 @@ def join_chains(rewriter: Rewriter) -> None:
 
 
 def _contract(rewriter: Rewriter, maker: Node, node: Node, results: list[Tensor]) -> Node:
-    shape = node.outputs[0].shape
+    shape = _walked(node)
     inputs = {t for n in (maker, node) for t in n.inputs if t is not None} - set(maker.outputs)
     same = [t for t in inputs if t.shape == shape and t.dtype is DType.FLOAT32]
     return rewriter.fuse([maker, node], "chain", {}, results, None, same)
@@ -68,7 +69,7 @@ def _results(rewriter: Rewriter, maker: Node, node: Node) -> list[Tensor] | None
             if any(rewriter.position[r] < rewriter.position[node] for r in outside):
                 return None
             others.append(out)
-    results = [*node.outputs, *others]
+    results = sorted([*node.outputs, *others], key=is_bits)
     return results if len(results) <= MOST_OUTPUTS else None
 
 
@@ -81,8 +82,14 @@ def _is_link(node: Node) -> bool:
     return not isinstance(node.op, Gradient) or any(t is not None and t.shape == out for t in node.inputs)
 
 
+def _walked(node: Node) -> tuple[int, ...]:
+    return walked_shape([*node.outputs, *(t for t in node.inputs if t is not None)])
+
+
 def _computable(node: Node) -> bool:
-    """Registers hold floats; truth values may only choose."""
+    """Registers hold floats; truth values may only choose, and are bits where they are kept."""
+    if isinstance(node.op, BITWISE):
+        return all(t is not None and t.dtype in (DType.FLOAT32, DType.UINT8) for t in node.inputs)
     allowed = (DType.FLOAT32, DType.BOOL)
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
     return all(t.dtype in allowed for t in tensors) and all(t.dtype is DType.FLOAT32 for t in node.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from circle_train.backends.native.fusion.products import ACTIVATIONS
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops.attributes import Activation
@@ -28,8 +29,8 @@ def remember_places(rewriter: Rewriter) -> None:
         gradient, kind = found[0], Activation.NONE
         members, dx = [gradient], gradient.outputs[0]
         mask = rewriter.only_reader(dx)
-        if mask is not None and isinstance(mask.op, ActivationGradient) and mask.inputs[1] is x:
-            kind, dx = mask.op.kind, mask.outputs[0]
+        if mask is not None and _undone(mask) and mask.inputs[1] is x:
+            kind, dx = _undone(mask), mask.outputs[0]
             members.append(mask)
         if kind in (Activation.TANH, Activation.SIGN_BIT):
             continue
@@ -37,5 +38,14 @@ def remember_places(rewriter: Rewriter) -> None:
         dy = gradient.inputs[0]
         forward = Node(MaxPoolAndPlaces(op), [x], [y, places], node.index, {"members": [node]})
         rewriter.replace([node], forward)
-        backward = Node(MaxPoolScatter(op, x.shape, kind), [dy, places, y], [dx], -1, {"members": members})
+        inputs = [dy, places, y] if kind else [dy, places]
+        backward = Node(MaxPoolScatter(op, x.shape, kind), inputs, [dx], -1, {"members": members})
         rewriter.replace(members, backward)
+
+
+def _undone(node: Node) -> Activation:
+    """The activation that a node undoes by its output, fused or standing alone."""
+    op = node.op
+    if isinstance(op, ActivationGradient):
+        return op.kind
+    return ACTIVATIONS.get(type(op.of), Activation.NONE) if isinstance(op, Gradient) else Activation.NONE

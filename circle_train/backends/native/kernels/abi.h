@@ -309,7 +309,8 @@ typedef struct ct_guard_args {
 
 /* ---- elementwise chains ---------------------------------------------------------------------------------------- */
 
-typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3 } ct_dtype;
+/* CT_BITS: chains only; element i of `shape` is bit i % 8 of byte i / 8, the strides are those of a dense tensor. */
+typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3, CT_BITS = 4 } ct_dtype;
 
 /* Registers 0..inputs-1 hold the inputs; an op writes dst from a, b, c (registers) and imm. dst may be any register,
  * also its own operands'. Comparisons give 1 or 0; SELECT takes b where a != 0, else c. */
@@ -395,7 +396,7 @@ typedef struct ct_chain_op {
 
 /* Inputs: strides over `shape` (0 = broadcast), reg ignored (input i is register i). Outputs: register `reg` is stored with
  * its strides (never 0 along an extent > 1). An output may be an input with the same strides. CT_I64 is input only.
- * Conversions: int -> float by value, float -> int truncates, float -> u8 is (value != 0). */
+ * Conversions: int -> float by value, float -> int truncates, float -> u8 and float -> bit are (value != 0). */
 typedef struct ct_chain_args {
   const ct_chain_tensor* inputs;
   const ct_chain_tensor* outputs;

@@ -1,6 +1,7 @@
 // Fused elementwise chains: a tile that fits the nearest cache goes through all operations before the next one is read.
 #include <algorithm>
 
+#include "bits.h"
 #include "chain_ops.h"
 #include "simd.h"
 #include "strides.h"
@@ -60,10 +61,17 @@ void read_f32(const float* from, int64_t stride, int64_t count, float* to) {
   }
 }
 
+// Bits begin a byte at every tile.
+static_assert(kTile % 8 == 0, "");
+
 // The values of input t at first..first+n: in place when possible, else gathered into `aside`.
 const float* read_input(const Plan& plan, int t, int64_t first, int64_t n, float* aside) {
   const ct_chain_tensor& tensor = plan.args.inputs[t];
   if (plan.dense[t]) return static_cast<const float*>(tensor.data) + first;
+  if (tensor.dtype == CT_BITS) {
+    spread_bits(static_cast<const uint8_t*>(tensor.data) + first / 8, n, aside);
+    return aside;
+  }
   const int64_t stride = plan.space.strides[t][plan.space.rank - 1];
   each_run(plan.space, t, first, n, [&](int64_t count, int64_t offset, int64_t done) {
     switch (tensor.dtype) {
@@ -83,6 +91,7 @@ void write_output(const Plan& plan, int o, int64_t first, int64_t n, const float
   const ct_chain_tensor& tensor = plan.args.outputs[o];
   const int t = plan.args.input_count + o;
   if (plan.dense[t]) return read_f32(from, 1, n, static_cast<float*>(tensor.data) + first);
+  if (tensor.dtype == CT_BITS) return gather_bits(from, n, static_cast<uint8_t*>(tensor.data) + first / 8);
   const int64_t stride = plan.space.strides[t][plan.space.rank - 1];
   each_run(plan.space, t, first, n, [&](int64_t count, int64_t offset, int64_t done) {
     for (int64_t i = 0; i < count; ++i) {
