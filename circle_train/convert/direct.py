@@ -11,6 +11,7 @@ from circle_train.convert.fuse import fuse
 from circle_train.convert.importer import Source, declared_shapes, read
 from circle_train.convert.layout import lay_out
 from circle_train.convert.provenance import Provenance
+from circle_train.convert.registry import Bundle
 from circle_train.convert.symbols import Assignment, assignments
 from circle_train.convert.tidy import tidy
 from circle_train.convert.walk import MALFORMED, Scope, Walk
@@ -84,6 +85,10 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
         if made is None:
             raise ConversionError(
                 f"{_place(model)}: no node makes the output '{info.name}'; the file is damaged"
+            )
+        if isinstance(made, Bundle):
+            raise ConversionError(
+                f"{_place(model)}: the output '{info.name}' is a sequence; make its tensors outputs of their own"
             )
         outputs.append(_output(builder, made, info.name, outputs))
     return builder, outputs

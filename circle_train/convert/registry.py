@@ -17,6 +17,19 @@ HANDLERS: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 """By domain and operator: (first opset, handler), rising."""
 
 
+@dataclass(eq=False)
+class Bundle(Tensor):
+    """A sequence of tensors, in the place of one."""
+
+    parts: Sequence[Tensor] = ()
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor]) -> Bundle:
+        if not parts or any(isinstance(part, Bundle) for part in parts):
+            raise Refusal("it makes a sequence that is empty or holds sequences, which Circle has not")
+        return cls("sequence", parts[0].type, parts=parts)
+
+
 class Subgraphs(Protocol):
     """What a handler may ask of the walk: the outputs of a graph attribute."""
 

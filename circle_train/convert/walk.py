@@ -14,7 +14,7 @@ from circle_train.convert.importer import declared_shapes
 from circle_train.convert.messages import Attribute
 from circle_train.convert.provenance import Lineage
 from circle_train.convert.refusal import Refusal
-from circle_train.convert.registry import Call, handler_for
+from circle_train.convert.registry import Bundle, Call, handler_for
 from circle_train.errors import ModelError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
@@ -135,6 +135,8 @@ class Walk:
                 raise Refusal(f"Circle has no operator for {domain and domain + '.'}{node.op_type}")
             given = {name: (_python(p), p) for name, p in defaults(node.op_type, domain, opset).items()}
             return self._function(body, inputs, given | attributes, scope, place)
+        if any(isinstance(tensor, Bundle) for tensor in inputs) and "Sequence" not in node.op_type:
+            raise Refusal("it takes a sequence, which Circle has not")
         before = self.b.annotation
         self.b.annotation = before or {"onnx": (node.op_type, node.name or node.output[0])}
         wanted = [name in scope.used for name in node.output]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from circle_train.convert.refusal import Refusal
-from circle_train.convert.registry import Call, handles
+from circle_train.convert.registry import Bundle, Call, handles
 from circle_train.ir import Tensor
 
 
@@ -20,6 +20,8 @@ def branch(c: Call) -> list[Tensor]:
     chosen = [c.subgraphs.branch(c.required(name)) for name in ("then_branch", "else_branch")]
     results = []
     for first, second in zip(*chosen, strict=True):
+        if isinstance(first, Bundle) or isinstance(second, Bundle):
+            raise Refusal("its condition is computed while running and its branches give sequences")
         if first.shape != second.shape or first.dtype != second.dtype:
             raise Refusal(
                 f"its condition is computed while running and its branches give {first.type} and "
