@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from circle_train.errors import ConfigError
-from circle_train.ir.tensor_type import Array
 from circle_train.keeping import keep_results, kept_bytes
+from circle_train.train.average import Average
 from circle_train.train.callbacks import Callback, Progress
+from circle_train.train.course import Course
 from circle_train.train.data import Dataset, Stream, check_data, open_data, order_of_epoch
 from circle_train.train.history import History
-from circle_train.train.metrics import Scores
 
 if TYPE_CHECKING:
     from circle_train.session import TrainSession
@@ -34,7 +34,8 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
 ) -> History:
     """Train for some epochs.
 
-    A session that took over a checkpoint from the middle of a fit goes on from there: give the same data and epochs.
+    A session that took over a checkpoint from the middle of a fit goes on from there: give the same data, epochs and
+    callbacks, which then know what they knew.
     The last, smaller batch of an epoch is trained with its true weight.
 
     What the frozen beginning of the model makes of each sample of arrays is computed in the first epoch and used again
@@ -49,23 +50,24 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     if epochs - session.state.epoch > 1:
         data, validation = keep_results(session, data, validation, keep_frozen)
     session.kept_bytes = kept_bytes(data, validation)
-    history = History()
-    listeners = [*Progress.wanted(verbose), *callbacks, history]
-    state = session.state
-    for listener in listeners:
-        listener.begin(session, epochs, data.steps(session.config.batch_size))
-    for epoch in range(state.epoch, epochs):
-        logs = _train_epoch(session, data, epoch, shuffle, listeners)
+    state, history = session.state, History()
+    before = None if state.course is None else state.course.snapshot()
+    state.course = course = Course(session, [*Progress.wanted(verbose), *callbacks, history])
+    course.begin(epochs, data.steps(session.config.batch_size))
+    if before is not None:
+        course.resume(before, Average(session.metrics))
+    is_over = before is not None and session.stop_training and state.position == 0
+    for epoch in range(epochs if is_over else state.epoch, epochs):
+        logs = _train_epoch(session, course, data, epoch, shuffle)
         if validation is not None:
             logs.update({f"val_{name}": value for name, value in evaluate(session, validation).items()})
         state.epoch, state.position = epoch + 1, 0
-        for listener in listeners:
-            listener.on_epoch_end(epoch, logs)
+        course.end_epoch(epoch, logs)
         if session.stop_training:
             break
-    for listener in listeners:
-        listener.on_train_end()
+    course.end()
     state.epoch, state.position, session.stop_training = 0, 0, False
+    state.course = None
     return history
 
 
@@ -87,25 +89,22 @@ def _open(
 
 
 def _train_epoch(
-    session: TrainSession, data: Dataset | Stream, epoch: int, shuffle: bool, listeners: Sequence[Callback]
+    session: TrainSession, course: Course, data: Dataset | Stream, epoch: int, shuffle: bool
 ) -> dict[str, float]:
     """One pass over the data, from the batch at which a checkpoint left it."""
     state = session.state
-    for listener in listeners:
-        listener.on_epoch_begin(epoch)
+    course.begin_epoch(epoch)
     order = (
         order_of_epoch(len(data), session.seed, state.epochs_begun)
         if shuffle and isinstance(data, Dataset)
         else None
     )
-    average = Average(session.metrics)
-    attentive = [listener for listener in listeners if listener.hears_batches]
+    average = course.average = course.average or Average(session.metrics)
     for inputs, targets in data.batches(session.config.batch_size, order, state.position):
         result = session.train_step(inputs, targets)
         state.position += 1
         average.add(result.loss, result.outputs, targets)
-        for listener in attentive:
-            listener.on_batch_end(state.position - 1, {"loss": average.loss})
+        course.end_batch(state.position - 1)
     state.epochs_begun += 1
     return average.result()
 
@@ -129,26 +128,6 @@ def predict(session: TrainSession, x: Any, batch_size: int | None = None) -> Any
     ]
     outputs = [np.concatenate(group) for group in zip(*pieces, strict=True)]
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-class Average:
-    """Loss and metrics over batches, each weighted by its number of samples."""
-
-    def __init__(self, metrics: Scores) -> None:
-        self.total, self.samples, self.metrics = 0.0, 0, metrics.fresh()
-
-    def add(self, loss: Any, outputs: Sequence[Array], targets: Sequence[Any]) -> None:
-        count = len(outputs[0]) if outputs and outputs[0].ndim else 1
-        self.total += (loss if isinstance(loss, float) else float(np.mean(loss))) * count
-        self.samples += count
-        self.metrics.update(outputs, targets)
-
-    @property
-    def loss(self) -> float:
-        return self.total / max(self.samples, 1)
-
-    def result(self) -> dict[str, float]:
-        return {"loss": self.loss, **self.metrics.result()}
 
 
 def _pair(data: Any) -> tuple[Any, Any]:

@@ -36,8 +36,23 @@ print("done", session.state.step, flush=True)
 """
 
 
-def start(folder: Path, epochs: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", TRAINING, str(FOLDER / "mlp_softmax.circle"), str(folder), str(epochs)]
+WITH_CALLBACKS = TRAINING.replace("callbacks=[save]", "callbacks=[*listeners, save]").replace(
+    "session.fit(",
+    """
+callbacks = ct.callbacks
+stop = callbacks.EarlyStopping("loss", min_delta=1e-4, patience=9, restore_best=True)
+slower = callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=6, cooldown=2)
+best = callbacks.ModelCheckpoint(path="best-{epoch:03d}.ckpt", save_best_only=True, keep_last=2)
+listeners = [callbacks.CSVLogger(folder / "log.csv"), stop, slower, best]
+history = session.fit(""",
+)
+WITH_CALLBACKS += """
+(folder / "course.txt").write_text(f"{stop.stopped_epoch} {session.learning_rate} {history.history}")
+"""
+
+
+def start(folder: Path, epochs: int, training: str = TRAINING) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", training, str(FOLDER / "mlp_softmax.circle"), str(folder), str(epochs)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
 
 
@@ -71,4 +86,28 @@ def test_killed_training_ends_in_the_same_file(seed: int, tmp_path: Path) -> Non
     assert {path.name for path in broken.iterdir() if not path.name.startswith(".")} == {
         "final.circle",
         "run.safetensors",
+    }
+
+
+def test_callbacks_go_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    """The same stopping epoch, learning rate, best weights, log and files, wherever it was killed."""
+    epochs = 400
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    for folder in (straight, broken):
+        folder.mkdir()
+    finish(start(straight, epochs, WITH_CALLBACKS))
+    stopped = int((straight / "course.txt").read_text().split()[0])
+    assert 40 < stopped < epochs - 1, "the training is to end early, and not at once"
+    moments, steps = random.Random(2), [0]
+    while len(steps) <= KILLS:
+        process = start(broken, epochs, WITH_CALLBACKS)
+        assert process.stdout is not None
+        steps.append(int(process.stdout.readline().split()[1]))
+        time.sleep(moments.uniform(0.0, 0.06))
+        process.kill()
+        process.communicate()
+    assert steps == sorted(steps) and len(set(steps)) > KILLS // 2
+    finish(start(broken, epochs, WITH_CALLBACKS))
+    assert {path.name: path.read_bytes() for path in broken.iterdir() if not path.name.startswith(".")} == {
+        path.name: path.read_bytes() for path in straight.iterdir() if not path.name.startswith(".")
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from circle_train.ir.tensor_type import Array
 
@@ -46,6 +46,9 @@ class Callback:
     (None where the data do not say). `self.session.stop_training = True` ends the fit after this epoch.
     """
 
+    remembers: ClassVar[tuple[str, ...]] = ()
+    """Attributes that a checkpoint holds, so that a resumed fit goes on with them: numbers, texts, lists and dicts of
+    such, arrays, None."""
     session: Trainee
     epochs: int = 0
     steps: int | None = None
@@ -54,6 +57,11 @@ class Callback:
         """Called by fit; overridden by nobody."""
         self.session, self.epochs, self.steps = session, epochs, steps
         self.on_train_begin()
+
+    def restore(self, remembered: Mapping[str, Any]) -> None:
+        """Called by a resumed fit after on_train_begin."""
+        for name in remembered.keys() & set(self.remembers):
+            setattr(self, name, remembered[name])
 
     @property
     def hears_batches(self) -> bool:

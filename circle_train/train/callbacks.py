@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
@@ -36,6 +36,8 @@ MODELS = (".circle", ".tflite", ".onnx")
 @dataclass
 class Watcher(Callback):
     """Base of what watches one number; "auto": an accuracy should rise, anything else fall."""
+
+    remembers: ClassVar[tuple[str, ...]] = ("best",)
 
     monitor: str = "val_loss"
     mode: str = "auto"
@@ -81,6 +83,8 @@ class EarlyStopping(Watcher):
     With `restore_best` the weights are at the end those of the best epoch, even if the fit did not end early.
     """
 
+    remembers = ("best", "waited", "best_epoch", "stopped_epoch", "weights")
+
     patience: int = 0
     restore_best: bool = False
 
@@ -113,6 +117,8 @@ class EarlyStopping(Watcher):
 @dataclass
 class ReduceLROnPlateau(Watcher):
     """Multiplies the learning rate by `factor` after `patience` epochs in a row without improvement."""
+
+    remembers = ("best", "waited", "resting")
 
     factor: float = 0.1
     patience: int = 10
@@ -153,6 +159,8 @@ class ModelCheckpoint(Watcher):
     With `keep_last` only so many of the files that this object wrote remain.
     """
 
+    remembers = ("best", "written")
+
     path: str | os.PathLike[str] = "checkpoint.safetensors"
     save_best_only: bool = False
     keep_last: int | None = None
@@ -167,17 +175,24 @@ class ModelCheckpoint(Watcher):
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
-        self.written: list[Path] = []
+        self.written: list[str] = []
+
+    def restore(self, remembered: Mapping[str, Any]) -> None:
+        super().restore(remembered)
+        self._remove_old()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         if self.save_best_only and not self.improves(self.value(logs)):
             return
         path = self._path_of(epoch, logs)
         save = self.session.save_checkpoint if path.suffix.lower() in CHECKPOINTS else self.session.export
+        self.written = [*(other for other in self.written if other != str(path)), str(path)]
         save(path)
-        self.written = [other for other in self.written if other != path] + [path]
+        self._remove_old()
+
+    def _remove_old(self) -> None:
         while self.keep_last is not None and len(self.written) > self.keep_last:
-            self.written.pop(0).unlink(missing_ok=True)
+            Path(self.written.pop(0)).unlink(missing_ok=True)
 
     def _path_of(self, epoch: int, logs: Logs) -> Path:
         try:
@@ -193,6 +208,8 @@ class ModelCheckpoint(Watcher):
 @dataclass
 class CSVLogger(Callback):
     """Writes a row of numbers for each epoch; with `append` below what the file holds already."""
+
+    remembers = ("text", "columns")
 
     path: str | os.PathLike[str] = "log.csv"
     append: bool = False

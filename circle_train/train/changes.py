@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
+from circle_train.train.course import BrokenOff
 from circle_train.train.state import State
 
 
@@ -26,6 +27,7 @@ class Changes:
     seed: int | None = None
     passes: int = 0
     properties: dict[str, int | float | str] = field(default_factory=dict)
+    course: BrokenOff | None = None
 
     def apply(self, state: State) -> None:
         """Write everything; what the checkpoint does not name of slots and sums starts from zero."""
@@ -38,6 +40,7 @@ class Changes:
             state.restore(name)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position
         state.epochs_begun, state.passes = self.epochs_begun, self.passes
+        state.course = self.course
         state.properties.clear()
         state.properties.update(self.properties)
         state.unset.difference_update(key.owner for key in self.arrays if key.kind == "value")

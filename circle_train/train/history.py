@@ -17,6 +17,8 @@ BARS = "▁▂▃▄▅▆▇█"
 class History(Callback):
     """Loss and metrics by epoch, as Keras has it: `history["val_loss"][3]` is that of epoch `epoch[3]`."""
 
+    remembers = ("history", "epoch")
+
     def __init__(self) -> None:
         self.history: dict[str, list[float]] = {}
         self.epoch: list[int] = []

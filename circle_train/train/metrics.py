@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan, sqrt
 from typing import Any, ClassVar
@@ -42,6 +42,14 @@ class Metric:
         total, count = self.measure(np.asarray(output), np.asarray(target))
         self.total += total
         self.count += count
+
+    def snapshot(self) -> dict[str, float]:
+        """What a checkpoint holds of it."""
+        return {"total": self.total, "count": self.count}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.total, self.count = snapshot["total"], snapshot["count"]
 
     def result(self) -> float:
         """The mean so far; NaN where nothing was measured."""
@@ -251,6 +259,16 @@ class Scores:
     def result(self) -> dict[str, float]:
         """Name and mean of each."""
         return {name: metric.result() for name, metric in self.named.items()}
+
+    def snapshot(self) -> dict[str, Any]:
+        """By name; a metric of somebody's own need not have one."""
+        return {name: metric.snapshot() for name, metric in self.named.items() if hasattr(metric, "snapshot")}
+
+    def restore(self, snapshots: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, snapshot in snapshots.items():
+            if hasattr(self.named.get(name), "restore"):
+                self.named[name].restore(snapshot)
 
     def fresh(self) -> Scores:
         """The same metrics, with nothing measured."""

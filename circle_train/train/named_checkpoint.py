@@ -14,12 +14,15 @@ from circle_train.ir import Graph, Module, StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.train.changes import Changes
 from circle_train.train.config import TrainConfig
+from circle_train.train.course import BrokenOff, pack, unpack
 from circle_train.train.optimizers import Optimizer
 from circle_train.train.settings import from_dict, to_dict
 from circle_train.train.state import State
 
 FORMAT = "circle_train.checkpoint/1"
 COUNTERS = ("step", "epoch", "position", "epochs_begun", "seed")
+CALLBACK = "callback"
+"""The kind of arrays that callbacks remember."""
 PASSING = ("scalars",)
 """Kinds of state that every step computes anew."""
 
@@ -50,6 +53,9 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     }
     if state.properties:
         metadata["properties"] = json.dumps(state.properties)
+    if state.course is not None:
+        metadata["fit"], remembered = pack(state.course.snapshot())
+        arrays.update({f"{CALLBACK}/{name}": array for name, array in remembered.items()})
     return safetensors.encode(arrays, metadata)
 
 
@@ -59,6 +65,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
     if metadata.get("format") != FORMAT:
         raise _foreign(where, f"its format is {metadata.get('format', 'not stated')!r}, expected '{FORMAT}'")
     arrays = {_key(name, where): array for name, array in named.items()}
+    remembered = {key.owner: arrays.pop(key) for key in list(arrays) if key.kind == CALLBACK}
     _compare(arrays, state, config, where)
     stored = {key.owner for key in arrays if key.kind == "value"}
     if metadata.get("model") != fingerprint(module.main, state, stored):
@@ -79,6 +86,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
         progress["seed"],
         progress.get("passes", progress["step"]),
         _properties(metadata, where),
+        _course(metadata, remembered, where),
     )
 
 
@@ -159,6 +167,16 @@ def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
     ):
         raise _foreign(where, f"its progress is {metadata['progress'][:120]}")
     return dict(progress)
+
+
+def _course(metadata: Mapping[str, str], remembered: Mapping[str, Array], where: str) -> BrokenOff | None:
+    """The fit that was under way; older files say nothing of its callbacks."""
+    if "fit" not in metadata:
+        return None
+    try:
+        return BrokenOff(unpack(metadata["fit"], remembered))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(where, f"its fit cannot be read ({error})") from None
 
 
 def _properties(metadata: Mapping[str, str], where: str) -> dict[str, int | float | str]:

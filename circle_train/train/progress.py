@@ -37,6 +37,7 @@ class Progress(Callback):
         return self.bar
 
     def on_train_begin(self) -> None:
+        self.started = time.perf_counter()
         if self.session.kept_bytes:
             self.stream.write(
                 f"keeping {self.session.kept_bytes / 1e6:.1f} MB of what frozen operators give\n"
@@ -52,6 +53,7 @@ class Progress(Callback):
             self._redraw(f"{self._bar(batch + 1)} {self._pace(batch + 1, now)} {_numbers(logs)}")
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        self.epoch = epoch
         seconds = f"{time.perf_counter() - self.started:.1f} s"
         if self.bar:
             self._redraw(f"{seconds} {_numbers(logs)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,6 +14,12 @@ from circle_train.ir.tensor_type import Array
 from circle_train.passes.dropout import RANDOM
 from circle_train.train.pages import aligned, zeros
 from circle_train.train.parameters import Parameter
+
+
+class Course(Protocol):
+    """What a checkpoint wants to know of a fit (see course.Course)."""
+
+    def snapshot(self) -> Mapping[str, Any]: ...
 
 
 class State:
@@ -35,6 +42,8 @@ class State:
         """Training passes so far; with the session's seed it says what dropout drops."""
         self.properties: dict[str, int | float | str] = {}
         """What the session's user wants to go with the checkpoint."""
+        self.course: Course | None = None
+        """The fit under way, or broken off."""
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
         self.learning_rate = learning_rate
