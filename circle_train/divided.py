@@ -73,11 +73,14 @@ class DividedExecutor(Executor):
 
 
 def within_budget(
-    model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend
+    model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend, besides: int = 0
 ) -> Executor | None:
-    """An executor of training steps that keep within the config's budget; None if the program does as it is."""
+    """An executor of training steps that keep within the config's budget; None if the program does as it is.
+
+    `besides`: bytes that the session holds otherwise.
+    """
     untouched = np.empty(whole.arena_bytes, np.uint8)
-    engine_bytes = Executor(whole, state, backend, untouched).engine_bytes
+    engine_bytes = Executor(whole, state, backend, untouched).engine_bytes + besides
     fit = fit_budget(model, config, whole, backend, engine_bytes)
     if fit is None:
         return None

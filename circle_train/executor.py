@@ -15,6 +15,9 @@ from circle_train.train.pages import aligned, allocate
 from circle_train.train.program import Prefix, Program
 from circle_train.train.state import State
 
+OPERATOR = 5_300
+"""Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""
+
 
 class Executor:
     """A program bound to memory: its arena, the session's state, the file's constants."""
@@ -60,10 +63,12 @@ class Executor:
 
     @property
     def engine_bytes(self) -> int:
-        """Memory of the engines, besides the arena and the state."""
-        return self.backend.nbytes + sum(
-            lane.engine_bytes for lane in self.lanes if lane.backend is not self.backend
-        )
+        """What is no array of the program: code, the kernels' working memory, Python's objects, what a step hands out."""
+        program, prefix = self.program, self.program.prefix
+        engines = [self.backend, *(lane.backend for lane in self.lanes if lane.backend is not self.backend)]
+        count = len(program.operators) + (len(prefix.program.operators) if prefix is not None else 0)
+        handed = sum(tensor.type.nbytes for tensor in (*program.outputs, *program.extra))
+        return sum(engine.nbytes for engine in engines) + OPERATOR * count + handed
 
     @property
     def prefix(self) -> Executor | None:

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 
 from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
+from circle_train.model import Model
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient, Gradients
 from circle_train.train.program import Program
 from circle_train.train.state import mapped
 from circle_train.train.work import total_work
+
+CONVERTER, CONVERTED = 1_600_000, 6_000
+"""Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
+tools/dev/memory.py on models of 3 to 300 operators."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class Plan:
     """Trained parameters and how many elements each has."""
     frozen_elements: int
     memory: dict[str, int]
-    """Bytes by class; `arena` is what a step allocates for inputs, activations and gradients."""
+    """Bytes by class; `arena` is what a step allocates for inputs, activations and gradients, `engine` everything that
+    is no array of the program (see Executor.engine_bytes)."""
     reference_operators: tuple[str, ...]
     """Nodes that the native engine leaves to numpy."""
     kept_bytes: int = 0
@@ -101,8 +107,8 @@ class Plan:
         return lines
 
 
-def make_plan(executor: Executor, kept_bytes: int = 0) -> Plan:
-    """Read the plan off a bound program."""
+def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
+    """Read the plan off a program of this model that is bound."""
     program = executor.program
     backward = _backward_work(program)
     operators = []
@@ -113,7 +119,8 @@ def make_plan(executor: Executor, kept_bytes: int = 0) -> Plan:
     trained = {p.name: p.tensor.type.size for p in program.trained}
     frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
-    memory = {**memory_by_class(program), "engine": executor.engine_bytes}
+    engine = executor.engine_bytes + conversion_bytes(model)
+    memory = {**memory_by_class(program), "engine": engine}
     return Plan(
         program.batch_size,
         tuple(operators),
@@ -151,6 +158,13 @@ def memory_by_class(program: Program) -> dict[str, int]:
         "frozen parameters": frozen,
         "original": sum(p.tensor.type.nbytes for p in program.trained if mapped(p.tensor.data) is None),
     }
+
+
+def conversion_bytes(model: Model) -> int:
+    """What is left of making the model from an ONNX file."""
+    if model.provenance is None or model.provenance.source is None:
+        return 0
+    return CONVERTER + CONVERTED * len(model.module.main.nodes)
 
 
 def _operator(node: Node, program: Program, backward: int, executor: Executor) -> PlannedOperator:

@@ -17,7 +17,7 @@ from circle_train.export import export
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.onert_steps import OnertSteps, Steps
-from circle_train.plan import Plan, make_plan
+from circle_train.plan import Plan, conversion_bytes, make_plan
 from circle_train.train import checkpoints
 from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.compile import compile
@@ -128,7 +128,7 @@ class TrainSession(OnertSteps):
     def plan(self) -> Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
         executor = self._executor(Mode.TRAIN, self.config.batch_size)
-        return make_plan(executor, keeping.foreseen(self))
+        return make_plan(executor, self.model, keeping.foreseen(self))
 
     def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> profiling.Profile:
         """Time training steps node by node, on this batch or on zeros; what was learned stays as it was."""
@@ -265,8 +265,8 @@ class TrainSession(OnertSteps):
         """Give a program memory; a training step keeps within its budget."""
         assert self._state is not None
         if mode is Mode.TRAIN and self.config.memory_budget is not None:
-            main = self.model.module.main
-            thrifty = within_budget(main, self.config, program, self._state, self.backend)
+            main, besides = self.model.module.main, conversion_bytes(self.model)
+            thrifty = within_budget(main, self.config, program, self._state, self.backend, besides)
             if thrifty is not None:
                 return thrifty
         arena = max((e.arena for e in self._executors.values()), key=len, default=None)

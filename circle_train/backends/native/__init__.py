@@ -33,8 +33,9 @@ BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce,
 """The modules that know which kernel computes what; importing them registers their binders."""
 DOT_ROWS = 48
 """FULLY_CONNECTED of at most so many rows adds up its products in an order of its own (kernels/matmul.cpp)."""
-RESIDENT = 1_100_000
-"""Bytes that the library's code, its threads and a bound program's tables take, as measured on small models."""
+RESIDENT, LANE = 820_000, 260_000
+"""Bytes that the library's code and its threads take, and one more engine of a single thread; as measured by
+tools/dev/memory.py on small models."""
 
 
 def is_available() -> bool:
@@ -64,7 +65,7 @@ class Native:
             return [self]
         engines = [Native(1, self.tier) for _ in range(count)]
         for engine in engines:
-            engine._resident = 0
+            engine._resident = LANE
         return engines
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
