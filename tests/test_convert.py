@@ -428,3 +428,37 @@ def test_onnx2tf_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     script.write_text("#!/bin/sh\necho no such op >&2\nexit 3\n")
     with pytest.raises(ConversionError, match="ended with status 3: no such op"):
         convert.load_with_onnx2tf(model.SerializeToString())
+
+
+def test_sequences_of_known_length() -> None:
+    """What torch's dynamo exporter writes for chunk, split, stack and the loops over them."""
+    nodes = [
+        node("SplitToSequence", "x parts", "s", axis=1), node("SequenceAt", "s first", "a"), node("SequenceAt", "s last", "b"),
+        node("SequenceInsert", "s b first", "t"), node("SequenceErase", "t last", "u"),
+        node("ConcatFromSequence", "u", "v", axis=1),
+        node("SequenceConstruct", "a b", "w"), node("ConcatFromSequence", "w", "stacked", axis=-1, new_axis=1),
+        node("SplitToSequence", "x", "ones", axis=1, keepdims=0), node("SequenceAt", "ones last", "one"),
+        node("SequenceLength", "ones", "n"), node("Cast", "n", "count", to=1), node("Mul", "one count", "many"),
+    ]  # fmt: skip
+    raw = model(
+        nodes, {"x": ["n", 4]}, {"v": ["n", 4], "stacked": ["n", 2, 2], "many": ["n"]},
+        parts=np.int64(2), first=np.int64(0), last=np.int64(-1),
+    )  # fmt: skip
+    compare(raw, {"x": array(3, 4)})
+
+
+def test_a_sequence_as_an_output_is_refused() -> None:
+    graph = helper.make_graph(
+        [node("SequenceConstruct", "x x", "s")], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(ConversionError, match="the output 's' is a sequence; make its tensors outputs"):
+        convert.load_onnx(made.SerializeToString())
+
+
+@pytest.mark.parametrize(("batch", "time"), [(1, 0), (0, 1)])
+def test_reverse_sequence(batch: int, time: int) -> None:
+    nodes = [node("ReverseSequence", "x lengths", "y", batch_axis=batch, time_axis=time)]
+    raw = model(nodes, {"x": [3, 3, 2]}, {"y": [3, 3, 2]}, lengths=np.array([1, 3, 2], np.int64))
+    compare(raw, {"x": array(3, 3, 2)})

@@ -71,6 +71,23 @@ def test_twins_agree(name: str) -> None:
     np.testing.assert_allclose(first, second, atol=1e-4 * max(np.abs(second).max(), 1e-6))
 
 
+LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
+def test_the_light_set_of_onnx(path: Path) -> None:
+    """Whole networks of opset 9, whose weights are computed by ConstantOfShape."""
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    theirs, ours = runtime.InferenceSession(str(path), options), ct.InferenceSession(path)
+    (info,) = theirs.get_inputs()
+    x = np.random.default_rng(0).standard_normal(info.shape).astype(np.float32)
+    expected, found = theirs.run(None, {info.name: x})[0], ours(x)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 def test_a_large_model_takes_little_time_and_memory(tmp_path: Path) -> None:
     """100 MB of convolution weights, which are all transposed: under 5 s and 3 times their size."""
     random, nodes, initializers = np.random.default_rng(0), [], []

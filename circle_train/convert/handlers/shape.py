@@ -168,6 +168,13 @@ def split(c: Call) -> list[Tensor]:
     return b.all("SPLIT_V", c[0], sizes, b.constant(axis, np.int32), num_splits=len(lengths))
 
 
+@handles("ReverseSequence")
+def reverse_sequence(c: Call) -> Tensor:
+    batch, time = c.axis(1, "batch_axis"), c.axis(0, "time_axis")
+    lengths = c.b.cast(c[1], DType.INT32)
+    return c.b("REVERSE_SEQUENCE", c[0], lengths, seq_dim=time, batch_dim=batch)
+
+
 @handles("Expand")
 def expand(c: Call) -> Tensor:
     b, x = c.b, c[0]
