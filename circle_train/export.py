@@ -12,10 +12,11 @@ import numpy as np
 from circle_train import format
 from circle_train.errors import ConfigError
 from circle_train.format import hints
-from circle_train.ir import Buffer, Module, Tensor
+from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.float_head import make_float_head
 from circle_train.train.parameters import Parameter
 from circle_train.train.state import State
 
@@ -63,16 +64,27 @@ def with_outputs(module: Module, names: Sequence[str]) -> Module:
     graph = replace(old, outputs=[known[name] for name in names], nodes=list(old.nodes), tensors=[])
     drop_dead_nodes(graph)
     graph.nodes = [replace(node, index=index) for index, node in enumerate(graph.nodes)]
-    buffers = {id(t.buffer) for g in (graph, *module.graphs[1:]) for t in g.all_tensors()}
-    buffers |= {id(entry.buffer) for entry in module.metadata} | {id(module.buffers[0])}
-    return hints.attach(
-        replace(
-            module,
-            graphs=[graph, *module.graphs[1:]],
-            buffers=[buffer for buffer in module.buffers if id(buffer) in buffers],
-            carried={},
-        )
-    )
+    return _with_graph(module, graph)
+
+
+def with_float_head(module: Module, count: int) -> Module:
+    """A module whose last operators compute in float, and hold what they held as integers."""
+    graph = module.main.copy()
+    make_float_head(graph, count)
+    made = format.read(format.write(_with_graph(module, graph)))
+    hints.restore(made)
+    return made
+
+
+def _with_graph(module: Module, graph: Graph) -> Module:
+    """A module of this main graph and the buffers that are still needed."""
+    constants = [t.buffer for g in (graph, *module.graphs[1:]) for t in g.all_tensors()]
+    needed = dict.fromkeys(buffer for buffer in constants if buffer is not None)
+    needed |= dict.fromkeys(entry.buffer for entry in module.metadata)
+    kept = [buffer for i, buffer in enumerate(module.buffers) if not i or buffer in needed]
+    fresh = [buffer for buffer in needed if buffer not in set(module.buffers)]
+    graphs = [graph, *module.graphs[1:]]
+    return hints.attach(replace(module, graphs=graphs, buffers=kept + fresh, carried={}))
 
 
 def with_values(module: Module, state: State) -> Module:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from circle_train import convert, format, passes
 from circle_train.convert import portable
 from circle_train.errors import ModelError
-from circle_train.export import with_values
+from circle_train.export import with_float_head, with_values
 from circle_train.format import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
@@ -143,6 +143,14 @@ class Model:
         module = format.read(format.write(with_values(self.module, state)))
         hints.restore(module)
         return Model(module, self.provenance)
+
+    def with_float_head(self, count: int) -> Model:
+        """A model whose last `count` operators compute in float; of an integer model they can then be trained.
+
+        What comes before them stays in integers, and frozen. The file that training exports is as small but for
+        the head, whose small steps no scale of integers rounds away.
+        """
+        return Model(with_float_head(self.module, count))
 
     def parameters_of(self, state: State) -> Parameters:
         """A state's weights, in the names, layouts and order of the file that was loaded."""

@@ -30,6 +30,12 @@ def add_parser(commands: Any) -> None:
         "--fold-batchnorm", action="store_true", help="fold batch normalization into convolutions"
     )
     parser.add_argument(
+        "--float-head",
+        type=int,
+        metavar="N",
+        help="of an integer model: the last N operators in float, so that they can be trained",
+    )
+    parser.add_argument(
         "--verify",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -49,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         model = load_model(options, options.input, io=options.io, fold_batchnorm=options.fold_batchnorm)
     differences = _compare(options.input, model) if options.verify and is_onnx else {}
+    if options.float_head is not None:
+        model = model.with_float_head(options.float_head)
     model.save(options.output)
     print(f"{options.output}: {len(model.operators)} operators")
     for name, difference in differences.items():

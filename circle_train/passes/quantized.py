@@ -16,13 +16,13 @@ def run_quantized(graph: Graph) -> None:
     for node in graph.nodes:
         if isinstance(node.op, (Opaque, Quantized)):
             continue
-        given = tuple(_quantization(node, tensor) for tensor in node.inputs)
-        made = tuple((tensor.dtype, _quantization(node, tensor)) for tensor in node.outputs)
+        given = tuple(quantization_of(node, tensor) for tensor in node.inputs)
+        made = tuple((tensor.dtype, quantization_of(node, tensor)) for tensor in node.outputs)
         if any(given) or any(quantization for _, quantization in made):
-            node.op = Quantized(node.op, _with_bias(node, given), made)
+            node.op = Quantized(node.op, with_bias(node, given), made)
 
 
-def _quantization(node: Node, tensor: Tensor | None) -> Quantization | None:
+def quantization_of(node: Node, tensor: Tensor | None) -> Quantization | None:
     """What the integers of a tensor stand for; None where they are plain numbers, or floats."""
     if tensor is None:
         return None
@@ -35,7 +35,7 @@ def _quantization(node: Node, tensor: Tensor | None) -> Quantization | None:
     return stored if stored is not None and stored.scale and tensor.dtype in INTEGERS else None
 
 
-def _with_bias(node: Node, given: tuple[Quantization | None, ...]) -> tuple[Quantization | None, ...]:
+def with_bias(node: Node, given: tuple[Quantization | None, ...]) -> tuple[Quantization | None, ...]:
     """An integer bias without a scale of its own has the product of the input's and the weights'."""
     known = {node.op.input_name(i): quantization for i, quantization in enumerate(given)}
     x, w, bias = known.get("x"), known.get("w"), node.op.pad(node.inputs)[-1]

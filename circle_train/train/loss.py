@@ -54,6 +54,11 @@ class Loss:
 
     def target_type(self, output: TensorType) -> TensorType:
         """What the labels of this output must look like."""
+        if not output.dtype.is_float:
+            raise ConfigError(
+                f"{type(self).__name__}: the output is {output}, expected floats; the last operators of an "
+                "integer model become float by model.with_float_head(n), or circle-train convert --float-head n"
+            )
         return TensorType(DType.FLOAT32, output.shape)
 
     def check_target(self, target: Array, output: TensorType) -> None:
