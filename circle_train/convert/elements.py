@@ -52,6 +52,10 @@ def element_name(code: int) -> str:
 def to_array(tensor: Any) -> Array:
     """The elements of a TensorProto; a view of its bytes where those lie as numpy wants them."""
     dims = tuple(tensor.dims)
+    if tensor.data_type == Element.BFLOAT16:
+        if tensor.HasField("raw_data"):
+            return widened(tensor.raw_data.view("<u2")).reshape(dims)
+        return widened(np.concatenate([np.empty(0, np.int64), *tensor.int32_data])).reshape(dims)
     if tensor.data_type not in NUMPY:
         return _by_onnx(tensor)
     dtype = NUMPY[tensor.data_type]
@@ -65,6 +69,11 @@ def to_array(tensor: Any) -> Array:
     if dtype == np.float16:
         return np.asarray(found).astype(np.uint16).view(dtype).reshape(dims)
     return np.asarray(found).astype(dtype, copy=False).reshape(dims)
+
+
+def widened(bits: Array) -> Array:
+    """The numbers of bfloat16 as float32, which begins with the same bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _by_onnx(tensor: Any) -> Array:

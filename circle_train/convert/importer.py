@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.convert.digest import Digest
-from circle_train.convert.elements import NUMPY, element_name, element_type, to_array
+from circle_train.convert.elements import NUMPY, element_name, element_type, to_array, widened
 from circle_train.convert.messages import EXTERNAL, OTHER_TYPES, Element, read_model
 from circle_train.convert.protobuf import Damage
 from circle_train.errors import ConversionError
@@ -72,6 +72,8 @@ def read(source: Any) -> Source:
     _check_opset(model, where)
     external: dict[Path, bytes | mmap.mmap] = {}
     arrays = _arrays(model.graph, place.parent if isinstance(place, Path) else None, where, external)
+    if not any(array.dtype.kind == "f" and array.size > 1 for array in arrays.values()):
+        arrays |= _constant_nodes(model.graph, where)
     inputs = _inputs(model, arrays, where)
     return Source(model, arrays, place, Digest(data), inputs, [data, *external.values()])
 
@@ -111,6 +113,22 @@ def _arrays(
     return arrays
 
 
+def _constant_nodes(graph: Any, where: str) -> dict[str, Array]:
+    """The values of Constant nodes that are no single numbers: some exporters write all weights so."""
+    arrays: dict[str, Array] = {}
+    for node in graph.node:
+        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+            continue
+        for attribute in node.attribute:
+            known = attribute.name == "value" and attribute.t.data_type in NUMPY
+            if known and attribute.t.data_location != EXTERNAL:
+                with _filling(attribute.t, where):
+                    array = to_array(attribute.t)
+                if array.dtype.kind == "f" and array.size > 1:
+                    arrays[node.output[0]] = array
+    return arrays
+
+
 @contextmanager
 def _filling(tensor: Any, where: str) -> Iterator[None]:
     """Elements are taken from the file itself in this block."""
@@ -135,7 +153,8 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
         raise ConversionError(
             f"{where}: initializer '{tensor.name}' lies outside the model's folder, in '{path}'"
         )
-    if tensor.data_type not in NUMPY:
+    is_half = tensor.data_type == Element.BFLOAT16
+    if tensor.data_type not in NUMPY and not is_half:
         raise ConversionError(
             f"{where}: initializer '{tensor.name}' has element type {element_name(tensor.data_type)}, which Circle "
             "does not compute"
@@ -144,14 +163,21 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
         files[path] = _mapped(path)
     data = files.get(path, b"")
     with _filling(tensor, where):
-        dtype, count = NUMPY[tensor.data_type], prod(tensor.dims)
+        dtype, count = np.dtype("<u2") if is_half else NUMPY[tensor.data_type], prod(tensor.dims)
         offset, nbytes = int(facts.get("offset", 0)), count * dtype.itemsize
+        length = int(facts.get("length", nbytes))
+        if length != nbytes:
+            raise ConversionError(
+                f"{where}: initializer '{tensor.name}' has {length} bytes in '{path}', its shape {tuple(tensor.dims)} "
+                f"takes {nbytes}; export the model again"
+            )
         if not 0 <= offset <= offset + nbytes <= len(data):
             raise ConversionError(
                 f"{where}: initializer '{tensor.name}' needs {nbytes} bytes at {offset} of '{path}', which "
                 f"{'is shorter' if path.is_file() else 'is missing'}; put the file beside the model"
             )
-        return np.frombuffer(data, dtype, count, offset).reshape(tuple(tensor.dims))
+        array = np.frombuffer(data, dtype, count, offset)
+        return (widened(array) if is_half else array).reshape(tuple(tensor.dims))
 
 
 def _dense(sparse: Any) -> Array:

@@ -90,12 +90,12 @@ class Lineage:
     def to_circle(self, value: Array) -> Array:
         for step in self.steps:
             value = step.forward(value)
-        return np.ascontiguousarray(value)
+        return np.asarray(value, order="C")
 
     def to_onnx(self, value: Array) -> Array:
         for step in reversed(self.steps):
             value = step.inverse(value)
-        return np.ascontiguousarray(value)
+        return np.asarray(value, order="C")
 
 
 @dataclass(frozen=True)

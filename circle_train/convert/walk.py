@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from circle_train.convert.builder import Builder
-from circle_train.convert.elements import element_type, to_array
+from circle_train.convert.elements import NUMPY, element_type, to_array
 from circle_train.convert.functions import defaults, expansion, is_defined
 from circle_train.convert.importer import declared_shapes
 from circle_train.convert.messages import Attribute
@@ -19,6 +19,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
+KNOWN = frozenset(NUMPY.values())
 VALUES: dict[int, str] = {
     Attribute.FLOAT: "f",
     Attribute.INT: "i",
@@ -87,6 +88,8 @@ class Walk:
                 self.refusals.append(
                     f"{place}: Circle has no operator for {domain and domain + '.'}{node.op_type}"
                 )
+            return
+        if node.op_type == "Constant" and len(self._scopes) == 1 and set(node.output) <= self.arrays.keys():
             return
         try:
             results = self._convert(node, domain, scope, place)
@@ -163,6 +166,8 @@ class Walk:
                 f"its input '{name}' is produced by no earlier node; the file is damaged or not sorted"
             )
         array = self.arrays[name]
+        if array.dtype not in KNOWN:
+            raise Refusal(f"its input '{name}' has element type {array.dtype}, which Circle does not compute")
         is_float = array.dtype.kind == "f"
         scope.values[name] = tensor = (
             self.b.parameter(array, Lineage(name)) if is_float else self.b.constant(array)

@@ -1,4 +1,4 @@
-"""Trained values back into the ONNX file: the same graph and names, only initializers differ."""
+"""Trained values back into the ONNX file: the same graph and names, only initializers (or Constant nodes) differ."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ def write_back(
     for tensor in model.graph.initializer:
         if tensor.name in fresh and tensor.data_location != onnx.TensorProto.EXTERNAL:
             _put(tensor, fresh[tensor.name])
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.output[0] in fresh:
+            _put(next(a.t for a in node.attribute if a.name == "value"), fresh[node.output[0]])
     if external:
         _write_external(external, provenance, fresh, Path(path))
     with atomic_write(path) as file:
