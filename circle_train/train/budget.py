@@ -15,9 +15,9 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.train.compile import Engine, compile
 from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.loss import Reduction
-from circle_train.train.prefix import is_fixed, is_separable
 from circle_train.train.program import Mode, Program
 from circle_train.train.recompute import recompute
+from circle_train.train.separable import is_fixed, is_separable
 from circle_train.train.state import mapped
 from circle_train.train.work import step_work
 

@@ -4,7 +4,7 @@ cut off where its results are to be kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.record import record
 from circle_train.train.memory import live_bytes
+from circle_train.train.separable import is_fixed, is_separable
 
 CACHE_BYTES = 6 << 20
 """What the part that runs sample by sample may take: its tensors then stay in the cache."""
@@ -19,16 +20,6 @@ WORTHWHILE = 0.8
 """Cut only where this share of the memory, or less, is left."""
 EFFORT = 20
 """Operations for each number of the results; below that, computing them again costs no more than reading them."""
-ELEMENTWISE = frozenset(
-    """
-    ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE POW RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1
-    LEAKY_RELU PRELU ELU GELU LOGISTIC TANH HARD_SWISH NEG ABS SQRT RSQRT EXP LOG SQUARE FLOOR CEIL
-    ROUND SIN COS CAST
-    """.split()
-)
-WINDOWED = frozenset(
-    ("CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D", "RESIZE_BILINEAR")
-)
 
 
 @dataclass
@@ -148,50 +139,6 @@ def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> tuple[
             break
         head.append(node)
     return head, fixed
-
-
-def is_fixed(node: Node, fixed: Set[Tensor]) -> bool:
-    """Whether the node reads nothing but constants, weights and what is fixed already."""
-    return bool(node.outputs) and not node.op.mutates and all(_is_given(t, fixed) for t in node.inputs)
-
-
-def _is_given(tensor: Tensor | None, fixed: Set[Tensor]) -> bool:
-    return tensor is None or tensor.is_constant or tensor.state is not None or tensor in fixed
-
-
-def is_separable(node: Node, whole: Set[Tensor], batch: int, fixed: Set[Tensor] = frozenset()) -> bool:
-    """Whether one sample of the outputs depends on that sample of the inputs alone; `whole` tensors have all samples."""
-    data = [t for t in node.inputs if t is not None and t in whole]
-    others = [t for t in node.inputs if t is not None and t not in whole]
-    if not data or not all(_is_given(t, fixed) for t in others):
-        return False
-    out = node.outputs[0]
-    if any(not t.shape or t.shape[0] != batch for t in (*data, *node.outputs)):
-        return False
-    name = node.op.name
-    if name in WINDOWED:
-        return node.inputs[0] in whole
-    if name in ELEMENTWISE:
-        return all(len(t.shape) < len(out.shape) or not t.shape or t.shape[0] == 1 for t in others) and all(
-            len(t.shape) == len(out.shape) for t in data
-        )
-    if name == "RESHAPE":
-        return True
-    if name == "TRANSPOSE":
-        order = node.inputs[1]
-        return order is not None and order.is_constant and int(order.data.reshape(-1)[0]) == 0
-    if name in ("PAD", "PADV2", "MIRROR_PAD"):
-        widths = node.inputs[1]
-        return widths is not None and widths.is_constant and not widths.data.reshape(-1)[:2].any()
-    if name == "FULLY_CONNECTED":
-        return node.inputs[0] in whole and out.shape[0] == batch
-    if name in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
-        return len(out.shape) > 1
-    if name in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"):
-        axis = node.inputs[1]
-        rank = len(data[0].shape)
-        return axis is not None and axis.is_constant and all(int(i) % rank for i in axis.data.reshape(-1))
-    return False
 
 
 def _cut(graph: Graph, nodes: list[Node], fixed: set[Tensor], few: int) -> Cut:

@@ -26,13 +26,13 @@ from circle_train.backends.native.library import Pool, load
 from circle_train.backends.native.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.linear import FullyConnected
+from circle_train.ops.linear import BatchMatMul, FullyConnected
 
 __all__ = ["Native", "is_available"]
 BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
 """The modules that know which kernel computes what; importing them registers their binders."""
 DOT_ROWS = 48
-"""FULLY_CONNECTED of at most so many rows adds up its products in an order of its own (kernels/matmul.cpp)."""
+"""A product alone, of at most so many rows, is added up in an order of its own (kernels/matmul.cpp)."""
 RESIDENT, LANE = 820_000, 260_000
 """Bytes that the library's code and its threads take, and one more engine of a single thread; as measured by
 tools/dev/memory.py on small models."""
@@ -81,10 +81,13 @@ class Native:
         fusion.fuse(graph, keep)
 
     def is_steady(self, node: Node, batch: int, largest: int) -> bool:
-        """Kernels sum in an order that no other sample decides; only products of few rows have one of their own."""
-        if node.op.name != FullyConnected.name:
+        """Kernels sum in an order that no other sample decides; only one product of few rows has one of its own."""
+        if not isinstance(node.op, (FullyConnected, BatchMatMul)):
             return True
-        rows = prod(node.outputs[0].shape[:-1]) // batch
+        shape, second = node.outputs[0].shape, node.inputs[1]
+        if second is not None and len(second.shape) > 2:
+            return prod(shape[:-2]) > batch or shape[-2] > DOT_ROWS
+        rows = prod(shape[:-1]) // batch
         return rows > DOT_ROWS or rows * largest <= DOT_ROWS
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
