@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,3 +75,25 @@ def test_only_the_newest_repeats_count(bench: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", old, {"circle": OURS, "fast": FAST}, {"circle": OURS, "fast": FAST})
     ours, _ = bench.split(bench.results(path, repeat=2)["w2"])
     assert ours.least == 2.0 and len(ours.rounds) == 2
+
+
+def test_own_networks_join_a_copy_of_the_comparison(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "theirs"
+    beside.mkdir()
+    (beside / "compare.py").write_text("")
+    (beside / "run_circle.py").write_text("theirs")
+    (beside / "nets.py").write_text(
+        'WORKLOADS = {"w2": {}}\n\nif __name__ == "__main__":\n    print(sorted(WORKLOADS))\n'
+    )
+    monkeypatch.setattr(bench, "COMPARE", beside / "compare.py")
+    runner = tmp_path / "ours.py"
+    runner.write_text("ours")
+    scripts = bench.laid_over(tmp_path / "copy", runner)
+    done = subprocess.run(
+        [sys.executable, "nets.py"], cwd=scripts, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['r18', 'w2']"
+    assert (scripts / "run_circle.py").read_text() == "ours"
+    assert (beside / "run_circle.py").read_text() == "theirs"

@@ -3,6 +3,7 @@
 
 python tools/dev/bench.py                          all workloads, about half an hour on a quiet machine
 python tools/dev/bench.py --workloads w1b10,w2     some; the results of the others stay where RESULTS has them
+python tools/dev/bench.py --workloads r18          a network of ours (tools/dev/workloads.py), not one of ../shared/bench
 python tools/dev/bench.py --no-run                 only the page, from the results there are
 python tools/dev/bench.py --runner tools/dev/run_circle.py     our column by another runner than that of ../shared/bench
 
@@ -31,6 +32,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
+OWN_WORKLOADS = Path(__file__).with_name("workloads.py")
 COMPARE = ROOT.parent / "shared" / "bench" / "compare.py"
 OURS = "circle"
 PEERS = ("ort", "torch:cl+keepheap", "tf", "tf:xla")
@@ -44,8 +46,10 @@ class Workload:
     name: str
     meaning: str
     time: float
-    growth: float
-    cold: float
+    growth: float | None = None
+    cold: float | None = None
+    steps: int = 0
+    """In a round; 0: as many as the comparison takes for it."""
 
 
 WORKLOADS = (
@@ -55,6 +59,7 @@ WORKLOADS = (
     Workload("w3", "MobileNetV2 224, batch 10, all", 0.65, 400, 700),
     Workload("w3t", "MobileNetV2 160, batch 32, last 5 operators", 0.8, 60, 500),
     Workload("w5", "BERT-mini, batch 8, all", 0.9, 280, 450),
+    Workload("r18", "ResNet-18 224, batch 8, all", 1.0, steps=3),
 )
 
 
@@ -78,16 +83,38 @@ def measure(names: list[str], options: argparse.Namespace) -> None:
     """Run the comparison; what it measured is added to the results file."""
     if not COMPARE.exists():
         sys.exit(f"{COMPARE} is not there: the benchmark's peers are defined beside the repository")
+    steps = {workload.name: workload.steps for workload in WORKLOADS}
     with tempfile.TemporaryDirectory() as folder:
-        scripts = COMPARE.parent
-        if options.runner:
-            scripts = Path(shutil.copytree(scripts, Path(folder) / "bench"))
-            shutil.copy(options.runner, scripts / f"run_{OURS}.py")
+        scripts = laid_over(Path(folder) / "bench", options.runner)
         for name in names:
+            build_missing(scripts, name)
             command = [sys.executable, str(scripts / COMPARE.name), "--workload", name, "--baseline", OURS]
             command += ["--peers", f"{OURS},{options.peers}", "--rounds", str(options.rounds)]
             command += ["--repeat", str(options.repeat), "--threads", str(options.threads)]
+            command += ["--steps", str(steps[name])]
             subprocess.run([*command, "--out", str(options.results.resolve())], check=True, env=environment())
+
+
+def laid_over(folder: Path, runner: Path | None) -> Path:
+    """A copy of the comparison's scripts with our networks, and our runner when one is given."""
+    scripts = Path(shutil.copytree(COMPARE.parent, folder))
+    if runner:
+        shutil.copy(runner, scripts / f"run_{OURS}.py")
+    shutil.copy(OWN_WORKLOADS, scripts)
+    nets = scripts / "nets.py"
+    more = f"\n\nimport sys\n\nimport {OWN_WORKLOADS.stem}\n\n{OWN_WORKLOADS.stem}.add_to(sys.modules[__name__])\n"
+    before, main, after = nets.read_text(encoding="utf-8").rpartition('\nif __name__ == "__main__":')
+    nets.unlink()
+    nets.write_text(before + more + main + after, encoding="utf-8")
+    return scripts
+
+
+def build_missing(scripts: Path, name: str) -> None:
+    """Weights, data and models of a workload, each stage in the peer's environment that can make it."""
+    default = Path(tempfile.gettempdir(), "circle_train_peers", "models")
+    models = Path(os.environ.get("BENCH_MODELS") or default)
+    if not any(models.glob(f"{name}.*")):
+        subprocess.run([sys.executable, str(scripts / "build_models.py"), "--workloads", name], check=True)
 
 
 def environment() -> dict[str, str]:
@@ -158,8 +185,8 @@ def summary(found: dict[str, list[Peer]]) -> Iterator[str]:
         ratio = ours.least / best.least
         cells = [f"{workload.name}: {workload.meaning}", best.label, passed(ratio, workload.time, "{:.2f}")]
         cells += [f"{ratio_of_medians(ours, best):.2f}", f"{workload.time}"]
-        cells += [passed(ours.growth, workload.growth, "{:.1f}"), f"{workload.growth:g}"]
-        cells += [passed(ours.cold, workload.cold, "{:.0f}"), f"{workload.cold:g}"]
+        cells += [passed(ours.growth, workload.growth, "{:.1f}"), shown(workload.growth)]
+        cells += [passed(ours.cold, workload.cold, "{:.0f}"), shown(workload.cold)]
         yield "| " + " | ".join(cells) + " |"
 
 
@@ -199,10 +226,14 @@ def split(row: list[Peer]) -> tuple[Peer | None, list[Peer]]:
     return ours, [peer for peer in row if peer.label != OURS]
 
 
-def passed(value: float, bar: float, form: str) -> str:
+def passed(value: float, bar: float | None, form: str) -> str:
     """Bold where the bar is held."""
     text = form.format(value)
-    return f"**{text}**" if value <= bar else text
+    return f"**{text}**" if bar is not None and value <= bar else text
+
+
+def shown(bar: float | None) -> str:
+    return "" if bar is None else f"{bar:g}"
 
 
 def section(found: dict[str, list[Peer]], options: argparse.Namespace) -> str:

@@ -10,9 +10,8 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-constexpr int64_t kWhole = 3 << 20;    // floats of both operands' points, up to which all tiles are summed at once
-constexpr int64_t kChunk = 1 << 20;    // otherwise so many at a time
-constexpr int64_t kLeastTiles = 96;    // or so many tiles
+constexpr int64_t kChunk = 1 << 19;    // floats of both operands' points that are made at a time,
+constexpr int64_t kLeastTiles = 96;    // or so many tiles'
 constexpr int64_t kSums = 5 << 19;     // floats of the sums that are kept between chunks
 constexpr int64_t kGroup = 8;          // tiles of one unit of the transforms
 constexpr int64_t kUnitCols = 64;      // inputs and ...
@@ -24,7 +23,9 @@ struct Plan {
   Plan(const ct_conv_grad_w_args& t, int workers) : grid(t.shape), inputs(t.shape.in_c), outputs(t.shape.out_c) {
     v_row = spread_row(inputs);
     const int64_t all = kPoints * grid.count * (v_row + spread_row(outputs));
-    const int64_t most = all <= kWhole ? grid.count : std::max(kLeastTiles, kChunk / (all / grid.count));
+    // All tiles at once need no sums kept between chunks.
+    const bool at_once = all <= kChunk + kPoints * inputs * outputs;
+    const int64_t most = at_once ? grid.count : std::max(kLeastTiles, kChunk / (all / grid.count));
     chunks = ceil_div(grid.count, most);
     chunk = ceil_div(grid.count, chunks);
     const int64_t stages = chunks == 1 ? 1 : ceil_div(kPoints * round_up(inputs, W) * outputs, kSums);
