@@ -18,7 +18,7 @@ from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
 
 ENTRY = "circle_train.hints"
-ON_NODES = {"dropout": "RESHAPE", "batch_norm": "ADD"}
+ON_NODES = {"dropout": "RESHAPE", "batch_norm": "ADD", "straight_through": "CAST"}
 """Hints on operators, known by the name of their output, and which operator it must be."""
 STATISTIC, NOMINAL = "statistic", "nominal"
 

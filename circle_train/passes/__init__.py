@@ -14,6 +14,7 @@ from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import merge_shared_buffers
 from circle_train.passes.states import reset_states
+from circle_train.passes.straight_through import learn_through_rounding
 
 Pass = Callable[[Graph], None]
 
@@ -25,6 +26,7 @@ def before_training(batch_size: int | None) -> list[Pass]:
         widen_halves,
         merge_shared_buffers,
         lambda graph: set_batch(graph, batch_size),
+        learn_through_rounding,
         fold_integers,
         drop_dead_nodes,
     ]

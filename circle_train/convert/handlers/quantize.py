@@ -43,6 +43,7 @@ def dequantize_linear(c: Call) -> Tensor:
     if x.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32):
         raise Refusal(f"it dequantizes {x.dtype.name}, Circle knows 8, 16 and 32 bit integers")
     axis = front(int(c.attr("axis", 1)), x.type.rank) if c.rank(1) else 0
+    c[1].carried["trainable"] = False
     scale, zero = operands(c, axis, x)
     wide = DType.FLOAT64 if x.dtype is DType.INT32 else scale.dtype
     y = b.cast(x, scale.dtype)
@@ -63,11 +64,15 @@ def quantize_linear(c: Call) -> Tensor:
     if target not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
         raise Refusal("it quantizes to a type other than 8 or 16 bit integers")
     axis = front(int(c.attr("axis", 1)), x.type.rank) if c.rank(1) else 0
+    c[1].carried["trainable"] = False
     scale, zero = operands(c, axis, x)
     if not x.dtype.is_float:
         x = b.cast(x, DType.FLOAT32)
     scale = b.cast(scale, x.dtype)
-    return requantized(b, b("DIV", x, scale), None if zero is None else b.cast(zero, x.dtype), target)
+    y = requantized(b, b("DIV", x, scale), None if zero is None else b.cast(zero, x.dtype), target)
+    if y.producer is not None:
+        y.producer.carried["straight_through"] = {}
+    return y
 
 
 def requantized(b: Builder, x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
