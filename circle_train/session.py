@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 from circle_train import backends, inference, keeping, profiling
@@ -156,8 +157,8 @@ class TrainSession(OnertSteps):
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        if not 0 <= value < float("inf"):
-            raise ConfigError(f"learning_rate is {value}, expected a number from 0")
+        if not isinstance(value, Real) or not 0 <= value < float("inf"):
+            raise ConfigError(f"learning_rate is {value!r}, expected a number from 0")
         self.state.learning_rate = float(value) / (self.config.rule.factor(self.state.step) or 1.0)
 
     # One batch

@@ -65,6 +65,7 @@ REFUSED: dict[str, tuple[Change, type[Exception], str]] = {
     "flat vector too short": (lambda s: s.parameters.set_flat(X), ct.DataError, "set_flat"),
     "a list as a property": (lambda s: s.properties.__setitem__("a", [1]), ct.DataError, "property 'a'"),
     "negative learning rate": (lambda s: setattr(s, "learning_rate", -1.0), ct.ConfigError, "-1"),
+    "learning rate as a word": (lambda s: setattr(s, "learning_rate", "fast"), ct.ConfigError, "'fast'"),
     "learning rate NaN": (lambda s: setattr(s, "learning_rate", float("nan")), ct.ConfigError, "nan"),
 }  # fmt: skip
 
