@@ -52,6 +52,11 @@ class Session(common.Session):  # type: ignore[misc]
         self.session = ct.TrainSession(self.path, config, threads=self.threads)
         self.session.prepare()
 
+    @property
+    def extra(self) -> dict[str, float]:
+        """What the plan foresees, asked for when everything is measured."""
+        return {"planned_mb": self.session.plan.total_bytes / 2**20}
+
     def step(self, i: int) -> float:
         """One training step; the loss."""
         j = i % len(self.x)
