@@ -124,7 +124,8 @@ class Executor:
             part = slice(start, start + few)
             lane.run({own: feeds[whole][part] for whole, own in prefix.sources.items()})
             for whole, own in prefix.results.items():
-                np.copyto(self[whole][part], lane[own])
+                samples = self[whole].reshape(self.program.batch_size, -1)
+                np.copyto(samples[part], lane[own].reshape(few, -1))
 
     def __getitem__(self, tensor: Tensor) -> Array:
         """The memory of a tensor: valid until the next run if the program keeps it."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from circle_train.plan import conversion_bytes
 from circle_train.train.budget import parse_bytes, step_bytes
 from circle_train.train.compile import compile
 from circle_train.train.data import Dataset, Stream
@@ -59,7 +60,10 @@ def allowed_bytes(session: TrainSession, wish: bool | int | str) -> int:
         return parse_bytes(wish, "keep_frozen")
     if session.config.memory_budget is None:
         return KEPT_BYTES
-    return parse_bytes(session.config.memory_budget) - step_bytes(session.program, accumulates=False)
+    executor = session._executor(Mode.TRAIN, session.config.batch_size)
+    step = step_bytes(executor.program, accumulates=False)
+    besides = executor.engine_bytes + conversion_bytes(session.model)
+    return parse_bytes(session.config.memory_budget) - step - besides
 
 
 def can_be_kept(data: Data | None) -> TypeGuard[Dataset]:
@@ -76,4 +80,6 @@ def _with_store(session: TrainSession, data: Data, mode: Mode, keep: Keep) -> Da
         return data
     if keep.engine is not None and any(name != session.backend.name for name in part.engines.values()):
         return data
-    return KeptDataset(data.inputs, data.targets, Store(keep, list(prefix.results), data))
+    return KeptDataset(
+        data.inputs, data.targets, Store(keep, list(prefix.results), executor.program.batch_size, data)
+    )

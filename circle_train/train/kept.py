@@ -41,10 +41,10 @@ class Runner(Protocol):
 class Store:
     """Results by sample; `known` says of which."""
 
-    def __init__(self, keep: Keep, results: Sequence[Tensor], data: Dataset) -> None:
+    def __init__(self, keep: Keep, results: Sequence[Tensor], batch: int, data: Dataset) -> None:
         samples = len(data)
         self.keep = keep
-        self.arrays = [np.empty((samples, *t.shape[1:]), t.dtype.numpy) for t in results]
+        self.arrays = [np.empty((samples, t.type.size // batch), t.dtype.numpy) for t in results]
         self.known = np.zeros(samples, bool)
         self.looks = [Look(array) for array in data.inputs if array.flags.writeable]
         self.weights = -1, 0
@@ -117,10 +117,10 @@ class Samples:
         if not store.known[places].all():
             runner.run_beginning(feeds or self._inputs(program))
             for array, tensor in zip(store.arrays, program.prefix.results, strict=True):
-                array[places] = runner[tensor]
+                array[places] = runner[tensor].reshape(len(places), -1)
             store.known[places] = True
         pairs = zip(program.prefix.results, store.arrays, strict=True)
-        return {**feeds, **{tensor: array[places] for tensor, array in pairs}}
+        return {**feeds, **{tensor: array[places].reshape(tensor.shape) for tensor, array in pairs}}
 
     def _inputs(self, program: Program) -> dict[Tensor, Array]:
         arrays: list[Any] = [array[self.places] for array in self.data.inputs]

@@ -27,6 +27,8 @@ class Cut:
     """The first nodes of a graph, to be run for `batch` samples at a time, and the tensors that the others read of them."""
 
     nodes: list[Node]
+    whole: int
+    """How many samples the graph takes."""
     batch: int
     frontier: list[Tensor]
     fixed: set[Tensor]
@@ -35,7 +37,7 @@ class Cut:
     @property
     def sample_bytes(self) -> int:
         """What the results of one sample take."""
-        return sum(t.type.nbytes // t.shape[0] for t in self.frontier)
+        return sum(t.type.nbytes // self.whole for t in self.frontier)
 
 
 class Steady(Protocol):
@@ -76,7 +78,10 @@ def find_cut(graph: Graph, influenced: set[Tensor], batch: int) -> Cut | None:
         total = after[count] + before * few / batch
         if few < batch and total <= WORTHWHILE * whole and (best is None or total < best[0]):
             best = (total, count, few)
-    return None if best is None else _cut(graph, nodes[: best[1]], fixed, best[2])
+    if best is None:
+        return None
+    _, count, few = best
+    return Cut(nodes[:count], batch, few, _frontier(graph, nodes[:count], fixed), fixed)
 
 
 def find_last_cut(graph: Graph, influenced: set[Tensor], batch: int, keep: Keep) -> Cut | None:
@@ -85,9 +90,10 @@ def find_last_cut(graph: Graph, influenced: set[Tensor], batch: int, keep: Keep)
     steady = next((i for i, node in enumerate(nodes) if not keep.is_steady(node, batch)), len(nodes))
     live = live_bytes(graph)
     for count in range(steady, 0, -1):
-        cut = _cut(graph, nodes[:count], fixed, _few(max(live[:count]), batch))
-        results = sum(t.type.size for t in cut.frontier)
-        if results and cut.sample_bytes <= keep.nbytes and _work(cut.nodes) >= EFFORT * results:
+        few = _few(max(live[:count]), batch)
+        cut = Cut(nodes[:count], batch, few, _frontier(graph, nodes[:count], fixed), fixed)
+        worth = _work(cut.nodes) >= EFFORT * sum(t.type.size for t in cut.frontier)
+        if cut.frontier and cut.sample_bytes <= keep.nbytes and worth:
             return cut
     return None
 
@@ -102,7 +108,9 @@ def separate(graph: Graph, cut: Cut) -> Graph:
         if tensor is None or tensor.is_constant or tensor.state is not None:
             return tensor
         if tensor not in twins:
-            shape = tensor.shape if tensor in cut.fixed else (cut.batch, *tensor.shape[1:])
+            shape = tensor.shape
+            if tensor not in cut.fixed:
+                shape = (shape[0] // cut.whole * cut.batch, *shape[1:])
             twins[tensor] = Tensor(tensor.name, tensor.type.with_shape(shape), origin=tensor)
         return twins[tensor]
 
@@ -133,16 +141,12 @@ def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> tuple[
             break
         if is_fixed(node, fixed):
             fixed.update(node.outputs)
-        elif is_separable(node, whole, batch, fixed):
+        elif is_separable(node, whole, batch, fixed, folded=True):
             whole.update(node.outputs)
         else:
             break
         head.append(node)
     return head, fixed
-
-
-def _cut(graph: Graph, nodes: list[Node], fixed: set[Tensor], few: int) -> Cut:
-    return Cut(nodes, few, [t for t in _frontier(graph, nodes) if t not in fixed], fixed)
 
 
 def _few(live: int, batch: int) -> int:
@@ -159,8 +163,8 @@ def _work(nodes: Sequence[Node]) -> int:
     return work
 
 
-def _frontier(graph: Graph, nodes: Sequence[Node]) -> list[Tensor]:
-    made = {out for node in nodes for out in node.outputs}
+def _frontier(graph: Graph, nodes: Sequence[Node], fixed: set[Tensor]) -> list[Tensor]:
+    made = {out for node in nodes for out in node.outputs} - fixed
     inside = set(nodes)
     read = dict.fromkeys(t for node in graph.nodes if node not in inside for t in node.inputs if t in made)
     read.update(dict.fromkeys(t for t in graph.outputs if t in made))

@@ -15,12 +15,22 @@ def is_fixed(node: Node, fixed: Set[Tensor]) -> bool:
     return bool(node.outputs) and not node.op.mutates and all(_is_given(t, fixed) for t in node.inputs)
 
 
-def is_separable(node: Node, whole: Set[Tensor], batch: int, fixed: Set[Tensor] = frozenset()) -> bool:
-    """Whether one sample of the outputs depends on that sample of the inputs alone; `whole` tensors have all samples."""
+def is_separable(
+    node: Node, whole: Set[Tensor], batch: int, fixed: Set[Tensor] = frozenset(), folded: bool = False
+) -> bool:
+    """Whether one sample of the outputs depends on that sample of the inputs alone; `whole` tensors have all samples.
+
+    With `folded`, a sample may take several entries of the first axis, as after a reshape from 8×128×256 to 1024×256.
+    """
     data = [t for t in node.inputs if t in whole]
     if not data or not all(t in whole or _is_given(t, fixed) for t in node.inputs):
         return False
-    if any(not t.shape or t.shape[0] != batch for t in (*data, *node.outputs) if t is not None):
+    sizes = {t.shape[0] if t.shape else 0 for t in (*data, *node.outputs) if t is not None}
+    if not folded or 0 in sizes:
+        apart = sizes == {batch}
+    else:
+        apart = not any(size % batch for size in sizes) and (len(sizes) == 1 or node.op.view_of is not None)
+    if not apart:
         return False
     rule = RULES.get(node.op.name)
     return rule is not None and rule(node, whole)
@@ -103,9 +113,12 @@ def _strides(node: Node, whole: Set[Tensor]) -> bool:
 
 
 def _looks_up(node: Node, whole: Set[Tensor]) -> bool:
-    table, indices = node.inputs
+    """For each sample in a given table, or the given entries of each sample."""
+    table = node.inputs[0]
     axis, batch = getattr(node.op, "axis", 0), getattr(node.op, "batch_dims", 0)
-    return axis == 0 and batch == 0 and table not in whole and indices in whole
+    if table is None or batch:
+        return False
+    return _only(0, node, whole) if axis % len(table.shape) else _only(1, node, whole)
 
 
 def _values(node: Node, index: int) -> Sequence[int] | None:
