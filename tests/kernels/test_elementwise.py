@@ -199,6 +199,30 @@ def test_chain_of_several_with_types_and_aliases() -> None:
     )
 
 
+@pytest.mark.parametrize("count", [1, 3, 7, 8, 9, 15, 16, 17, 1023, 1024, 1025, 1031, 5000])
+def test_bits_are_made_and_read(count: int) -> None:
+    """Made of what is not 0, one an element, and read as 1 and 0; unused bits of the last byte are 0."""
+    x, dy = np.where(rand(count) > 0, rand(count, seed=1), 0).astype(np.float32), rand(count, seed=2)
+    bits = np.packbits(x != 0, bitorder="little")
+
+    def dense(array: np.ndarray, reg: int = 0) -> Any:
+        dtype = C["CT_BITS"] if array.dtype == np.uint8 else C["CT_F32"]
+        return struct("ct_chain_tensor", data=array.ctypes.data, strides=[1] + [0] * 7, dtype=dtype, reg=reg)
+
+    for tier in tiers():
+        for threads in (1, 3):
+            made, passed = np.full_like(bits, 255), np.zeros_like(dy)
+            for given, out, op in (([x], made, ("COPY", 1, 0)), ([made, dy], passed, ("RELU_MASK", 2, 0))):
+                step = struct("ct_chain_op", op=C["CT_OP_" + op[0]], dst=op[1], a=op[2], b=1)
+                args = struct(
+                    "ct_chain_args", inputs=[dense(a) for a in given], outputs=[dense(out, op[1])], ops=[step],
+                    shape=[count] + [0] * 7, rank=1, input_count=len(given), output_count=1, op_count=1,
+                )  # fmt: skip
+                assert run("CHAIN", args, threads, tier) == 0
+            np.testing.assert_array_equal(made, bits)
+            np.testing.assert_array_equal(passed, np.where(x != 0, dy, 0))
+
+
 def test_special_values_pass_through() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 89, -110, 1e-40], np.float32)
     with np.errstate(all="ignore"):
