@@ -150,6 +150,14 @@ def test_small_ones_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(program_of("fused", Native(1))[1], "ACTIVE_BITS") == 0
 
 
+def test_masks_of_products_are_bits_only_where_much_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two more passes over memory; those of elementwise gradients cost none and are bits in any case."""
+    monkeypatch.setattr(masks, "WORTHWHILE", 0.0)
+    assert count(program_of("fused", Native(1))[1], "ACTIVE_BITS") == 2
+    monkeypatch.setattr(masks, "WORTHWHILE", 1.0)
+    assert count(program_of("fused", Native(1))[1], "ACTIVE_BITS") == 4
+
+
 def test_evaluation_keeps_no_bits() -> None:
     config = ct.TrainConfig(loss="mse", batch_size=BATCH)
     program = compile(fused().module.main, config, Mode.EVALUATE, BATCH, Native(1))

@@ -78,7 +78,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--memory-budget",
         metavar="SIZE",
-        help="what a step may take, e.g. 150MB; the batch is then taken in parts (default: all at once)",
+        help="what a step may take, e.g. 150MB; results are then made again and batches taken in parts (default: all at once)",
     )
     group.add_argument(
         "--trainable",

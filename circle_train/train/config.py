@@ -56,7 +56,8 @@ class TrainConfig:
     dropout: bool = True
     """Whether training drops at random where the model says so; evaluation never does."""
     memory_budget: int | str | None = None
-    """What a training step may take, in bytes or as "150MB"; the batch is then taken in parts as far as needed."""
+    """What a training step may take, in bytes or as "150MB": results are then made again instead of kept, and the batch is
+    taken in parts, as far as needed (`session.plan` says how far)."""
     extra_outputs: Sequence[str] = ()
     """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
 

@@ -37,6 +37,7 @@ TRAIN = (
     "tests/test_optimizers.py",
     "tests/test_memory.py",
 )
+MEMORY = ("tests/test_memory.py", "tests/test_memory_recompute.py", "tests/test_memory_masks.py")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,13 @@ MUTANTS = (
            "(tensor, 0) for tensor in ()", TRAIN),
     Mutant("blocks that touch in time may overlap", "train/memory.py", "self.first <= other.last and other.first <= self.last",
            "self.first < other.last and other.first < self.last", TRAIN),
+    Mutant("a changed weight is read again", "train/recompute.py", "since < s < self.step for s in", "False for s in", MEMORY),
+    Mutant("what is made again reads what was dropped", "train/recompute.py", "is self.block:\n            return False\n",
+           "is self.block:\n            return True\n", MEMORY),
+    Mutant("a budget forgets the sums of gradients", "train/budget.py", "step_bytes(update, accumulates=True)",
+           "step_bytes(update, accumulates=False)", MEMORY),
+    Mutant("bits take RELU6's bound for inside", "ops/active_bits.py", "(y < self.high)", "(y <= self.high)", MEMORY),
+    Mutant("bits of what lives anyway", "backends/native/fusion/masks.py", "== set(masks)", ">= set(masks)", MEMORY),
     Mutant("a second gradient replaces the first", "train/autodiff.py",
            "gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f\"d({x.name})\")", "gradient", TRAIN),
     Mutant("the fused activation is not undone", "train/autodiff.py", "    if node.op.activation:\n", "    if False:\n", TRAIN),

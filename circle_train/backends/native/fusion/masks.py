@@ -1,15 +1,25 @@
-"""One bit an element instead of an activation's output, where the gradient wants to know nothing else of it."""
+"""One bit an element instead of an activation's output, where the gradient wants to know nothing else of it.
+
+A mask that goes with an elementwise pass, or stands alone, costs no more as bits. One at the end of a product's gradient
+does: the product reads outputs and no bits, so that two passes over memory are added. Those are made bits together, where
+that lowers the fullest moment.
+"""
 
 from __future__ import annotations
 
+from circle_train.backends.native.fusion.products import KERNELS
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.activation import Clipped, Relu
 from circle_train.ops.active_bits import ActiveBits, PassActive
+from circle_train.ops.arithmetic import Add
 from circle_train.ops.gradient import ActivationGradient, Gradient, GuardFinite
+from circle_train.train.memory import live_bytes
 
 LEAST = 1 << 14
 """Bytes: smaller outputs are kept as they are."""
+WORTHWHILE = 0.9
+"""Two more passes over memory are worth it where this share of the fullest moment, or less, is left."""
 
 
 def keep_bits(rewriter: Rewriter) -> None:
@@ -21,12 +31,12 @@ def keep_bits(rewriter: Rewriter) -> None:
     for node in rewriter.nodes():
         if bounds(node) is not None and node.inputs[1] is not None:
             found.setdefault(node.inputs[1], []).append(node)
+    found = {y: masks for y, masks in found.items() if _is_only_for(rewriter, y, masks, backward)}
+    dear = {y: masks for y, masks in found.items() if any(_ends_product(rewriter, mask) for mask in masks)}
+    if dear and not _is_worthwhile(rewriter, dear, backward):
+        found = {y: masks for y, masks in found.items() if y not in dear}
     for y, masks in found.items():
-        if y.dtype is not DType.FLOAT32 or y.type.nbytes < LEAST or y in rewriter.keep:
-            continue
-        maker = rewriter.producer(y)
-        if maker is not None and maker.op.view_input is None and _late(rewriter, y, backward) == set(masks):
-            _replace(rewriter, y, maker, masks)
+        _replace(rewriter, y, masks)
 
 
 def bounds(node: Node) -> tuple[float, float | None] | None:
@@ -41,6 +51,38 @@ def bounds(node: Node) -> tuple[float, float | None] | None:
         if isinstance(op.of, Clipped):
             return op.of.low, op.of.high
     return None
+
+
+def _is_only_for(rewriter: Rewriter, y: Tensor, masks: list[Node], backward: float) -> bool:
+    """Whether an output, of some size, is kept for these masks and nothing else."""
+    if y.dtype is not DType.FLOAT32 or y.type.nbytes < LEAST or y in rewriter.keep:
+        return False
+    maker = rewriter.producer(y)
+    return maker is not None and maker.op.view_input is None and _late(rewriter, y, backward) == set(masks)
+
+
+def _ends_product(rewriter: Rewriter, mask: Node) -> bool:
+    """Whether the mask would be applied by a product's gradient (see products.extend_input_gradients)."""
+    dy = mask.inputs[0]
+    maker = rewriter.producer(dy)
+    terms = maker.inputs if maker is not None and type(maker.op) is Add else [dy]
+    makers = [rewriter.producer(term) for term in terms]
+    return any(m is not None and isinstance(m.op, Gradient) and type(m.op.of) in KERNELS for m in makers)
+
+
+def _is_worthwhile(rewriter: Rewriter, dear: dict[Tensor, list[Node]], backward: float) -> bool:
+    """Compare the fullest moments, bits in the place of outputs from their last reader in the forward part on."""
+    rewriter.settle()
+    nodes = rewriter.graph.nodes
+    step = {node: i for i, node in enumerate(nodes)}
+    live = live_bytes(rewriter.graph)
+    lower = [float(nbytes) for nbytes in live]
+    for y, masks in dear.items():
+        early = [step[n] for n in rewriter.readers[y] if rewriter.position[n] < backward]
+        start = max(early, default=step[y.producer]) if y.producer in step else 0
+        for i in range(start + 1, max(step[mask] for mask in masks)):
+            lower[i] -= y.type.nbytes * 31 / 32
+    return max(lower) <= WORTHWHILE * max(live)
 
 
 def _late(rewriter: Rewriter, tensor: Tensor, backward: float) -> set[Node]:
@@ -58,7 +100,9 @@ def _late(rewriter: Rewriter, tensor: Tensor, backward: float) -> set[Node]:
     return late
 
 
-def _replace(rewriter: Rewriter, y: Tensor, maker: Node, masks: list[Node]) -> None:
+def _replace(rewriter: Rewriter, y: Tensor, masks: list[Node]) -> None:
+    maker = rewriter.producer(y)
+    assert maker is not None
     made: dict[tuple[float, float | None], Tensor] = {}
     for mask in masks:
         limits = bounds(mask)
