@@ -9,8 +9,8 @@ from circle_train.train.program import Program
 
 FLOPS_PER_BYTE = 20
 """Operations of a product that take as long as moving a byte: 400 GFLOP/s against 20 GB/s, as measured on two cores."""
-CALL = 20_000
-"""What beginning a node costs, in bytes: a microsecond."""
+CALL = 200_000
+"""What beginning a node costs, in bytes: ten microseconds, in which threads wake, weights are packed, caches fill."""
 
 
 def work(node: Node) -> float:
