@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
+from circle_train.ir.graph import known_type
 from circle_train.model import Model
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient, Gradients
@@ -195,7 +196,7 @@ def _backward_work(program: Program) -> dict[int, int]:
 def program_flops(program: Program) -> int:
     """Floating point operations of one run."""
     return sum(
-        node.op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs])
+        node.op.flops([known_type(t) for t in node.inputs], [t.type for t in node.outputs])
         for node in program.graph.nodes
     )
 

@@ -15,6 +15,7 @@ from circle_train.divided import DividedExecutor
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
+from circle_train.ir.graph import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.fused import Fused
 from circle_train.plan import table
@@ -163,7 +164,7 @@ def _clock(step: Step, times: list[float]) -> Step:
 
 def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]) -> NodeProfile:
     members: list[Node] = node.carried.get("members", [node])
-    types_in = [None if t is None else t.type for t in node.inputs]
+    types_in = [known_type(t) for t in node.inputs]
     types_out = [t.type for t in node.outputs]
     nbytes = sum(type_.nbytes for type_ in (*types_in, *types_out) if type_ is not None)
     return NodeProfile(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import cnn, mlp
+from networks import cnn, finish, make, mlp, new_input, weight
 from test_memory import wide
 
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.divided import DividedExecutor
 from circle_train.errors import ConfigError, DataError
+from circle_train.ir import Graph
+from circle_train.ir.graph import known_type
+from circle_train.ops.attributes import Padding
 from circle_train.plan import program_flops
 from circle_train.train import prefix
 from circle_train.train.program import Mode
@@ -27,7 +30,7 @@ def test_every_node_is_timed_once(backend: str) -> None:
     bound = session._executor(Mode.TRAIN, 4).bound
     assert len(profile.nodes) == len(bound)
     assert sum(node.flops for node in profile.nodes) == sum(
-        node.op.flops([t and t.type for t in node.inputs], [t.type for t in node.outputs])
+        node.op.flops([known_type(t) for t in node.inputs], [t.type for t in node.outputs])
         for node, _ in bound
     )
     assert sum(node.flops for node in profile.nodes) <= program_flops(session.program)
@@ -106,3 +109,13 @@ def test_lanes_of_a_frozen_beginning_count_together(backend: str, monkeypatch: p
         assert all(node.engine == backend for node in profile.nodes)
     assert session.program.prefix is not None
     assert len(set(work.values())) == 1 and min(work.values()) > 0
+
+
+def test_a_loss_over_several_axes_is_planned_and_timed() -> None:
+    """Its means are taken over axes whose numbers decide the shapes."""
+    graph = Graph("images", [new_input("image", 1, 6, 6, 3)])
+    conv = make("CONV_2D", padding=Padding.SAME, stride_h=1, stride_w=1)
+    image = graph.emit(conv, graph.inputs[0], weight("w", 4, 3, 3, 3), weight("b", 4), name="y")
+    session = ct.TrainSession(finish(graph, image), ct.TrainConfig(loss="mse", batch_size=2))
+    assert session.plan.flops > 0 and program_flops(session.program) > 0
+    assert sum(node.flops for node in session.profile(steps=1).nodes) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from circle_train.ir import Node
+from circle_train.ir.graph import known_type
 from circle_train.train.program import Program
 
 FLOPS_PER_BYTE = 20
@@ -17,7 +18,7 @@ def work(node: Node) -> float:
     """Bytes read and written, or the arithmetic where that takes longer; views cost nothing."""
     if node.op.view_input is not None:
         return 0.0
-    given = [None if t is None else t.type for t in node.inputs]
+    given = [known_type(t) for t in node.inputs]
     made = [t.type for t in node.outputs]
     nbytes = sum(type_.nbytes for type_ in (*given, *made) if type_ is not None)
     return float(CALL + max(nbytes, node.op.flops(given, made) / FLOPS_PER_BYTE))
