@@ -1,12 +1,9 @@
-"""The native engine against the specification: every operator, whole training steps, threads, forks, refusals."""
+"""The native engine against the specification: every operator, every gradient."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import signal
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import networks
@@ -16,16 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_operator import examples, is_constant, is_float
 
-import circle_train as ct
 from circle_train.backends import native
-from circle_train.backends.base import Reference
-from circle_train.backends.native import Native, abi, step
+from circle_train.backends.native import Native, abi
 from circle_train.backends.native.codes import Kernel, Tier
 from circle_train.backends.native.library import load
-from circle_train.backends.native.step import NativeRun
-from circle_train.errors import DataError
-from circle_train.executor import Executor
-from circle_train.ir import DType, Graph, Node, Tensor, TensorType
+from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
@@ -33,14 +25,9 @@ from circle_train.ops import Example
 from circle_train.ops.arithmetic import Mul
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
-from circle_train.ops.gradient import NonFiniteLoss
 from circle_train.ops.linear import BatchMatMul, FullyConnected
 from circle_train.ops.pool import AveragePool2D, MaxPool2D
-from circle_train.train import prefix
 from circle_train.train.autodiff import add_backward
-from circle_train.train.compile import compile
-from circle_train.train.program import Mode
-from circle_train.train.state import State
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 ARGS = {
@@ -211,7 +198,7 @@ def test_convolutions_of_any_size(
     check(AveragePool2D(**pool), (2, h, w, cin))  # type: ignore[arg-type]
 
 
-# Whole training steps
+# Networks that others train, too
 
 
 def residual() -> Model:
@@ -262,229 +249,3 @@ def attention() -> Model:
     x = graph.emit(make("GELU"), x)
     x = graph.emit(make("RESHAPE", new_shape=(2, 48)), x)
     return networks.finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("out", 3, 48)))
-
-
-MODELS = {"mlp": networks.mlp, "cnn": networks.cnn, "residual": residual, "attention": attention}
-OPTIMIZERS = {
-    "sgd": ct.optimizers.SGD(0.05, weight_decay=0.01),
-    "momentum": ct.optimizers.SGD(0.05, momentum=0.9),
-    "nesterov": ct.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
-    "adam": ct.optimizers.Adam(0.01),
-    "adamw": ct.optimizers.AdamW(0.01),
-    "adamw_ort": ct.optimizers.AdamW(0.01, style="ort"),
-    "clipped": ct.optimizers.Adam(0.01, clip_norm=0.1),
-}
-
-
-def batch(model: Model, size: int) -> tuple[Array, Array]:
-    rng = np.random.default_rng(3)
-    tensor = model.module.main.inputs[0]
-    shape = (size, *tensor.shape[1:])
-    x = (
-        rng.integers(0, 20, shape)
-        if tensor.dtype is DType.INT64
-        else rng.normal(size=shape).astype(np.float32)
-    )
-    outputs = model.module.main.outputs[0].shape[-1]
-    return x, np.eye(outputs, dtype=np.float32)[rng.integers(0, outputs, size)]
-
-
-def trained(
-    model: Model, config: ct.TrainConfig, engine: Any, steps: int = 3
-) -> tuple[list[float], dict[str, Array]]:
-    """Losses and parameters after some steps."""
-    program = compile(model.module.main, config, Mode.TRAIN, config.batch_size, engine)
-    state = State(program.parameters, config.rule.base_learning_rate)
-    executor = Executor(program, state, engine)
-    x, y = batch(model, config.batch_size)
-    losses = []
-    for _ in range(steps):
-        config.rule.set_scalars(state)
-        executor.run({program.inputs[0]: x, program.targets[0]: y})
-        state.step += 1
-        assert program.loss is not None
-        losses.append(float(executor[program.loss]))
-    if isinstance(engine, Native):
-        assert (
-            not [str(node) for node, name in executor.engines.items() if name != "native"]
-            or config.rule.clip_norm
-        )
-    return losses, {p.name: np.array(state.value(p.name)) for p in program.trained}
-
-
-class Joined(Reference):
-    """The specification of the graph that the native engine runs."""
-
-    def __init__(self, engine: Native) -> None:
-        self.engine = engine
-
-    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
-        self.engine.recognise(graph, keep)
-
-    def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
-        self.engine.fuse(graph, keep)
-
-
-def same(first: dict[str, Array], second: dict[str, Array], tolerance: float) -> None:
-    for name, value in first.items():
-        np.testing.assert_allclose(second[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
-
-
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("rule", OPTIMIZERS)
-def test_training_is_as_specified(name: str, rule: str) -> None:
-    """Natively, by numpy on the joined graph, and by numpy on the plain one."""
-    model = MODELS[name]()
-    loss = "mse" if name == "mlp" else "categorical_crossentropy"
-    config = ct.TrainConfig(loss=loss, optimizer=OPTIMIZERS[rule], batch_size=2 if name == "attention" else 5)
-    engine = Native(2)
-    losses, values = trained(model, config, Reference())
-    for other in (Joined(engine), engine):
-        other_losses, other_values = trained(model, config, other)
-        np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
-        # Where a gradient vanishes but for rounding, Adam still takes a whole step in its direction.
-        same({k: v for k, v in values.items() if k != "kb"}, other_values, 2e-4)
-
-
-@every_tier
-@pytest.mark.parametrize("name", MODELS)
-def test_any_number_of_threads_gives_the_same_bits(name: str, tier: Tier) -> None:
-    config = ct.TrainConfig(loss="mse", batch_size=2 if name == "attention" else 7)
-    results = [trained(MODELS[name](), config, Native(threads, tier)) for threads in (1, 2, 3, 8)]
-    for losses, values in results[1:]:
-        assert losses == results[0][0]
-        assert all((values[key] == value).all() for key, value in results[0][1].items())
-
-
-def test_a_step_is_one_call() -> None:
-    """Nothing is left to Python between the first kernel and the last."""
-    for name, make in MODELS.items():
-        config = ct.TrainConfig(loss="mse", batch_size=2 if name == "attention" else 4)
-        model, engine = make(), Native(1)
-        program = compile(model.module.main, config, Mode.TRAIN, config.batch_size, engine)
-        assert len(Executor(program, State(program.parameters, 0.1), engine).steps) == 1
-
-
-# Refusals, forks, threads
-
-
-def test_an_index_outside_the_table_is_refused() -> None:
-    node = Node(
-        networks.make("GATHER"), [networks.weight("t", 4, 3), Tensor("i", TensorType(DType.INT32, (2,)))], []
-    )
-    node.outputs = [Tensor("y", TensorType(DType.FLOAT32, (2, 3)))]
-    for index in (4, -5, 1 << 30):
-        step = Native(1).bind(
-            node,
-            [np.ones((4, 3), np.float32), np.array([0, index], np.int32)],
-            [np.zeros((2, 3), np.float32)],
-        )
-        assert step is not None
-        with pytest.raises(DataError, match=r"GATHER.*outside its range"):
-            step()
-
-
-def test_a_loss_that_is_no_number_changes_nothing() -> None:
-    model, engine = residual(), Native(2)
-    config = ct.TrainConfig(loss="mse", batch_size=3)
-    program = compile(model.module.main, config, Mode.TRAIN, 3, engine)
-    state = State(program.parameters, 0.1)
-    executor = Executor(program, state, engine)
-    before = {p.name: state.value(p.name).copy() for p in program.trained}
-    x, y = batch(model, 3)
-    x[0] = np.nan
-    with pytest.raises(NonFiniteLoss):
-        executor.run({program.inputs[0]: x, program.targets[0]: y})
-    assert all((state.value(name) == value).all() for name, value in before.items())
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_trains_on() -> None:
-    config = ct.TrainConfig(loss="mse", batch_size=64)
-    model, engine = residual(), Native(3)
-    expected = trained(model, config, engine)[0]
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writing, repr(trained(model, config, engine)[0]).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    found = os.read(reading, 1000).decode()
-    os.close(reading)
-    os.waitpid(child, 0)
-    assert found == repr(expected)
-
-
-def test_sessions_in_several_python_threads_do_not_meet() -> None:
-    """Each with an engine of its own, and all with one."""
-    config = ct.TrainConfig(loss="mse", batch_size=33)
-    expected = trained(residual(), config, Native(2))[0]
-    shared = Native(2)
-    for engines in ([Native(2) for _ in range(4)], [shared] * 4):
-        with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda engine: trained(residual(), config, engine)[0], engines))
-        assert found == [expected] * 4
-
-
-def test_a_frozen_beginning_side_by_side_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many threads take its parts."""
-    monkeypatch.setattr(prefix, "CACHE_BYTES", 20_000)
-    config = ct.TrainConfig(loss="mse", batch_size=12, trainable=("last", 1))
-    results = []
-    for threads in (1, 2, 3, 8):
-        session = ct.TrainSession(residual(), config, threads=threads, backend="native")
-        x, y = batch(residual(), 12)
-        losses = [session.train_step(x, y).loss for _ in range(3)]
-        found = session.program.prefix
-        assert found is not None and found.lanes == min(threads, 12 // found.program.batch_size)
-        results.append((losses, session.parameters.flat().tobytes()))
-    assert results == [results[0]] * 4
-
-
-def test_ctrl_c_ends_a_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that took long is taken in pieces, between which Python answers signals."""
-    monkeypatch.setattr(step, "LONG", 0.0)
-    session = ct.TrainSession(residual(), ct.TrainConfig(loss="mse", batch_size=4), backend="native")
-    plain = ct.TrainSession(residual(), ct.TrainConfig(loss="mse", batch_size=4), backend="reference")
-    x, y = batch(residual(), 4)
-    found = [session.train_step(x, y).loss for _ in range(3)]
-    assert found == pytest.approx([plain.train_step(x, y).loss for _ in range(3)], rel=1e-5)
-    (run,) = session._executor(Mode.TRAIN, 4).steps
-    assert isinstance(run, NativeRun) and len(run._pieces) == len(run._calls)
-    asked = []
-    inner = run._run
-
-    def interrupted(*arguments: Any) -> int:
-        asked.append(arguments)
-        signal.raise_signal(signal.SIGINT)
-        return inner(*arguments)
-
-    run._run = interrupted
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            session.train_step(x, y)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert len(asked) == 1
-    x[:] = np.nan
-    run._run = inner
-    with pytest.raises(DataError, match="NaN"):
-        session.train_step(x, y)
-
-
-def test_what_is_asked_for_by_name_survives_joining() -> None:
-    """A tensor inside a formula that kernels know as one, and one that a product would have swallowed."""
-    model = attention()
-    inner = [
-        node.outputs[0].name for node in model.module.main.nodes if node.op.name in ("RSQRT", "MUL", "ADD")
-    ]
-    config = ct.TrainConfig(loss="mse", batch_size=2, extra_outputs=inner)
-    x, y = batch(model, 2)
-    plain, joined = (ct.TrainSession(model, config, backend=name) for name in ("reference", "native"))
-    expected, found = plain.train_step(x, y).extra, joined.train_step(x, y).extra
-    assert set(found) == set(inner)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)

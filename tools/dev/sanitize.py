@@ -23,6 +23,7 @@ SOURCE = ROOT / "circle_train" / "backends" / "native"
 TESTS = (
     "tests/kernels",
     "tests/test_backends.py",
+    "tests/test_backend_training.py",
     "tests/test_engine_sessions.py",
     "tests/test_memory.py",
     "tests/test_memory_sharing.py",

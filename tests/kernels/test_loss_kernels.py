@@ -1,0 +1,125 @@
+"""Softmax, cross-entropy and regression losses against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from native import CONSTANTS as C
+from native import run, struct
+from test_kernels import check, rand
+
+
+@pytest.mark.parametrize("rows,cols", [(1, 1), (10, 10), (33, 1000), (5, 17), (70, 128)])
+@pytest.mark.parametrize("beta", [1.0, 0.5, -2.0])
+def test_softmax(rows: int, cols: int, beta: float) -> None:
+    x, dy = rand(rows, cols, scale=5), rand(rows, cols, seed=1)
+    e = np.exp(beta * x.astype(np.float64) - (beta * x).max(-1, keepdims=True))
+    y = e / e.sum(-1, keepdims=True)
+    sizes = {"rows": rows, "cols": cols, "beta": beta}
+    zero = np.zeros_like(x)
+    check(
+        "SOFTMAX",
+        lambda out: struct("ct_softmax_args", x=x, y=out["y"], **sizes),
+        {"y": zero},
+        {"y": y},
+        2e-6,
+    )
+    check(
+        "LOG_SOFTMAX",
+        lambda out: struct("ct_softmax_args", x=x, y=out["y"], **sizes),
+        {"y": zero},
+        {"y": np.log(y)},
+        2e-6,
+    )
+    y32, l32, before = y.astype(np.float32), np.log(y).astype(np.float32), rand(rows, cols, seed=2)
+    check(
+        "SOFTMAX_GRAD",
+        lambda out: struct("ct_softmax_args", y=y32, dy=dy, dx=out["dx"], **sizes),
+        {"dx": zero},
+        {"dx": beta * y32 * (dy - (dy * y32.astype(np.float64)).sum(-1, keepdims=True))},
+        3e-6 if cols > 1 else 1,
+    )
+    check(
+        "LOG_SOFTMAX_GRAD",
+        lambda out: struct("ct_softmax_args", y=l32, dy=dy, dx=out["dx"], accumulate=1, **sizes),
+        {"dx": before},
+        {"dx": before + beta * (dy - y * dy.sum(-1, keepdims=True, dtype=np.float64))},
+        5e-6,
+    )
+
+
+@pytest.mark.parametrize("rows,cols", [(1, 2), (10, 10), (33, 1000), (70, 17)])
+def test_cross_entropy(rows: int, cols: int) -> None:
+    z = rand(rows, cols, scale=5)
+    labels = np.random.default_rng(0).integers(0, cols, rows).astype(np.int32)
+    dense = np.random.default_rng(1).random((rows, cols)).astype(np.float32)
+    labels[0] = -1
+    one_hot = np.where(labels[:, None] == np.arange(cols), 1.0, 0.0)
+    zd = z.astype(np.float64)
+    log_p = (
+        zd - zd.max(-1, keepdims=True) - np.log(np.exp(zd - zd.max(-1, keepdims=True)).sum(-1, keepdims=True))
+    )
+    for t, mass, more in (
+        (dense, dense.sum(-1, keepdims=True), {"target": dense}),
+        (dense, 1.0, {"target": dense, "unit_targets": 1}),
+        (one_hot, one_hot.sum(-1, keepdims=True), {"labels": labels, "ignore_label": -1}),
+    ):
+        per_row = -(t * log_p).sum(-1)
+        check(
+            "SOFTMAX_CROSS_ENTROPY",
+            lambda out, more=more: struct(
+                "ct_cross_entropy_args",
+                logits=z,
+                loss=out["loss"],
+                row_loss=out["row"],
+                dz=out["dz"],
+                rows=rows,
+                cols=cols,
+                loss_scale=0.5,
+                grad_scale=0.25,
+                **more,
+            ),
+            {"loss": np.zeros(1, np.float32), "row": np.zeros(rows, np.float32), "dz": np.zeros_like(z)},
+            {
+                "loss": np.array([0.5 * per_row.sum()]),
+                "row": per_row,
+                "dz": 0.25 * (np.exp(log_p) * mass - t),
+            },
+            5e-6,
+        )
+
+
+def test_a_label_out_of_range_stops_the_run() -> None:
+    z, dz = rand(2, 3), rand(2, 3)
+    for bad in (3, -2):
+        labels = np.array([0, bad], np.int32)
+        args = struct(
+            "ct_cross_entropy_args", logits=z, labels=labels, dz=dz, rows=2, cols=3, ignore_label=-1
+        )
+        assert run("SOFTMAX_CROSS_ENTROPY", args) == C["CT_BAD_INDEX"]
+
+
+@pytest.mark.parametrize("size", [1, 100, 9001])
+def test_regression_losses(size: int) -> None:
+    p, t = rand(size), rand(size, seed=1)
+    d = p.astype(np.float64) - t
+    for kernel, value, slope in (
+        ("MEAN_SQUARED_ERROR", d * d, 2 * d),
+        ("MEAN_ABSOLUTE_ERROR", np.abs(d), np.sign(d)),
+    ):
+        check(
+            kernel,
+            lambda out: struct(
+                "ct_regression_loss_args",
+                p=p,
+                target=t,
+                loss=out["loss"],
+                dp=out["dp"],
+                size=size,
+                loss_scale=0.5,
+                grad_scale=0.25,
+            ),
+            {"loss": np.zeros(1, np.float32), "dp": np.zeros(size, np.float32)},
+            {"loss": np.array([0.5 * value.sum()]), "dp": 0.25 * slope},
+            1e-6,
+        )

@@ -1,0 +1,92 @@
+"""Groups of ONNX nodes that become one operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_convert import array, compare, model, names, node
+
+from circle_train import convert
+
+GELU = [
+    node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d"),
+    node("Mul", "d half", "y"),
+]  # fmt: skip
+
+
+GELU_HALF_FIRST = [
+    node("Mul", "x half", "h"), node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "one b", "c"),
+    node("Mul", "c h", "y"),
+]  # fmt: skip
+
+
+GELU_TANH = [
+    node("Mul", "x x", "s"), node("Mul", "s x", "k"), node("Mul", "k small", "t"), node("Add", "x t", "u"),
+    node("Mul", "u edge", "v"), node("Tanh", "v", "w"), node("Add", "w one", "z"), node("Mul", "x half", "h"),
+    node("Mul", "h z", "y"),
+]  # fmt: skip
+
+
+SWISH = [
+    node("Add", "x three", "a"),
+    node("Clip", "a zero six", "b"),
+    node("Mul", "x b", "c"),
+    node("Div", "c six", "y"),
+]
+
+
+NUMBERS = {
+    "root": 2**0.5, "one": 1.0, "half": 0.5, "small": 0.044715, "edge": (2 / np.pi) ** 0.5,
+    "three": 3.0, "six": 6.0, "zero": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [(GELU, "GELU"), (GELU_HALF_FIRST, "GELU"), (GELU_TANH, "GELU"), (SWISH, "HARD_SWISH")],
+    ids=["erf", "half-first", "tanh", "hard-swish"],
+)
+def test_patterns_become_one_operator(nodes: list[Any], expected: str) -> None:
+    used = {name for made in nodes for name in made.input} & set(NUMBERS)
+    raw = model(nodes, {"x": [2, 7]}, {"y": [2, 7]}, **{n: np.array(NUMBERS[n], np.float32) for n in used})
+    module = compare(raw, {"x": array(2, 7)})
+    assert list(names(module)) == [expected]
+
+
+def test_a_near_miss_is_no_pattern() -> None:
+    numbers = NUMBERS | {"half": 0.51}
+    used = {name for made in GELU for name in made.input} & set(numbers)
+    raw = model(GELU, {"x": [2, 7]}, {"y": [2, 7]}, **{n: np.array(numbers[n], np.float32) for n in used})
+    assert len(names(compare(raw, {"x": array(2, 7)}))) > 1
+
+
+def test_root_mean_square_norm() -> None:
+    nodes = [
+        node("Pow", "x two", "a"), node("ReduceMean", "a", "b", axes=[-1]), node("Add", "b eps", "c"), node("Sqrt", "c", "d"),
+        node("Reciprocal", "d", "e"), node("Mul", "x e", "f"), node("Mul", "g f", "y"),
+    ]  # fmt: skip
+    raw = model(
+        nodes,
+        {"x": [2, 3, 8]},
+        {"y": [2, 3, 8]},
+        two=np.array(2, np.float32),
+        eps=np.array(1e-5, np.float32),
+        g=array(8),
+    )
+    assert list(names(compare(raw, {"x": array(2, 3, 8)}))) == ["RMS_NORM"]
+
+
+def test_flattening_an_image_shuffles_the_weights_not_the_image() -> None:
+    nodes = [node("Conv", "x w", "a"), node("Flatten", "a", "b"), node("Gemm", "b v c", "y", transB=1)]
+    raw = model(
+        nodes, {"x": ["n", 2, 5, 4]}, {"y": ["n", 3]}, w=array(4, 2, 3, 3), v=array(3, 24), c=array(3)
+    )
+    module = compare(raw, {"x": array(2, 2, 5, 4)})
+    assert names(module)["TRANSPOSE"] == 1
+    _, provenance = convert.load_onnx(raw)
+    weights = array(3, 24)
+    there = provenance.to_circle("v", weights)
+    assert not np.array_equal(there, weights)
+    np.testing.assert_array_equal(provenance.to_onnx("v", there), weights)
