@@ -38,6 +38,8 @@ TRAIN = (
     "tests/test_memory.py",
 )
 MEMORY = ("tests/test_memory.py", "tests/test_memory_recompute.py", "tests/test_memory_masks.py")
+KEPT = ("tests/test_kept.py", "tests/test_separable.py")
+RESUMED = ("tests/test_resume.py",)
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,24 @@ MUTANTS = (
     Mutant("Adam forgets its bias correction", "train/optimizers.py", "sqrt(1 - beta_2**step)", "sqrt(1 - beta_2)", TRAIN),
     Mutant("the step count stands still", "session.py", "self.state.step += 1", "self.state.step += 0",
            (*TRAIN, "tests/test_onert_golden.py")),
-    Mutant("the partial batch counts as a full one", "fit.py", "* count\n", "* 1\n", TRAIN),
+    Mutant("the partial batch counts as a full one", "train/average.py", "* count\n", "* 1\n", TRAIN),
     Mutant("the shuffle forgets the epoch", "train/data.py", "default_rng([seed, epoch])", "default_rng([seed])",
            (*TRAIN, "tests/test_data.py")),
     Mutant("validation takes the head", "train/data.py", "return Dataset(*self.take(slice(0, count)))",
            "return Dataset(*self.take(slice(count, None)))", (*TRAIN, "tests/test_data.py")),
     Mutant("a reshape stretches the wrong axis", "passes/batch.py", "leading = prod(before[:axis])", "leading = prod(before[: axis + 1])",
            TRAIN),
-    Mutant("the mean loss divides by one", "train/symbol.py", 'return self._reduce("MEAN", axis, keep_dims)', 'return self._reduce("SUM", axis, keep_dims)', TRAIN),
+    Mutant("the mean loss divides by one", "train/symbol.py", 'return self._reduce("MEAN", axis, keepdims)', 'return self._reduce("SUM", axis, keepdims)', TRAIN),
     Mutant("export forgets the new weights", "export.py", "fresh[root.buffer] =", "fresh[Buffer()] =", TRAIN),
+    Mutant("results are kept that another batch would round otherwise", "train/prefix.py",
+           "if not keep.is_steady(node, batch)", "if False", KEPT),
+    Mutant("kept results outlive frozen weights", "train/kept.py", "if weights != self.weights:", "if False:", KEPT),
+    Mutant("kept results outlive the arrays", "train/kept.py", "(now != self.seen[places]).any(1)", "(now != now).any(1)", KEPT),
+    Mutant("samples are joined", "train/separable.py", "return axis % len(node.outputs[0].shape) != 0 and", "return", KEPT),
+    Mutant("a resumed epoch begins its sums anew", "train/course.py", "self.average = average\n", "pass\n", RESUMED),
+    Mutant("a resumed fit tells everybody again", "train/course.py", "list(telling[\"told\"])", "[]", RESUMED),
+    Mutant("callbacks wake with nothing", "train/callback.py", "setattr(self, name, remembered[name])", "pass", RESUMED),
+    Mutant("a resumed fit goes beyond its end", "fit.py", "epochs if is_over else state.epoch", "state.epoch", RESUMED),
     Mutant("a NaN loss passes", "ops/gradient.py", "if not np.isfinite(loss).all():", "if False:", TRAIN),
     Mutant("setting a parameter is lost", "train/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
     Mutant("from_logits takes softmax twice", "train/cross_entropy.py", "logits.apply(SoftmaxCrossEntropy(), target)", "logits.apply(CrossEntropy(), target)",
