@@ -83,7 +83,7 @@ def test_a_model_that_no_referee_runs_is_no_crash(
     monkeypatch.setattr(referee, "_refer", refuse)
     assert main(["convert", str(path), str(path.with_suffix(".circle"))]) == 1
     shown = capsys.readouterr().err
-    assert "its referee does not run it (unsupported IR version: 99); convert it with --no-verify" in shown
+    assert "its referee does not run it (unsupported IR version: 99); install onnxruntime" in shown
     assert not path.with_suffix(".circle").exists()
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 METADATA = "circle_train.conversion"
 """Name of the file's metadata that says which engine made it."""
@@ -26,7 +27,7 @@ class Step(Protocol):
     def inverse(self, value: Array) -> Array: ...
 
 
-@dataclass(frozen=True)
+@record
 class Transposed:
     permutation: Shape
 
@@ -37,7 +38,7 @@ class Transposed:
         return np.transpose(value, np.argsort(self.permutation).tolist())
 
 
-@dataclass(frozen=True)
+@record
 class Reshaped:
     before: Shape
     after: Shape
@@ -49,7 +50,7 @@ class Reshaped:
         return value.reshape(self.before)
 
 
-@dataclass(frozen=True)
+@record
 class Converted:
     """Another element type, e.g. a float16 initializer computed in float32."""
 
@@ -77,7 +78,7 @@ class Scaled:
         return np.asarray((value - self.offset) / self.factor, value.dtype)
 
 
-@dataclass(frozen=True)
+@record
 class Lineage:
     """The initializer that a constant is, and what was done to it."""
 
@@ -98,7 +99,7 @@ class Lineage:
         return np.asarray(value, order="C")
 
 
-@dataclass(frozen=True)
+@record
 class Provenance:
     """What is needed to put trained values back into the ONNX file that a module was made from."""
 

@@ -146,7 +146,7 @@ def transposed_geometry(c: Call, spatial: Sizes, kernel: Sizes, extra: Sizes) ->
         if not isinstance(int(total), int) or hasattr(total, "others"):
             raise Refusal("its output_shape is fixed while its input's size is symbolic")
         half = total // 2
-        pads.append((total - half, half) if auto == "SAME_LOWER" else (half, total - half))
+        pads.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
         if auto == "NOTSET":
             pads[-1] = (total - half, half) if total < 0 else (half, total - half)
     return Geometry(kernel, strides, dilations, tuple(pads))
