@@ -147,8 +147,6 @@ def transposed_geometry(c: Call, spatial: Sizes, kernel: Sizes, extra: Sizes) ->
             raise Refusal("its output_shape is fixed while its input's size is symbolic")
         half = total // 2
         pads.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
-        if auto == "NOTSET":
-            pads[-1] = (total - half, half) if total < 0 else (half, total - half)
     return Geometry(kernel, strides, dilations, tuple(pads))
 
 
