@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
@@ -14,6 +13,7 @@ from circle_train.export import with_float_head, with_values
 from circle_train.format import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
+from circle_train.record import record
 from circle_train.train import circleplus
 from circle_train.train.config import TrainConfig
 from circle_train.train.parameters import find_parameters, make_states
@@ -35,7 +35,7 @@ File = str | os.PathLike[str] | bytes | BinaryIO
 Source = File | Proto
 
 
-@dataclass(frozen=True)
+@record
 class TensorInfo:
     """Name, shape (-1: any size) and numpy dtype of an input or output."""
 
@@ -54,7 +54,7 @@ class TensorInfo:
         )
 
 
-@dataclass(frozen=True)
+@record
 class OperatorInfo:
     """One operator: its position, Circle name, tensor names, options, and what training can do with it."""
 

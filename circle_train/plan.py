@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
@@ -12,6 +11,7 @@ from circle_train.ir.graph import known_type
 from circle_train.model import Model
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient, Gradients
+from circle_train.record import record
 from circle_train.train.program import Program
 from circle_train.train.state import mapped
 from circle_train.train.work import total_work
@@ -21,7 +21,7 @@ CONVERTER, CONVERTED = 1_600_000, 6_000
 tools/dev/memory.py on models of 3 to 300 operators."""
 
 
-@dataclass(frozen=True)
+@record
 class PlannedOperator:
     """One operator of the model: what it costs and what of it is trained."""
 
@@ -35,7 +35,7 @@ class PlannedOperator:
     engine: str
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """A training step foreseen; `str(plan)` is a table."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from circle_train.ir.graph import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.fused import Fused
 from circle_train.plan import table
+from circle_train.record import record
 from circle_train.train.coercion import coerce
 from circle_train.train.program import Mode
 from circle_train.train.state import State
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from circle_train.session import TrainSession
 
 
-@dataclass(frozen=True)
+@record
 class NodeProfile:
     """One node of the program: its least seconds and its work in a training step."""
 
@@ -41,7 +41,7 @@ class NodeProfile:
     """Every input and output once."""
 
 
-@dataclass(frozen=True)
+@record
 class Profile:
     """A measured training step; `str(profile)` is a table, the slowest node first."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
 
 from circle_train.errors import CheckpointError
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 MAGIC, VERSION = 429, 1
 HEADER = struct.Struct("<HBBIIII")
@@ -27,7 +27,7 @@ Section = tuple[Array, ...]
 """The raw bytes of every slot."""
 
 
-@dataclass(frozen=True)
+@record
 class OnertCheckpoint:
     """What the file holds; a slot of the moments is empty where nothing is trained."""
 
@@ -104,7 +104,7 @@ def _check_header(data: bytes, slots: int, where: str) -> tuple[int, int, int]:
     return first, second, footer
 
 
-@dataclass(frozen=True)
+@record
 class _Sections:
     data: bytes
     sizes: Sequence[int]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from circle_train.record import record
+
 Array = NDArray[Any]
 
 
@@ -77,7 +79,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
 _FROM_NUMPY = {numpy_dtype: dtype for dtype, numpy_dtype in _NUMPY.items()}
 
 
-@dataclass(frozen=True)
+@record
 class Quantization:
     """real = scale * (stored - zero_point), per tensor or along `axis`."""
 

@@ -8,7 +8,6 @@ x, γ and β.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.running import MoveTowards
 from circle_train.passes.fold import infer_node
+from circle_train.record import record
 
 MARK = "batch_norm"
 """What the ADD at the end carries: {"momentum": …}."""
@@ -25,7 +25,7 @@ STATISTIC = "statistic"
 """What a running mean or variance carries: it is never trained."""
 
 
-@dataclass(frozen=True)
+@record
 class BatchNorm:
     """One normalisation of the graph and the tensors that it is made of."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from circle_train.errors import ConfigError
+from circle_train.record import record
 from circle_train.train import losses, optimizers
 from circle_train.train.losses import Loss
 from circle_train.train.optimizers import Optimizer
@@ -32,7 +33,7 @@ class BatchNormMode(enum.Enum):
 Named = TypeVar("Named")
 
 
-@dataclass(frozen=True)
+@record
 class TrainConfig:
     """Settings of a training; names stand for objects with default settings.
 

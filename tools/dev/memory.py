@@ -134,6 +134,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--loss", default="mse")
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--last", type=int, help="train the last so many operators")
+    parser.add_argument("--budget", help="memory_budget, e.g. 200MB")
     parser.add_argument("--steps", type=int, default=22)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
@@ -143,6 +144,8 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     options = parse()
     settings = {"loss": options.loss, "optimizer": options.optimizer, "batch_size": options.batch}
+    if options.budget:
+        settings["memory_budget"] = options.budget
     if options.last:
         settings["trainable"] = ("last", options.last)
     found: dict[str, Memory] = {}
