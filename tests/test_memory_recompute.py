@@ -10,6 +10,8 @@ from typing import Any
 import networks
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from networks import finish, make, new_input, weight
 from test_backends import attention, residual
 from test_memory_sharing import engine, every_backend, growth, trained
@@ -144,6 +146,50 @@ def test_made_again_to_the_bit(name: str, backend: str, share: float) -> None:
         np.testing.assert_array_equal(others[key], array, err_msg=str(key))
 
 
+LINKS = ("GELU", "LOGISTIC", "RELU", "EXP_NEG", "RESHAPE", "SOFTMAX", "ADD", "MUL", "DENSE", "SHARED")
+
+
+def tangled(links: list[tuple[str, int, int]]) -> Model:
+    """Each link reads one or two of the results before it; weights are its own, or those of others like it."""
+    graph = Graph("tangled", [new_input("x", 1, 8)])
+    made, shared_weight = [graph.inputs[0]], weight("shared", 8, 8)
+    for i, (name, first, second) in enumerate(links):
+        a, b = made[first % len(made)], made[second % len(made)]
+        if name in ("ADD", "MUL"):
+            x = graph.emit(make("TANH"), graph.emit(make(name), a, b))
+        elif name == "RESHAPE":
+            x = graph.emit(make("RESHAPE", new_shape=(-1, 8)), a)
+        elif name == "EXP_NEG":
+            x = graph.emit(make("EXP"), graph.emit(make("NEG"), graph.emit(make("ABS"), a)))
+        elif name in ("DENSE", "SHARED"):
+            w = shared_weight if name == "SHARED" else weight(f"w{i}", 8, 8, seed=i)
+            x = graph.emit(make("FULLY_CONNECTED", fused_activation_function=Activation.TANH), a, w, None)
+        else:
+            x = graph.emit(make(name), a)
+        made.append(x)
+    return finish(graph, graph.emit(make("FULLY_CONNECTED"), made[-1], weight("f", 4, 8), weight("fb", 4)))
+
+
+link = st.tuples(st.sampled_from(LINKS), st.integers(0, 60), st.integers(0, 60))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(link, min_size=4, max_size=25), st.sampled_from([0.8, 0.5, 0.0]))
+def test_any_network_is_the_same_to_the_bit(links: list[tuple[str, int, int]], share: float) -> None:
+    model = tangled(links)
+    config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.Adam(0.01), batch_size=32)
+    for backend in ("reference", *(["native"] if native.is_available() else [])):
+        chosen = engine(backend)
+        kept, thrifty = (compile(model.module.main, config, Mode.TRAIN, 32, chosen) for _ in range(2))
+        again = recompute(thrifty, int(share * kept.arena_bytes))
+        expected, states = trained(kept, config, chosen)
+        found, others = trained(again, config, chosen)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        for key, array in states.items():
+            np.testing.assert_array_equal(others[key], array, err_msg=str(key))
+
+
 @every_backend
 @pytest.mark.parametrize(("name", "share"), [("normed", 0.7), ("inverted", 0.6), ("dropping", 0.75)])
 def test_much_memory_for_little_work(name: str, backend: str, share: float) -> None:
@@ -194,8 +240,8 @@ def test_accumulating_programs_make_again_too() -> None:
 
 
 def session_of(name: str, backend: str, budget: int | None, **changes: Any) -> ct.TrainSession:
-    settings: dict[str, Any] = {"loss": "mse", "batch_size": BATCH, "batch_norm": "train", "dropout": True}
-    config = ct.TrainConfig(**{**settings, "memory_budget": budget, **changes})
+    wanted: dict[str, Any] = {"loss": "mse", "batch_size": BATCH, "batch_norm": "train", "dropout": True}
+    config = ct.TrainConfig(**{**wanted, "memory_budget": budget, **changes})
     return ct.TrainSession(MODELS[name](), config, backend=backend, seed=3)
 
 
