@@ -220,6 +220,17 @@ def test_an_interrupted_training_can_go_on() -> None:
 
 
 @needs_native
+def test_a_session_between_steps_takes_no_processor() -> None:
+    """Its threads wait awake for a moment only."""
+    session = ct.TrainSession(cnn(), config(), backend="native", threads=4)
+    steps(session)
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.02
+
+
+@needs_native
 @pytest.mark.parametrize("label", [4, -1, 1 << 30, -(1 << 31)])
 def test_a_label_out_of_range_is_refused_and_changes_nothing(label: int) -> None:
     settings_ = config(loss="sparse_categorical_crossentropy", batch_size=3)

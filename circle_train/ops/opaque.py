@@ -34,6 +34,10 @@ class Opaque(Op):
     def check_arity(self, inputs: Sequence[Any]) -> None:
         """Any number of inputs may be right."""
 
+    def input_name(self, index: int) -> str:
+        """No name that we know."""
+        return f"input {index}"
+
     def compute(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         raise UnsupportedOpError(
             f"operator {self.name} cannot be run: circle_train has no implementation of it"

@@ -146,6 +146,8 @@ def stretched(
 
     The axis of the target that grows is the one before which as many elements stand.
     """
+    if len(before) != len(after):
+        return None
     grown = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     if len(grown) != 1 or prod(before) == 0 or any(size < 0 for size in (*target, *before)):
         return None

@@ -173,6 +173,8 @@ def refuse_unrunnable(graph: Graph) -> None:
 def add_losses(draft: Draft, config: TrainConfig) -> None:
     """Targets, a loss for each output, and their weighted sum, which is what training minimises."""
     graph, outputs = draft.graph, draft.outputs
+    if not outputs:
+        raise ModelError("the graph has no outputs: nothing says what to learn; the file is damaged")
     found = config.losses_for(len(outputs))
     draft.targets = [
         Tensor(f"target({output.name})", loss.target_type(output.type))

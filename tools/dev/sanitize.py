@@ -24,11 +24,14 @@ TESTS = (
     "tests/kernels",
     "tests/test_backends.py",
     "tests/test_backend_training.py",
+    "tests/test_damaged_training.py",
     "tests/test_engine_sessions.py",
     "tests/test_memory.py",
     "tests/test_memory_sharing.py",
     "tests/test_onert_golden.py",
     "tests/test_profiling.py",
+    "tests/test_session.py",
+    "tests/test_train_modes.py",
 )
 CANARY = """
 import numpy as np
@@ -60,14 +63,17 @@ def runtime(compiler: str) -> str:
     return " ".join(done.stdout.strip() for done in found)
 
 
+def copy_beside(library: Path, folder: str) -> None:
+    """The repository with this library in its package."""
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", ".git", ".*_cache", "build")
+    shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
+    shutil.copy(library, Path(folder) / "circle_train" / "backends" / "native")
+
+
 def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
     """pytest's status and output, on a copy of the package that holds this library."""
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "circle_train"
-        shutil.copytree(ROOT / "circle_train", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-        shutil.copytree(ROOT / "tests", Path(folder) / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        shutil.copy(library, package / "backends" / "native")
+        copy_beside(library, folder)
         environment = {
             **os.environ,
             "PYTHONPATH": folder,
@@ -92,7 +98,7 @@ def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
             sys.exit(
                 "the sanitizers do not notice a write beyond an array: nothing that they say would count"
             )
-        return python("-m", "pytest", "--capture=no", "-x", *tests)
+        return python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def main() -> int:
@@ -102,8 +108,9 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", default=TESTS)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sanitize")
     parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
-    options = parser.parse_args()
-    status, output = run(build(options.build, options.compiler), options.compiler, list(options.tests))
+    options, others = parser.parse_known_args()
+    tests = [*options.tests, *others]  # pytest's options too
+    status, output = run(build(options.build, options.compiler), options.compiler, tests)
     print(output)
     reports = [line for line in output.splitlines() if any(report in line for report in REPORTS)]
     print(f"{len(reports)} reports of the sanitizers; pytest ended with {status}")

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Runs the engine's tests under valgrind's memcheck: reads and writes out of bounds, and values that nobody wrote.
+
+python tools/dev/memcheck.py                       kernels, operators, networks and golden runs, on all cores
+python tools/dev/memcheck.py tests/test_memory.py  others, as one process
+python tools/dev/memcheck.py --build /tmp/build    on kernels built there, for reports with names and lines
+
+Valgrind knows no AVX-512: the AVX2 and the portable kernels run. What is left out of the tests' files repeats the same
+many times or measures time. valgrind.supp lists what is suppressed, all of it in CPython and the C library. The kernels
+are those that are installed; exit status 1 where a test fails or valgrind reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sanitize import CANARY, SOURCE, copy_beside
+
+from circle_train.backends.native.library import path
+
+SHARES: tuple[tuple[str, ...], ...] = (
+    ("tests/test_backends.py", "-k", "every_operator and AVX2"),
+    (
+        "tests/kernels",
+        "-k",
+        "not many_times and not share_a_pool and not another_thread and not leaves_the_core",
+    ),
+    ("tests/test_onert_golden.py", "tests/test_engine_sessions.py", "-k", "native or own_operators or any_s"),
+    (
+        "tests/test_backends.py",
+        "tests/test_backend_training.py",
+        "-k",
+        "any_size or index or forked",
+    ),
+)
+"""What pytest is given, the longest first; each share is a process."""
+VALGRIND = (
+    "valgrind",
+    "--quiet",
+    "--leak-check=no",
+    "--fair-sched=yes",
+    "--num-callers=30",
+    f"--suppressions={Path(__file__).resolve().with_name('valgrind.supp')}",
+)
+REPORT = re.compile(r"^==\d+== (?! |$)(.*)$", re.M)
+
+
+def build(folder: Path, compiler: str) -> Path:
+    """The library with the names and lines that reports give."""
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+    subprocess.run([*configure, f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+    return next(folder.glob("libcircle_train_native.*"))
+
+
+def run(folder: str, words: Sequence[str]) -> tuple[int, str, str]:
+    """Python under valgrind: its status, what it printed, and what valgrind reported."""
+    with tempfile.TemporaryDirectory() as logs:
+        done = subprocess.run(
+            [*VALGRIND, f"--log-file={logs}/%p", sys.executable, *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder, "PYTHONMALLOC": "malloc", "OPENBLAS_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        reported = "".join(log.read_text(errors="replace") for log in sorted(Path(logs).iterdir()))
+    return done.returncode, done.stdout.decode(errors="replace"), reported
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tests", nargs="*")
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
+    options, others = parser.parse_known_args()  # pytest's options too
+    library = build(options.build, options.compiler) if options.build else path()
+    if library is None:
+        sys.exit("the native engine was not built")
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as cores:
+        copy_beside(library, folder)
+        if "Invalid write" not in run(folder, ("-c", CANARY))[2]:
+            sys.exit("valgrind does not notice a write beyond an array: nothing that it says would count")
+        shares = [[*options.tests, *others]] if options.tests else SHARES
+        pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=3")
+        results = list(cores.map(lambda share: run(folder, [*pytest, *share]), shares))
+    for share, (status, printed, reported) in zip(shares, results, strict=True):
+        print(f"{' '.join(share)}: status {status}\n{printed}{reported}")
+    reports = sum(len(REPORT.findall(reported)) for _, _, reported in results)
+    failed = sum(status != 0 for status, _, _ in results)
+    print(f"{reports} reports of valgrind; {failed} of {len(results)} runs of pytest failed")
+    return 1 if reports or failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
