@@ -58,9 +58,12 @@ def obstacle(op: OperatorInfo) -> str:
     return ""
 
 
-def choices(model: Model, loss: str, optimizer: str, batch_size: int) -> list[Choice]:
+def choices(
+    model: Model, loss: str, optimizer: str, batch_size: int, activations: str = "float32"
+) -> list[Choice]:
     """One for each operator that adds a parameter, from the last operator to the first."""
-    return list(_choices(model, TrainConfig(loss=loss, optimizer=optimizer, batch_size=batch_size)))
+    config = TrainConfig(loss=loss, optimizer=optimizer, batch_size=batch_size, activations=activations)
+    return list(_choices(model, config))
 
 
 def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:

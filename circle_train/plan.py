@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from circle_train.executor import Executor
-from circle_train.ir import Node, Tensor
+from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.graph import known_type
 from circle_train.model import Model
 from circle_train.ops.fused import Fused
@@ -57,6 +57,8 @@ class Plan:
     """What runs a second time in the backward part because its result is not kept, to stay within the budget."""
     repeated_work: float = 0.0
     """The share of a step's expected time that this takes."""
+    bfloat16: str = ""
+    """What of the activations is bfloat16, and who multiplies it; nothing where they are float32."""
 
     @property
     def total_bytes(self) -> int:
@@ -91,6 +93,7 @@ class Plan:
                 *([f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []),
                 f"work {count(self.flops)}FLOP a step",
                 *self._thrift(),
+                *([f"bfloat16 {self.bfloat16}"] if self.bfloat16 else []),
             ]
         )
 
@@ -133,6 +136,7 @@ def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
         executor.parts,
         tuple(map(_repeated, program.repeats)),
         total_work(program.repeats) / total_work(program.graph.nodes),
+        _bfloat16(executor),
     )
 
 
@@ -141,6 +145,18 @@ def _repeated(node: Node) -> str:
     op = node.op
     name = "+".join(dict.fromkeys(part.op.name for part in op.parts)) if isinstance(op, Fused) else op.name
     return f"{name} '{node.outputs[0].name}'"
+
+
+def _bfloat16(executor: Executor) -> str:
+    """How many bytes wait as bfloat16, and whether this processor has an instruction for their products."""
+    made = [t.type for node in executor.program.graph.nodes for t in node.outputs if t.dtype is DType.UINT16]
+    if not made:
+        return ""
+    has = executor.backend.has_bfloat16_products
+    products = (
+        "the processor's own instruction" if has else "others, this processor has no instruction for them"
+    )
+    return f"{size(sum(t.nbytes for t in made))} wait for the backward pass; products by {products}"
 
 
 def memory_by_class(program: Program) -> dict[str, int]:

@@ -27,6 +27,10 @@ class Backend(Protocol):
     def nbytes(self) -> int:
         """Memory that it needs besides the arena and the state."""
 
+    @property
+    def has_bfloat16_products(self) -> bool:
+        """Whether it multiplies bfloat16s by an instruction of the processor."""
+
     def side_by_side(self, count: int) -> Sequence[Backend]:
         """So many engines of one thread each, to run at the same time; one alone is the engine itself."""
 
@@ -38,6 +42,9 @@ class Backend(Protocol):
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Rewrite a program's graph so that this engine runs it well; the kept tensors stay."""
+
+    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Once more, where tensors have come to lie as bfloat16: nodes may read and write those themselves."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """The steps of a whole program, joined where that saves time."""
@@ -52,6 +59,7 @@ class Reference:
     name = "reference"
     threads = 1
     nbytes = 0
+    has_bfloat16_products = False
 
     def side_by_side(self, count: int) -> Sequence[Backend]:
         return [self] * count
@@ -72,6 +80,9 @@ class Reference:
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Node by node: the specification stays as it is."""
+
+    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Node by node here too."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         return list(steps)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import add_json, add_shapes, load_model, print_json
+from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json
 from circle_train.foresight import Choice, OperatorCheck, choices, operator_checks
 from circle_train.plan import count, size, table
+from circle_train.train.config import Activations
 
 HELP = "which operators can be trained, and what every last-n choice costs"
 
@@ -22,6 +23,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--optimizer", default="adam", metavar="O", help="whose memory to count (default: adam)"
     )
+    parser.add_argument(
+        "--activations",
+        choices=[kind.value for kind in Activations],
+        default="float32",
+        help=ACTIVATIONS_HELP,
+    )
     parser.add_argument("--loss", default="mean_squared_error", metavar="L", help="loss to differentiate")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -30,14 +37,17 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     model = load_model(options, options.model)
     operators = operator_checks(model)
-    found = choices(model, options.loss, options.optimizer, options.batch_size)
+    found = choices(model, options.loss, options.optimizer, options.batch_size, options.activations)
     if options.json:
         print_json(
             {"operators": [vars(op) for op in operators], "choices": [vars(choice) for choice in found]}
         )
         return 0
     print("\n".join(operator_table(operators)))
-    print(f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}:\n")
+    rounding = "" if options.activations == "float32" else f", {options.activations} activations"
+    print(
+        f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}{rounding}:\n"
+    )
     print("\n".join(choice_table(found)))
     return 0
 

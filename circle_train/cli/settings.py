@@ -11,12 +11,13 @@ from typing import Any
 from circle_train.errors import ConfigError
 from circle_train.model import Model, load
 from circle_train.train import checkpoints, losses, optimizers
-from circle_train.train.config import TrainConfig, by_name
+from circle_train.train.config import Activations, TrainConfig, by_name
 from circle_train.train.losses import Loss
 from circle_train.train.metrics import BY_NAME as METRICS
 from circle_train.train.optimizers import Optimizer
 from circle_train.train.settings import parse_trainable
 
+ACTIVATIONS_HELP = "bfloat16: what waits for the backward pass takes half the memory (default: float32)"
 LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"
 
 
@@ -80,6 +81,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="what a step may take, e.g. 150MB; results are then made again and batches taken in parts (default: all at once)",
     )
+    group.add_argument("--activations", choices=[kind.value for kind in Activations], help=ACTIVATIONS_HELP)
     group.add_argument(
         "--trainable",
         metavar="WHAT",
@@ -127,6 +129,8 @@ def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
         changes["batch_size"] = options.batch_size
     if options.memory_budget is not None:
         changes["memory_budget"] = options.memory_budget
+    if options.activations is not None:
+        changes["activations"] = options.activations
     if options.trainable is not None:
         changes["trainable"] = trainable_of(options.trainable)
     if options.metric:

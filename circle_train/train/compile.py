@@ -12,12 +12,13 @@ from circle_train.ir.verify import verify
 from circle_train.ops.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
+from circle_train.passes.bfloat16 import round_activations, round_operands, store_in_halves
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
 from circle_train.train.autodiff import add_backward, influence
-from circle_train.train.config import BatchNormMode, TrainConfig
+from circle_train.train.config import Activations, BatchNormMode, TrainConfig
 from circle_train.train.losses import Joint
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
@@ -35,6 +36,8 @@ class Engine(Protocol):
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
+
+    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
 
 def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for the session's own
@@ -57,6 +60,9 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
     moves = behave_as_in_training(graph, config) if mode.has_backward else []
     draft = begin(graph, config, engine)
+    halves = mode.has_backward and config.activations is Activations.BFLOAT16
+    if halves:
+        round_operands(graph, influence(graph, [parameter.tensor for parameter in trained]))
     if mode.has_loss:
         add_losses(draft, config)
     if mode.has_backward:
@@ -70,14 +76,26 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     verify(graph)
     batch = batch_size or (draft.inputs[0].shape[0] if draft.inputs and draft.inputs[0].shape else 1)
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
+    rounded = round_activations(graph, draft.forward, draft.keep) if halves else set()
     moving = influence(graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
     cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
     prefix = separate_prefix(graph, cut, batch, engine)
     if engine is not None:
         engine.fuse(graph, draft.keep)
         verify(graph)
+    if rounded:
+        store(graph, rounded, draft.keep, engine)
     memory = plan_memory(graph, draft.keep)
     return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
+
+
+def store(graph: Graph, rounded: set[Tensor], keep: Sequence[Tensor], engine: Engine | None) -> None:
+    """Keep what is bfloat16 for the backward pass in half the memory; the engine reads and writes it as it lies."""
+    store_in_halves(graph, rounded)
+    verify(graph)
+    if engine is not None:
+        engine.join_halves(graph, keep)
+        verify(graph)
 
 
 def compile_inference(

@@ -30,6 +30,14 @@ class BatchNormMode(enum.Enum):
     """The batch's own statistics count, and the running ones move towards them."""
 
 
+class Activations(enum.Enum):
+    """What a training step computes and keeps activations in."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    """What the backward pass reads is rounded to bfloat16 and waits in half the memory; so are the operands of products."""
+
+
 Named = TypeVar("Named")
 
 
@@ -59,6 +67,9 @@ class TrainConfig:
     memory_budget: int | str | None = None
     """What a training step may take, in bytes or as "150MB": results are then made again instead of kept, and the batch is
     taken in parts, as far as needed (`session.plan` says how far)."""
+    activations: Activations | str = Activations.FLOAT32
+    """"bfloat16": what a training step keeps for its backward pass takes half the memory, and products multiply bfloat16s.
+    Weights, gradients, sums and losses stay float32, and so do evaluation, prediction and whatever is exported."""
     extra_outputs: Sequence[str] = ()
     """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
 
@@ -81,6 +92,12 @@ class TrainConfig:
             set_field(self, "batch_norm", BatchNormMode(self.batch_norm))
         except ValueError:
             raise ConfigError(f"batch_norm is {self.batch_norm!r}, expected 'frozen' or 'train'") from None
+        try:
+            set_field(self, "activations", Activations(self.activations))
+        except ValueError:
+            raise ConfigError(
+                f"activations is {self.activations!r}, expected 'float32' or 'bfloat16'"
+            ) from None
 
     @property
     def rule(self) -> Optimizer:

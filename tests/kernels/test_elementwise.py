@@ -79,6 +79,7 @@ UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, float, float]]
     "SIN": (np.sin, -9, 9, 1e-6),
     "COS": (np.cos, -9, 9, 1e-6),
     "SOFTPLUS": (lambda x: np.log1p(np.exp(x)), -40, 40, 1e-6),
+    "ROUND_BF16": (lambda x: np.ldexp(np.rint(np.frexp(x)[0] * 256) / 256, np.frexp(x)[1]), -40, 40, 0.0),
 }
 
 

@@ -60,6 +60,7 @@ def schema() -> dict[str, Any]:
             "batch_norm": {"enum": ["frozen", "train"], "default": "frozen"},
             "dropout": {"type": "boolean", "default": True},
             "memory_budget": {"type": ["integer", "string"], "description": "bytes, or a text like 150MB"},
+            "activations": {"enum": ["float32", "bfloat16"], "default": "float32"},
             "extra_outputs": {"type": "array", "items": {"type": "string"}},
         },
         "$defs": {

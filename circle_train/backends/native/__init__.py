@@ -8,6 +8,7 @@ from typing import Any
 
 from circle_train.backends.base import Step
 from circle_train.backends.native import (
+    bfloat16,
     conv,
     elementwise,
     fusion,
@@ -29,7 +30,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.linear import BatchMatMul, FullyConnected
 
 __all__ = ["Native", "is_available"]
-BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
+BINDERS = (bfloat16, conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
 """The modules that know which kernel computes what; importing them registers their binders."""
 DOT_ROWS = 48
 """A product alone, of at most so many rows, is added up in an order of its own (kernels/matmul.cpp)."""
@@ -52,6 +53,7 @@ class Native:
         pool_ = Pool(threads, tier)
         self.threads, self.tier = pool_.threads, tier
         self.scratch = Scratch(pool_)
+        self.has_bfloat16_products = pool_.has_bfloat16_products
         self._resident = RESIDENT
 
     @property
@@ -89,6 +91,10 @@ class Native:
             return prod(shape[:-2]) > batch or shape[-2] > DOT_ROWS
         rows = prod(shape[:-1]) // batch
         return rows > DOT_ROWS or rows * largest <= DOT_ROWS
+
+    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Read and write bfloat16 tensors as they lie."""
+        fusion.join_halves(graph, keep)
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """Neighbouring native steps become one call."""

@@ -66,7 +66,7 @@ class MatmulArgs(Structure):
         ("a_mask_act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
-        ("reserved", c_int32),
+        ("halves", c_int32),
     ]
 
 
@@ -85,7 +85,7 @@ class MatmulGradWArgs(Structure):
         ("act", c_int32),
         ("has_w", c_int32),
         ("has_b", c_int32),
-        ("reserved", c_int32),
+        ("halves", c_int32),
     ]
 
 
@@ -123,7 +123,7 @@ class ConvArgs(Structure):
         ("y", c_void_p),
         ("shape", ConvShape),
         ("act", c_int32),
-        ("reserved", c_int32),
+        ("halves", c_int32),
     ]
 
 
@@ -140,7 +140,7 @@ class ConvGradXArgs(Structure):
         ("act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
-        ("reserved", c_int32),
+        ("halves", c_int32),
     ]
 
 
@@ -157,7 +157,7 @@ class ConvGradWArgs(Structure):
         ("act", c_int32),
         ("has_w", c_int32),
         ("has_b", c_int32),
-        ("reserved", c_int32),
+        ("halves", c_int32),
     ]
 
 

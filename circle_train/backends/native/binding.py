@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from circle_train.backends.native import abi
-from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.codes import Half, Kernel
 from circle_train.backends.native.step import Call
 from circle_train.ir import Node
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
+from circle_train.ops.bfloat16 import PRODUCTS
+from circle_train.ops.conv import DepthwiseConv2D
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
 
@@ -101,6 +103,23 @@ def pointer(array: Array | None) -> int | None:
 def floats(*arrays: Array | None) -> bool:
     """Whether every array given is contiguous float32."""
     return all(a is None or (a.dtype == np.float32 and a.flags.c_contiguous) for a in arrays)
+
+
+ROUNDED = tuple(PRODUCTS.values())
+
+
+def halves(op: Op, **roles: Array | None) -> Half | None:
+    """What of a product is rounded to bfloat16, and which of its tensors lie so; None where no kernel reads them."""
+    flags = Half.OPERANDS if isinstance(op, ROUNDED) else Half(0)
+    for role, array in roles.items():
+        if array is not None and array.dtype == np.uint16:
+            flags |= Half[role.upper()]
+    return None if flags and not isinstance(op, (*ROUNDED, DepthwiseConv2D)) else flags
+
+
+def storable(*arrays: Array | None) -> bool:
+    """Whether every array given is contiguous float32 or bfloat16."""
+    return all(a is None or (a.dtype in (np.float32, np.uint16) and a.flags.c_contiguous) for a in arrays)
 
 
 def call(kernel: Kernel, args: ctypes.Structure, *keep: Any) -> Call:

@@ -19,6 +19,7 @@ DTYPES = {
     np.dtype(np.int32): DataType.I32,
     np.dtype(np.bool_): DataType.U8,
     np.dtype(np.uint8): DataType.BITS,
+    np.dtype(np.uint16): DataType.BF16,
 }
 
 

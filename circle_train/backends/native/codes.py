@@ -65,6 +65,16 @@ class Tier(enum.IntEnum):
     AVX512 = 2
 
 
+class Half(enum.IntFlag):
+    """ct_half."""
+
+    OPERANDS = 1
+    X = 2
+    Y = 4
+    MASK = 8
+    ADD = 16
+
+
 class UpdateKind(enum.IntEnum):
     """ct_update_kind."""
 
@@ -100,6 +110,7 @@ class DataType(enum.IntEnum):
     U8 = 2
     I64 = 3
     BITS = 4
+    BF16 = 5
 
 
 class Reduce(enum.IntEnum):
@@ -173,3 +184,4 @@ class ChainOp(enum.IntEnum):
     ELU = 55
     ELU_GRAD = 56
     SOFTPLUS = 57
+    ROUND_BF16 = 58

@@ -15,13 +15,16 @@ from circle_train.backends.native.binding import (
     call,
     copied,
     floats,
+    halves,
     pointer,
+    storable,
     supported,
 )
 from circle_train.backends.native.codes import Kernel
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.bfloat16 import RoundedConv2D
 from circle_train.ops.conv import Conv2D, Convolution, DepthwiseConv2D
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
@@ -45,7 +48,7 @@ def _pick(op: Convolution, conv: Kernel, depthwise: Kernel) -> Kernel:
     return conv if isinstance(op, Conv2D) else depthwise
 
 
-@binds(Conv2D, DepthwiseConv2D)
+@binds(Conv2D, DepthwiseConv2D, RoundedConv2D)
 def convolution(op: Convolution, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return forward(op, dict(zip("xwb", inputs, strict=True)), op.activation, outputs[0])
 
@@ -53,10 +56,11 @@ def convolution(op: Convolution, inputs: Values, outputs: Sequence[Array]) -> Ca
 def forward(op: Convolution, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(conv(x, w) + b + add)"""
     x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
-    if not floats(x, w, b, add, y) or not supported(act):
+    flags = halves(op, x=x, y=y, add=add)
+    if not (floats(w, b) and storable(x, add, y)) or not supported(act) or flags is None:
         return None
     shape = geometry(op, x.shape, w.shape, y.shape)
-    args = abi.ConvArgs(pointer(x), pointer(w), pointer(b), pointer(add), pointer(y), shape, int(act))
+    args = abi.ConvArgs(pointer(x), pointer(w), pointer(b), pointer(add), pointer(y), shape, int(act), flags)
     return [call(_pick(op, Kernel.CONV, Kernel.DEPTHWISE), args, x, w, b, add, y)]
 
 
@@ -66,7 +70,7 @@ def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) ->
     return forward(op.settings.op, given, op.settings.act, outputs[0])
 
 
-@binds_gradient("x", Conv2D, DepthwiseConv2D)
+@binds_gradient("x", Conv2D, DepthwiseConv2D, RoundedConv2D)
 def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(op.of, Convolution)
     return input_gradient(op.of, given, Activation.NONE, out)
@@ -75,12 +79,14 @@ def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 def input_gradient(op: Convolution, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (the transposed convolution of dy + add); what is added must lie where dx does."""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
-    if not floats(dy, w, add, mask, dx) or not supported(act):
+    flags = halves(op, mask=mask)
+    if not (floats(dy, w, add, dx) and storable(mask)) or not supported(act) or flags is None:
         return None
     before = [] if add is None else copied(add, dx)
     args = abi.ConvGradXArgs(
         dy=pointer(dy), w=pointer(w), out_mask_y=pointer(mask), dx=pointer(dx),
         shape=geometry(op, dx.shape, w.shape, dy.shape), out_mask_act=int(act), accumulate=add is not None,
+        halves=flags,
     )  # fmt: skip
     return [*before, call(_pick(op, Kernel.CONV_GRAD_X, Kernel.DEPTHWISE_GRAD_X), args, dy, w, mask, dx)]
 
@@ -91,7 +97,7 @@ def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Arr
     return input_gradient(op.settings.op, given, op.settings.act, outputs[0])
 
 
-@binds_gradient("w", Conv2D, DepthwiseConv2D)
+@binds_gradient("w", Conv2D, DepthwiseConv2D, RoundedConv2D)
 def convolution_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(op.of, Convolution)
     if not floats(given["dy"], given["x"], out):
@@ -105,7 +111,7 @@ def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) ->
     """The gradients of weights and bias with the updates of both."""
     dy, x, options = given["dy"], given["x"], op.settings
     made = dict(zip(options.made, outputs, strict=True))
-    if not floats(dy, x, *outputs):
+    if not (floats(dy, *outputs) and storable(x)):
         return None
     updates = {name: update_of(getattr(options, name), name, given, made) for name in "wb"}
     return _weights(
@@ -115,9 +121,11 @@ def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) ->
 
 def _weights(op: Convolution, shape: abi.ConvShape, updates: Updates, arrays: Arrays) -> Calls:
     """The gradients that have an update; the others are not wanted."""
-    w, b = updates.get("w"), updates.get("b")
+    w, b, flags = updates.get("w"), updates.get("b"), halves(op, x=arrays["x"])
+    if flags is None:
+        return None
     args = abi.ConvGradWArgs(
         dy=pointer(arrays["dy"]), x=pointer(arrays["x"]), shape=shape, w=w or abi.Update(), b=b or abi.Update(),
-        has_w=w is not None, has_b=b is not None,
+        has_w=w is not None, has_b=b is not None, halves=flags,
     )  # fmt: skip
     return [call(_pick(op, Kernel.CONV_GRAD_W, Kernel.DEPTHWISE_GRAD_W), args, arrays)]

@@ -255,7 +255,7 @@ def _computable(op: Op, inputs: Sequence[Array], outputs: Sequence[Array]) -> bo
     if isinstance(op, BITWISE):
         return floats(*(a for a in (*inputs, *outputs) if not is_bits(a)))
     first = inputs[1:] if inputs and inputs[0].dtype == np.bool_ else inputs
-    return floats(*first, *outputs)
+    return floats(*(a for a in (*first, *outputs) if a.dtype != np.uint16))
 
 
 @binds_fused("chain")

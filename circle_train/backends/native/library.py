@@ -51,6 +51,7 @@ _FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (
     ("ct_pool_destroy", None, (c_void_p,)),
     ("ct_pool_threads", c_int32, (c_void_p,)),
     ("ct_pool_tier", c_int32, (c_void_p,)),
+    ("ct_pool_has_bf16", c_int32, (c_void_p,)),
     ("ct_scratch_bytes", c_int64, (c_void_p, c_int32, c_void_p)),
     ("ct_run", c_int32, (c_void_p, POINTER(abi.Step), c_int64, c_void_p, c_void_p, c_void_p, c_void_p)),
 )
@@ -73,6 +74,11 @@ class Pool:
             raise ConfigError(
                 f"this processor cannot run {tier.name} code; its best is {Tier(library.ct_best_tier()).name}"
             )
+
+    @property
+    def has_bfloat16_products(self) -> bool:
+        """Whether this tier on this processor has an instruction for products of bfloat16s."""
+        return bool(self.library.ct_pool_has_bf16(self.handle))
 
     def scratch_bytes(self, kernel: int, args: ctypes.Structure) -> int:
         """Working memory that one call needs."""

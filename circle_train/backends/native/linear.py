@@ -17,7 +17,9 @@ from circle_train.backends.native.binding import (
     binds_gradient,
     call,
     floats,
+    halves,
     pointer,
+    storable,
     supported,
 )
 from circle_train.backends.native.codes import Kernel
@@ -25,6 +27,7 @@ from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
+from circle_train.ops.bfloat16 import RoundedBatchMatMul, RoundedFullyConnected
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
 from circle_train.ops.linear import BatchMatMul, FullyConnected
@@ -34,20 +37,22 @@ Arrays = Mapping[str, Any]
 Updates = Mapping[str, abi.Update | None]
 
 
-@binds(FullyConnected)
+@binds(FullyConnected, RoundedFullyConnected)
 def fully_connected(op: FullyConnected, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    return forward(dict(zip("xwb", inputs, strict=True)), op.activation, outputs[0])
+    return forward(op, dict(zip("xwb", inputs, strict=True)), op.activation, outputs[0])
 
 
-def forward(given: Arrays, act: Activation, y: Array) -> Calls:
+def forward(op: Op, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(x wᵀ + b + add)"""
     x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
-    if not floats(x, w, b, add, y) or not supported(act):
+    flags = halves(op, x=x, y=y, add=add)
+    if not (floats(w, b) and storable(x, add, y)) or not supported(act) or flags is None:
         return None
     rows, (outs, ins) = y.size // max(w.shape[0], 1), w.shape
     args = abi.MatmulArgs(
         a=pointer(x), b=pointer(w), c=pointer(y), bias=pointer(b), add=pointer(add), batch0=1, batch1=1, m=rows, n=outs,
         k=ins, a_row=ins, a_col=1, b_row=1, b_col=ins, c_row=outs, alpha=1.0, act=int(act),
+        halves=flags,
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, x, w, b, add, y)]
 
@@ -55,23 +60,25 @@ def forward(given: Arrays, act: Activation, y: Array) -> Calls:
 @binds_fused("fully_connected")
 def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With an operand to add and an activation that stood alone."""
-    return forward(given, op.settings.act, outputs[0])
+    return forward(op.settings.op, given, op.settings.act, outputs[0])
 
 
-@binds_gradient("x", FullyConnected)
+@binds_gradient("x", FullyConnected, RoundedFullyConnected)
 def fully_connected_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    return input_gradient(given, Activation.NONE, out)
+    return input_gradient(op.of, given, Activation.NONE, out)
 
 
-def input_gradient(given: Arrays, act: Activation, dx: Array) -> Calls:
+def input_gradient(op: Op, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (dy w + add)"""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
-    if not floats(dy, w, add, mask, dx) or not supported(act):
+    flags = halves(op, mask=mask)
+    if not (floats(dy, w, add, dx) and storable(mask)) or not supported(act) or flags is None:
         return None
     rows, (outs, ins) = dx.size // max(w.shape[1], 1), w.shape
     args = abi.MatmulArgs(
         a=pointer(dy), b=pointer(w), c=pointer(dx), add=pointer(add), out_mask_y=pointer(mask), batch0=1, batch1=1,
         m=rows, n=ins, k=outs, a_row=outs, a_col=1, b_row=ins, b_col=1, c_row=ins, alpha=1.0, out_mask_act=int(act),
+        halves=flags,
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, dy, w, add, mask, dx)]
 
@@ -79,40 +86,44 @@ def input_gradient(given: Arrays, act: Activation, dx: Array) -> Calls:
 @binds_fused("fully_connected_x")
 def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With a gradient from elsewhere to add and the producer's activation to undo."""
-    return input_gradient(given, op.settings.act, outputs[0])
+    return input_gradient(op.settings.op, given, op.settings.act, outputs[0])
 
 
-@binds_gradient("w", FullyConnected)
+@binds_gradient("w", FullyConnected, RoundedFullyConnected)
 def fully_connected_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     if not floats(given["dy"], given["x"], out):
         return None
-    return _weights(out.shape, {"w": gradient_only(out)}, {**given, "out": out})
+    return _weights(op.of, out.shape, {"w": gradient_only(out)}, {**given, "out": out})
 
 
-@binds_gradient("b", FullyConnected)
+@binds_gradient("b", FullyConnected, RoundedFullyConnected)
 def fully_connected_b(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     if not floats(given["dy"], out):
         return None
-    return _weights((out.size, 1), {"b": gradient_only(out)}, {**given, "out": out})
+    return _weights(op.of, (out.size, 1), {"b": gradient_only(out)}, {**given, "out": out})
 
 
 @binds_fused("fully_connected_w")
 def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
     made = dict(zip(op.settings.made, outputs, strict=True))
-    if not floats(given["dy"], given.get("x"), *outputs):
+    if not (floats(given["dy"], *outputs) and storable(given.get("x"))):
         return None
     updates = {name: update_of(getattr(op.settings, name), name, given, made) for name in "wb"}
-    return _weights(op.settings.shape, updates, {**given, **made})
+    return _weights(op.settings.op, op.settings.shape, updates, {**given, **made})
 
 
-def _weights(shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
+def _weights(op: Op, shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
     """The gradients that have an update; the others are not wanted."""
     (outs, ins), dy = shape, arrays["dy"]
     w, b = updates.get("w"), updates.get("b")
+    flags = halves(op, x=arrays.get("x"))
+    if flags is None:
+        return None
     args = abi.MatmulGradWArgs(
         dy=pointer(dy), x=pointer(arrays.get("x")), rows=dy.size // max(outs, 1), out_features=outs, in_features=ins,
         w=w or abi.Update(), b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
+        halves=flags,
     )  # fmt: skip
     return [call(Kernel.MATMUL_GRAD_W, args, arrays)]
 
@@ -120,44 +131,44 @@ def _weights(shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
 # Batched products: every operand is a matrix at a place of its own in a tensor, whatever lies between its rows.
 
 
-@binds(BatchMatMul)
+@binds(BatchMatMul, RoundedBatchMatMul)
 def batch_matmul(op: BatchMatMul, inputs: Values, outputs: Sequence[Array]) -> Calls:
     x, w = inputs
-    return product(x, w, outputs[0], op.adjoint_lhs, op.adjoint_rhs)
+    return product(op, x, w, outputs[0], op.adjoint_lhs, op.adjoint_rhs)
 
 
-@binds_gradient("x", BatchMatMul)
+@binds_gradient("x", BatchMatMul, RoundedBatchMatMul)
 def batch_matmul_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     dy, w, of = given["dy"], given["w"], op.of
     assert isinstance(of, BatchMatMul)
     if of.adjoint_lhs:
-        return product(w, dy, out, of.adjoint_rhs, True)
-    return product(dy, w, out, False, not of.adjoint_rhs)
+        return product(of, w, dy, out, of.adjoint_rhs, True)
+    return product(of, dy, w, out, False, not of.adjoint_rhs)
 
 
-@binds_gradient("w", BatchMatMul)
+@binds_gradient("w", BatchMatMul, RoundedBatchMatMul)
 def batch_matmul_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     dy, x, of = given["dy"], given["x"], op.of
     assert isinstance(of, BatchMatMul)
     if out.ndim == 2 and not of.adjoint_lhs and x.ndim >= 2:
         x, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
     if of.adjoint_rhs:
-        return product(dy, x, out, True, of.adjoint_lhs)
-    return product(x, dy, out, not of.adjoint_lhs, False)
+        return product(of, dy, x, out, True, of.adjoint_lhs)
+    return product(of, x, dy, out, not of.adjoint_lhs, False)
 
 
-def product(a: Array, b: Array, c: Array, turn_a: bool, turn_b: bool) -> Calls:
+def product(op: Op, a: Array, b: Array, c: Array, turn_a: bool, turn_b: bool) -> Calls:
     """c = a b, either turned round."""
     if b.ndim == 2 and not turn_a and a.ndim > 2 and a.flags.c_contiguous and c.flags.c_contiguous:
         a, c = a.reshape(-1, a.shape[-1]), c.reshape(-1, c.shape[-1])
-    return strided(_turned(a, turn_a), _turned(b, turn_b), c)
+    return strided(op, _turned(a, turn_a), _turned(b, turn_b), c)
 
 
 def _turned(matrix: Array, turn: bool) -> Array:
     return np.swapaxes(matrix, -1, -2) if turn else matrix
 
 
-def strided(a: Array, b: Array, c: Array) -> Calls:
+def strided(op: Op, a: Array, b: Array, c: Array) -> Calls:
     """c = a b for views of any layout in which the columns (or the rows) of c are neighbours."""
     if any(m.dtype != np.float32 for m in (a, b, c)) or not c.size:
         return None
@@ -177,7 +188,7 @@ def strided(a: Array, b: Array, c: Array) -> Calls:
         a=pointer(a), b=pointer(b), c=pointer(c), batch0=extents[0], batch1=extents[1], m=c.shape[-2], n=c.shape[-1],
         k=a.shape[-1], a_row=a.strides[-2] // 4, a_col=a.strides[-1] // 4, b_row=b.strides[-2] // 4,
         b_col=b.strides[-1] // 4, c_row=c.strides[-2] // 4, a_batch0=a0, a_batch1=a1, b_batch0=b0, b_batch1=b1,
-        c_batch0=c0, c_batch1=c1, alpha=1.0,
+        c_batch0=c0, c_batch1=c1, alpha=1.0, halves=halves(op),
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, a, b, c)]
 
@@ -220,7 +231,10 @@ def transposed_product(op: Fused, given: dict[str, Any], outputs: Sequence[Array
             return _gradient_product(part.op, part.op.arguments(values), target)
         elif isinstance(part.op, BatchMatMul):
             return strided(
-                _turned(values[0], part.op.adjoint_lhs), _turned(values[1], part.op.adjoint_rhs), target
+                part.op,
+                _turned(values[0], part.op.adjoint_lhs),
+                _turned(values[1], part.op.adjoint_rhs),
+                target,
             )
     return None
 
@@ -244,4 +258,4 @@ def _gradient_product(op: Gradient, given: dict[str, Any], target: Array) -> Cal
         a, b, turned = dy, _turned(given["w"], not of.adjoint_rhs), of.adjoint_lhs
     else:
         a, b, turned = _turned(given["x"], not of.adjoint_lhs), dy, of.adjoint_rhs
-    return strided(a, b, _turned(target, turned))
+    return strided(of, a, b, _turned(target, turned))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from circle_train.backends.native.fusion.attention import absorb_transposes
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
+from circle_train.backends.native.fusion.halves import read_halves, split_widening, write_halves
 from circle_train.backends.native.fusion.losses import join_losses
 from circle_train.backends.native.fusion.masks import keep_bits
 from circle_train.backends.native.fusion.norms import join_norms
@@ -37,6 +38,14 @@ def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
     """Apply every pass."""
     rewriter = Rewriter(graph, keep)
     for apply in PASSES:
+        apply(rewriter)
+    rewriter.settle()
+
+
+def join_halves(graph: Graph, keep: Iterable[Tensor]) -> None:
+    """Where tensors lie as bfloat16: what narrows and widens goes with what it stands beside."""
+    rewriter = Rewriter(graph, keep)
+    for apply in (read_halves, write_halves, split_widening, join_chains):
         apply(rewriter)
     rewriter.settle()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from circle_train.backends.native.fusion.rewriter import Rewriter, fused_node
 from circle_train.ir import DType, Node, Tensor
+from circle_train.ops.bfloat16 import RoundedBatchMatMul
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient
 from circle_train.ops.linear import BatchMatMul
@@ -37,7 +38,7 @@ def absorb_transposes(rewriter: Rewriter) -> None:
 
 def _is_product(node: Node) -> bool:
     op = node.op.of if isinstance(node.op, Gradient) else node.op
-    return type(op) is BatchMatMul
+    return type(op) in (BatchMatMul, RoundedBatchMatMul)
 
 
 def _fits(node: Node) -> bool:

@@ -36,12 +36,12 @@ def split_broadcasts(rewriter: Rewriter) -> None:
 def join_chains(rewriter: Rewriter) -> None:
     """Contract each elementwise node with the makers of its inputs, as long as registers last."""
     for node in rewriter.nodes():
-        if node not in rewriter.position or not _is_link(node):
+        if node not in rewriter.position or not is_link(node):
             continue
         current = node
         for tensor in list(node.inputs):
             maker = rewriter.producer(tensor)
-            if tensor is None or maker is None or maker is current or not _is_link(maker):
+            if tensor is None or maker is None or maker is current or not is_link(maker):
                 continue
             if tensor.shape != _walked(node):
                 continue
@@ -73,7 +73,8 @@ def _results(rewriter: Rewriter, maker: Node, node: Node) -> list[Tensor] | None
     return results if len(results) <= MOST_OUTPUTS else None
 
 
-def _is_link(node: Node) -> bool:
+def is_link(node: Node) -> bool:
+    """Whether the node may be part of a chain."""
     if isinstance(node.op, Fused):
         return node.op.kernel == "chain"
     if not is_elementwise(node.op) or not _computable(node) or not node.outputs:
@@ -87,9 +88,11 @@ def _walked(node: Node) -> tuple[int, ...]:
 
 
 def _computable(node: Node) -> bool:
-    """Registers hold floats; truth values may only choose, and are bits where they are kept."""
+    """Registers hold floats, of memory also bfloat16s; truth values may only choose, and are bits where they are kept."""
     if isinstance(node.op, BITWISE):
         return all(t is not None and t.dtype in (DType.FLOAT32, DType.UINT8) for t in node.inputs)
-    allowed = (DType.FLOAT32, DType.BOOL)
+    allowed = (DType.FLOAT32, DType.BOOL, DType.UINT16)
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
-    return all(t.dtype in allowed for t in tensors) and all(t.dtype is DType.FLOAT32 for t in node.outputs)
+    return all(t.dtype in allowed for t in tensors) and all(
+        t.dtype in (DType.FLOAT32, DType.UINT16) for t in node.outputs
+    )

@@ -8,6 +8,7 @@ from circle_train.ops import activation
 from circle_train.ops.arithmetic import Add
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
+from circle_train.ops.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.gradient import ActivationGradient, Gradient
 from circle_train.ops.linear import FullyConnected
@@ -17,6 +18,8 @@ KERNELS: dict[type[Op], str] = {
     Conv2D: "convolution",
     DepthwiseConv2D: "convolution",
     FullyConnected: "fully_connected",
+    RoundedConv2D: "convolution",
+    RoundedFullyConnected: "fully_connected",
 }
 ACTIVATIONS: dict[type[Op], Activation] = {
     activation.Relu: Activation.RELU,

@@ -9,6 +9,7 @@ from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.update import Fate
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
+from circle_train.ops.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.fused import Fused
 from circle_train.ops.gather_from_end import GatherFromEnd
@@ -21,6 +22,8 @@ KERNELS: dict[type[Op], str] = {
     Conv2D: "convolution_w",
     DepthwiseConv2D: "convolution_w",
     FullyConnected: "fully_connected_w",
+    RoundedConv2D: "convolution_w",
+    RoundedFullyConnected: "fully_connected_w",
 }
 TABLES: dict[type[Op], str] = {Gather: "indices", GatherFromEnd: "indices", EmbeddingLookup: "ids"}
 

@@ -116,6 +116,20 @@ typedef struct ct_update_args {
   ct_update update;
 } ct_update_args;
 
+/* ---- bfloat16 -------------------------------------------------------------------------------------------------- */
+
+/* `halves` of products and convolutions. OPERANDS: what is multiplied is rounded to bfloat16 (ties to even), sums stay float32.
+ * The others say which tensors lie in memory as bfloat16 (uint16_t behind the float pointer): X is a matmul's a (a_col 1) or
+ * the x of weight gradients, Y the result, which is rounded, MASK out_mask_y, ADD add. Without OPERANDS only DEPTHWISE knows
+ * them (X, Y, MASK; multiplier 1). CONV takes X only where it is pointwise. */
+enum ct_half {
+  CT_HALF_OPERANDS = 1,
+  CT_HALF_X = 2,
+  CT_HALF_Y = 4,
+  CT_HALF_MASK = 8,
+  CT_HALF_ADD = 16
+};
+
 /* ---- matrix products ------------------------------------------------------------------------------------------ */
 
 /* C(i,j) = mask(out) * act( alpha * sum_k A'(i,k) B(k,j) + bias(j) + add(i,j) + (accumulate ? C(i,j) : 0) )
@@ -152,7 +166,7 @@ typedef struct ct_matmul_args {
   int32_t a_mask_act;
   int32_t out_mask_act;
   int32_t accumulate;
-  int32_t reserved;
+  int32_t halves;
 } ct_matmul_args;
 
 /* dw[o,i] = sum_p dy'[p,o] x[p,i], db[o] = sum_p dy'[p,o]; dy' = dy*act'(y) when y is given. dy is P x O, x is P x I, dense.
@@ -169,7 +183,7 @@ typedef struct ct_matmul_grad_w_args {
   int32_t act;
   int32_t has_w;
   int32_t has_b;
-  int32_t reserved;
+  int32_t halves;
 } ct_matmul_grad_w_args;
 
 /* ---- convolutions and pools ------------------------------------------------------------------------------------ */
@@ -205,7 +219,7 @@ typedef struct ct_conv_args {
   float* y;
   ct_conv_shape shape;
   int32_t act;
-  int32_t reserved;
+  int32_t halves;
 } ct_conv_args;
 
 /* dx = out_mask * ( conv_transposed(dy', w) + (accumulate ? dx : 0) ), dy' = dy*act'(y) when y is given,
@@ -220,7 +234,7 @@ typedef struct ct_conv_grad_x_args {
   int32_t act;
   int32_t out_mask_act;
   int32_t accumulate;
-  int32_t reserved;
+  int32_t halves;
 } ct_conv_grad_x_args;
 
 typedef struct ct_conv_grad_w_args {
@@ -233,7 +247,7 @@ typedef struct ct_conv_grad_w_args {
   int32_t act;
   int32_t has_w;
   int32_t has_b;
-  int32_t reserved;
+  int32_t halves;
 } ct_conv_grad_w_args;
 
 /* MAX_POOL: y = act(max x), index = window position kh*kernel_w+kw of the first maximum (u8, may be NULL; needs a window of
@@ -310,7 +324,7 @@ typedef struct ct_guard_args {
 /* ---- elementwise chains ---------------------------------------------------------------------------------------- */
 
 /* CT_BITS: chains only; element i of `shape` is bit i % 8 of byte i / 8, the strides are those of a dense tensor. */
-typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3, CT_BITS = 4 } ct_dtype;
+typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3, CT_BITS = 4, CT_BF16 = 5 } ct_dtype;
 
 /* Registers 0..inputs-1 hold the inputs; an op writes dst from a, b, c (registers) and imm. dst may be any register,
  * also its own operands'. Comparisons give 1 or 0; SELECT takes b where a != 0, else c. */
@@ -373,7 +387,8 @@ typedef enum ct_chain_opcode {
   CT_OP_ELU = 55,           /* a > 0 ? a : exp(a) - 1 */
   CT_OP_ELU_GRAD = 56,      /* y = a, dy = b: a > 0 ? b : b * (a + 1) */
   CT_OP_SOFTPLUS = 57,      /* log(1 + exp a) */
-  CT_OP_COUNT = 58
+  CT_OP_ROUND_BF16 = 58,    /* the nearest bfloat16, ties to even, subnormals 0 */
+  CT_OP_COUNT = 59
 } ct_chain_opcode;
 
 #define CT_CHAIN_MAX_REGISTERS 24
@@ -552,6 +567,8 @@ CT_API ct_pool* ct_pool_create(int32_t threads, int32_t tier);
 CT_API void ct_pool_destroy(ct_pool* pool);
 CT_API int32_t ct_pool_threads(const ct_pool* pool);
 CT_API int32_t ct_pool_tier(const ct_pool* pool);
+/* Whether products of bfloat16s are the processor's own instruction. */
+CT_API int32_t ct_pool_has_bf16(const ct_pool* pool);
 
 /* Scratch bytes a step needs; a program needs the maximum over its steps (scratch is not kept between steps).
  * Align scratch to 64 bytes. */

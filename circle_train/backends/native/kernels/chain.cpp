@@ -1,6 +1,7 @@
 // Fused elementwise chains: a tile that fits the nearest cache goes through all operations before the next one is read.
 #include <algorithm>
 
+#include "bf16.h"
 #include "bits.h"
 #include "chain_ops.h"
 #include "simd.h"
@@ -64,6 +65,22 @@ void read_f32(const float* from, int64_t stride, int64_t count, float* to) {
 // Bits begin a byte at every tile.
 static_assert(kTile % 8 == 0, "");
 
+void read_bf16(const uint16_t* from, int64_t stride, int64_t count, float* to) {
+  if (stride == 1) {
+    each_vector(count, [&](int64_t i, auto lanes) { store_some(to + i, load_bf16(from + i, lanes), lanes); });
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = load_bf16(from + i * stride, 1)[0];
+  }
+}
+
+void write_bf16(const float* from, int64_t stride, int64_t count, uint16_t* to) {
+  if (stride == 1) {
+    each_vector(count, [&](int64_t i, auto lanes) { store_bf16(to + i, load_some(from + i, lanes), lanes); });
+  } else {
+    for (int64_t i = 0; i < count; ++i) store_bf16(to + i * stride, splat(from[i]), 1);
+  }
+}
+
 // The values of input t at first..first+n: in place when possible, else gathered into `aside`.
 const float* read_input(const Plan& plan, int t, int64_t first, int64_t n, float* aside) {
   const ct_chain_tensor& tensor = plan.args.inputs[t];
@@ -77,6 +94,7 @@ const float* read_input(const Plan& plan, int t, int64_t first, int64_t n, float
     switch (tensor.dtype) {
       case CT_F32: return read_f32(static_cast<const float*>(tensor.data) + offset, stride, count, aside + done);
       case CT_I32: return read_run(static_cast<const int32_t*>(tensor.data) + offset, stride, count, aside + done);
+      case CT_BF16: return read_bf16(static_cast<const uint16_t*>(tensor.data) + offset, stride, count, aside + done);
       case CT_I64: return read_run(static_cast<const int64_t*>(tensor.data) + offset, stride, count, aside + done);
       default: return read_run(static_cast<const uint8_t*>(tensor.data) + offset, stride, count, aside + done);
     }
@@ -94,6 +112,8 @@ void write_output(const Plan& plan, int o, int64_t first, int64_t n, const float
   if (tensor.dtype == CT_BITS) return gather_bits(from, n, static_cast<uint8_t*>(tensor.data) + first / 8);
   const int64_t stride = plan.space.strides[t][plan.space.rank - 1];
   each_run(plan.space, t, first, n, [&](int64_t count, int64_t offset, int64_t done) {
+    if (tensor.dtype == CT_BF16)
+      return write_bf16(from + done, stride, count, static_cast<uint16_t*>(tensor.data) + offset);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = offset + i * stride;
       const float v = from[done + i];

@@ -1,5 +1,7 @@
 #include "chain_ops.h"
 
+#include "bf16.h"
+
 #include "abi.h"
 #include "vecmath.h"
 
@@ -89,6 +91,7 @@ bool run_arithmetic(int32_t op, const float* a, const float* b, const float* c, 
     case CT_OP_SQRT: unary(a, y, n, [](vf x) { return sqrt(x); }); return true;
     case CT_OP_RSQRT: unary(a, y, n, [](vf x) { return 1.0f / sqrt(x); }); return true;
     case CT_OP_RECIPROCAL: unary(a, y, n, [](vf x) { return 1.0f / x; }); return true;
+    case CT_OP_ROUND_BF16: unary(a, y, n, round_bf16); return true;
     case CT_OP_MUL_ADD: ternary(a, b, c, y, n, [](vf p, vf q, vf r) { return p * q + r; }); return true;
     default: return false;
   }

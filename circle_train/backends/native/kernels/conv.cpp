@@ -20,6 +20,7 @@ RowsProduct product_of(const ct_conv_args& t, int64_t group) {
   p.bias = t.b ? t.b + group * outputs : nullptr;
   p.add = t.add ? t.add + group * outputs : nullptr;
   p.act = t.act;
+  p.halves = t.halves;
   return p;
 }
 
@@ -44,8 +45,8 @@ WinogradConv winograd_of(const ct_conv_args& t) {
 
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
-  if (is_narrow(t)) return narrow_scratch(t, threads);
-  if (suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
+  if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
+  if (suits_winograd(t.shape) && !t.halves) return winograd_scratch(winograd_of(t), threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const RowsProduct& p) { bytes = rows_scratch(p, threads); });
   return bytes;
@@ -53,11 +54,11 @@ int64_t conv_scratch(const void* opaque, int threads) {
 
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
-  if (is_narrow(t)) {
+  if (is_narrow(t) && !t.halves) {
     run_narrow(context, t);
     return CT_OK;
   }
-  if (suits_winograd(t.shape)) {
+  if (suits_winograd(t.shape) && !t.halves) {
     run_winograd(context, winograd_of(t));
     return CT_OK;
   }

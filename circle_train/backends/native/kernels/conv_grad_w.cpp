@@ -29,6 +29,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   const int64_t size = s.kernel_h * s.kernel_w * inputs;
   SumProduct p;
   p.k = out_pixels(s);
+  p.halves = t.halves;
   // Gathering windows into more than one panel would take them apart.
   p.transposed = size <= 12 && suits_transposed(outputs, size);
   if (p.transposed) {
@@ -46,11 +47,11 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
 }
 
 ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
-  return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, 0};
+  return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, t.halves};
 }
 
 bool uses_winograd(const ct_conv_grad_w_args& t) {
-  return t.has_w && (t.act == CT_ACT_NONE || !t.y) && suits_winograd(t.shape, kWeightGradCost);
+  return t.has_w && !t.halves && (t.act == CT_ACT_NONE || !t.y) && suits_winograd(t.shape, kWeightGradCost);
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w_scratch(&m, threads);
   }
-  if (is_narrow(t)) return narrow_scratch(t, threads);
+  if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
   if (uses_winograd(t)) return winograd_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
@@ -74,7 +75,7 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w(context, &m);
   }
-  if (is_narrow(t)) {
+  if (is_narrow(t) && !t.halves) {
     run_narrow(context, t);
     return CT_OK;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "activation.h"
+#include "bf16.h"
 #include "gemm.h"
 
 namespace ct {
@@ -13,6 +14,7 @@ struct DenseMatrix final : RowSource, PanelSource {
   const float* y = nullptr;
   int64_t row = 0;
   Clamp mask;
+  bool half = false;  // x lies as bfloat16
 
   DenseMatrix() = default;
   DenseMatrix(const float* values, const float* outputs, int64_t row_length, int32_t act)
@@ -20,7 +22,7 @@ struct DenseMatrix final : RowSource, PanelSource {
 
   template <class Lanes>
   vf at(int64_t i, Lanes lanes) const {
-    const vf v = load_some(x + i, lanes);
+    const vf v = half ? load_bf16(reinterpret_cast<const uint16_t*>(x) + i, lanes) : load_some(x + i, lanes);
     return y ? masked(v, load_some(y + i, lanes), mask) : v;
   }
 

@@ -12,7 +12,7 @@ namespace {
 
 // dy and, when masked, a made row of it for each slot.
 RowReader dy_reader(const float* dy, const float* y, int32_t act, const ct_conv_shape& s) {
-  return {dy, act == CT_ACT_NONE ? nullptr : y, clamp_of(act), s.out_h, s.out_w, s.out_c, 1, nullptr};
+  return {dy, act == CT_ACT_NONE ? nullptr : y, clamp_of(act), s.out_h, s.out_w, s.out_c, 1, nullptr, false};
 }
 
 bool turns_round(const ct_conv_shape& s) { return s.stride_h == 1 && s.stride_w == 1 && s.out_c == s.in_c; }
@@ -42,7 +42,8 @@ struct GradX {
   RowEnd end_of(int64_t at) const {
     RowEnd end;
     end.accumulate = t.accumulate != 0;
-    end.out_mask = t.out_mask_y ? t.out_mask_y + at : nullptr;
+    end.half_mask = t.halves & CT_HALF_MASK;
+    end.out_mask = t.out_mask_y ? moved(t.out_mask_y, at, end.half_mask) : nullptr;
     end.mask = clamp_of(t.out_mask_act);
     end.past = past;
     return end;
@@ -57,7 +58,7 @@ struct GradX {
     Ahead ahead;
     const int64_t next = h - pad_h + (s.kernel_h - 1) * s.dilation_h + 1, row = s.out_w * s.out_c, size = in_pixels(s) * s.in_c;
     if (next > 0) ahead.add(t.dy + (n * s.out_h + next) * row, row, t.dy + s.batch * s.out_h * row, row_steps(window));
-    if (t.out_mask_y) ahead.add(t.out_mask_y + at + s.in_w * s.in_c, s.in_w * s.in_c, t.out_mask_y + size, row_steps(window));
+    if (t.out_mask_y && !(t.halves & CT_HALF_MASK)) ahead.add(t.out_mask_y + at + s.in_w * s.in_c, s.in_w * s.in_c, t.out_mask_y + size, row_steps(window));
     depthwise_row(window, table, turned, end_of(at), ahead, t.dx + at);
   }
 
@@ -109,7 +110,10 @@ struct GradX {
   template <class Lanes>
   void put(const RowEnd& end, vf v, int64_t at, int64_t c, Lanes lanes) const {
     if (end.accumulate) v += load_some(t.dx + at, lanes);
-    if (end.out_mask) v = masked(v, load_some(end.out_mask + c, lanes), end.mask);
+    if (end.out_mask) {
+      const auto* const half = reinterpret_cast<const uint16_t*>(end.out_mask);
+      v = masked(v, end.half_mask ? load_bf16(half + c, lanes) : load_some(end.out_mask + c, lanes), end.mask);
+    }
     if (end.past && lanes == W) return store_past(t.dx + at, v);
     store_some(t.dx + at, v, lanes);
   }
@@ -138,7 +142,7 @@ struct GradW {
     rows = s.batch * s.out_h;
     parts = std::min<int64_t>(rows, 32);
     cells = s.kernel_h * s.kernel_w * s.out_c;
-    x = {t.x, nullptr, {}, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr};
+    x = {t.x, nullptr, {}, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0};
     dy = dy_reader(t.dy, t.y, t.act, s);
     row_floats = x.floats_per_row() * s.kernel_h + dy.floats_per_row();
     pointers = round_up(s.kernel_h, 8);
@@ -157,6 +161,7 @@ struct GradW {
     if (own_b) std::fill(own_b, own_b + s.out_c, 0.0f);
     RowReader xs = x, dys = dy;
     xs.scratch = made + worker * row_floats;
+    xs.keep_rows(s.kernel_h, s.dilation_h);
     dys.scratch = xs.scratch + x.floats_per_row() * s.kernel_h;
     const float** const table = tables + worker * pointers;
     for (int64_t r = rows * i / parts; r < rows * (i + 1) / parts; ++r) {
@@ -166,7 +171,7 @@ struct GradW {
       Ahead ahead;
       const int64_t next = oh * s.stride_h - s.pad_top + (s.kernel_h - 1) * s.dilation_h + 1, row = s.in_w * s.in_c;
       const float* const x_end = t.x + s.batch * s.in_h * row;
-      if (next > 0) ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, x_end, row_steps(window));
+      if (next > 0 && !x.half) ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, x_end, row_steps(window));
       const int64_t dy_row = s.out_w * s.out_c;
       ahead.add(t.dy + (r + 1) * dy_row, dy_row, t.dy + rows * dy_row, row_steps(window));
       depthwise_row_grad_w(window, table, dys.row(n, oh, 0), ahead, own_w, own_b);

@@ -9,8 +9,19 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
   if (h < 0 || h >= height) return nullptr;
   const int64_t at = (n * height + h) * width * channels;
   if (plain()) return x + at;
+  if (slots > 0) {
+    slot = h % slots;
+    const int64_t number = n * height + h + 1;
+    if (held[slot] == number) return scratch + slot * floats_per_row();
+    held[slot] = number;
+  }
   float* const made = scratch + slot * floats_per_row();
   const int64_t size = width * channels;
+  if (half) {
+    const uint16_t* const from = reinterpret_cast<const uint16_t*>(x) + at;
+    each_vector(size, [&](int64_t i, auto lanes) { store_some(made + i, load_bf16(from + i, lanes), lanes); });
+    return made;
+  }
   if (repeat == 1) {
     each_vector(size, [&](int64_t i, auto lanes) {
       store_some(made + i, masked(load_some(x + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
@@ -39,7 +50,11 @@ inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, L
   if (end.add) v += load_some(end.add + at, lanes);
   if (end.accumulate) v += load_some(out + at, lanes);
   v = activate(v, end.act);
-  if (end.out_mask) v = masked(v, load_some(end.out_mask + at, lanes), end.mask);
+  if (end.out_mask) {
+    const auto* const half = reinterpret_cast<const uint16_t*>(end.out_mask);
+    v = masked(v, end.half_mask ? load_bf16(half + at, lanes) : load_some(end.out_mask + at, lanes), end.mask);
+  }
+  if (end.half_out) return store_bf16(reinterpret_cast<uint16_t*>(out) + at, v, lanes);
   if (end.past && lanes == W) return store_past(out + at, v);
   store_some(out + at, v, lanes);
 }

@@ -37,6 +37,7 @@ struct RowsProduct {
   int32_t act = CT_ACT_NONE;
   int32_t out_mask_act = CT_ACT_NONE;
   bool accumulate = false;
+  int32_t halves = 0;              // see ct_half
 };
 
 int64_t rows_scratch(const RowsProduct& p, int workers);
@@ -44,6 +45,9 @@ void run_rows(Context& context, const RowsProduct& p, char* scratch);
 // The same on one worker, for products that are themselves the units of a loop.
 int64_t rows_alone_scratch(const RowsProduct& p);
 void run_rows_alone(const RowsProduct& p, char* scratch);
+// Of operands rounded to bfloat16; run_rows comes here by itself.
+int64_t rounded_rows_scratch(const RowsProduct& p, int workers);
+void run_rounded_rows(Context& context, const RowsProduct& p, char* scratch);
 
 // Fills panels of `width` columns: dst[panel][k][width] with A(k0+k, c0 + panel*width ...), k < kc, zeros past c0+cols.
 struct PanelSource {
@@ -61,6 +65,8 @@ struct SumProduct {
   bool transposed = false;          // the weights are n x m
   const ct_update* w = nullptr;     // may be NULL
   const ct_update* bias = nullptr;  // may be NULL
+  bool b_half = false;              // b_dense lies as bfloat16
+  int32_t halves = 0;               // see ct_half
 };
 
 // Few inputs for many outputs: the vectors should lie along the outputs.

@@ -175,6 +175,7 @@ double nanoseconds(const RowsProduct& p) { return double(p.m) * p.n * p.k / 100.
 }  // namespace
 
 int64_t rows_scratch(const RowsProduct& p, int workers) {
+  if (p.halves & CT_HALF_OPERANDS) return rounded_rows_scratch(p, workers);
   const Blocks s = plan(p);
   Carver carver(nullptr);
   carver.take<float>(b_floats(p, s));
@@ -186,6 +187,7 @@ int64_t rows_scratch(const RowsProduct& p, int workers) {
 }
 
 void run_rows(Context& context, const RowsProduct& p, char* scratch) {
+  if (p.halves & CT_HALF_OPERANDS) return run_rounded_rows(context, p, scratch);
   const Blocks s = plan(p);
   Carver carver(scratch);
   float* const packed = carver.take<float>(b_floats(p, s));

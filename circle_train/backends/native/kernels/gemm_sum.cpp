@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ahead.h"
+#include "bf16_tile.h"
 #include "gemm.h"
 #include "optimizer.h"
 #include "tile.h"
@@ -51,7 +52,9 @@ struct Buffers {
   float* sums;        // splits x (outputs of the bias)
   float* workers;
   int64_t a, b, c;    // floats of one worker
+  int64_t pairs_a, pairs_b;  // and words, where operands are rounded
   int64_t b_row;
+  int64_t own() const { return a + b + c + pairs_a + pairs_b; }
 };
 
 int64_t bias_size(const SumProduct& p) { return p.transposed ? p.n : p.m; }
@@ -63,9 +66,12 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
   f.b_row = spread(s.cols);
   f.a = round_up(round_up(s.rows, kTileRows) * depth, 16);
-  f.b = lies_ready(p, p.n) ? 0 : round_up(f.b_row * depth, 16);
+  const bool is_rounded = p.halves & CT_HALF_OPERANDS;
+  f.b = lies_ready(p, p.n) || (is_rounded && p.b_dense) ? 0 : round_up(f.b_row * depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
-  f.workers = carver.take<float>((f.a + f.b + f.c) * workers);
+  f.pairs_a = is_rounded ? round_up(round_up(s.rows, kTileRows) * pairs_of(depth), 16) : 0;
+  f.pairs_b = is_rounded ? round_up(f.b_row * pairs_of(depth), 16) : 0;
+  f.workers = carver.take<float>(f.own() * workers);
   return f;
 }
 
@@ -141,6 +147,38 @@ void add_chunk(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead
   }
 }
 
+// The same of rounded operands: A's panels and B's rows in pairs.
+void add_pairs(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead& ahead) {
+  PairTile t;
+  t.pairs = pairs_of(chunk.count);
+  t.a_row = 2, t.a_step = 2 * kTileRows, t.b_row = chunk.b_row, t.c_row = c_row, t.load_c = !chunk.first;
+  for (int64_t n = 0; n < u.cols; n += kTileCols) {
+    for (int64_t i = 0; i < u.rows; i += kTileRows) {
+      ahead.step();
+      t.a = reinterpret_cast<const uint16_t*>(chunk.a + i * t.pairs);
+      t.b = reinterpret_cast<const uint32_t*>(chunk.b + n);
+      t.c = c + i * c_row + n;
+      pair_tile_for(int(std::min<int64_t>(kTileRows, u.rows - i)), u.cols - n > W ? 2 : 1)(t);
+    }
+  }
+}
+
+// B's rows k0..k0+kc in pairs, from where it lies or (made) from what was gathered.
+void pair_b(const SumProduct& p, const Unit& u, int64_t k0, int64_t kc, const float* made, int64_t row, uint32_t* to) {
+  for (int64_t i = 0; i < kc; i += 2, to += row) {
+    const bool alone = i + 1 == kc;
+    if (!p.b_dense) {
+      pair_rows(made + i * row, alone ? nullptr : made + (i + 1) * row, 1, u.cols, to);
+    } else if (p.b_half) {
+      const uint16_t* const low = reinterpret_cast<const uint16_t*>(p.b_dense) + (k0 + i) * p.b_row + u.n0;
+      pair_rows(low, alone ? nullptr : low + p.b_row, u.cols, to);
+    } else {
+      const float* const low = p.b_dense + (k0 + i) * p.b_row + u.n0;
+      pair_rows(low, alone ? nullptr : low + p.b_row, 1, u.cols, to);
+    }
+  }
+}
+
 // Finished rows of the result (m x n, or its transpose) go to the weights.
 void deliver(const SumProduct& p, const float* c, int64_t c_row, int64_t m0, int64_t rows, int64_t n0, int64_t cols) {
   if (!p.transposed) {
@@ -160,7 +198,9 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
   float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
   if (!p.w && !sums) return;
   if (sums) std::fill(sum_at, sum_at + (p.transposed ? u.cols : u.rows), 0.0f);
-  const bool in_place = lies_ready(p, u.cols);
+  const bool is_rounded = p.halves & CT_HALF_OPERANDS;
+  const bool in_place = p.b_dense && (is_rounded || lies_ready(p, u.cols));
+  float *const pairs_a = own + f.a + f.b + f.c, *const pairs_b = pairs_a + f.pairs_a;
   const int64_t b_row = in_place ? p.b_row : f.b_row;
   const int64_t k_begin = u.split * s.split_k, k_end = std::min(k_begin + s.split_k, p.k);
   if (p.w && k_begin >= k_end) std::fill(c, c + f.c, 0.0f);
@@ -175,7 +215,13 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     // Whole rows that the next chunk reads.
     const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
     if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, kDepth * p.m, p.a_dense + p.k * p.m, steps);
-    if (p.b_dense && u.cols == p.b_row) ahead.add(p.b_dense + next * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row, steps);
+    if (p.b_dense && u.cols == p.b_row && !p.b_half) ahead.add(p.b_dense + next * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row, steps);
+    if (p.w && is_rounded) {
+      pair_panels(a, kc, u.rows, reinterpret_cast<uint32_t*>(pairs_a));
+      pair_b(p, u, k0, kc, b, f.b_row, reinterpret_cast<uint32_t*>(pairs_b));
+      add_pairs({pairs_a, pairs_b, f.b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
+      continue;
+    }
     if (p.w) add_chunk({a, b, b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
   }
   if (!p.w) return;
@@ -211,7 +257,7 @@ void run_sum(Context& context, const SumProduct& p, char* scratch) {
   const Buffers f = carve(carver, p, s, context.workers());
   const double work = double(p.m) * p.k * (p.w ? p.n / 100.0 + 0.2 : 0.2) + double(p.m) * p.n * 0.2;
   context.parallel(s.splits * s.row_units * s.col_units, work, [&](int worker, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) run_unit(p, s, f, unit_at(p, s, i), f.workers + worker * (f.a + f.b + f.c));
+    for (int64_t i = begin; i < end; ++i) run_unit(p, s, f, unit_at(p, s, i), f.workers + worker * f.own());
   });
   if (p.bias) {
     add_parts(f.sums, s.splits, bias_size(p), bias_size(p));

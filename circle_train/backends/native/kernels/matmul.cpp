@@ -38,6 +38,7 @@ RowsProduct product_of(const ct_matmul_args& t) {
   p.bias = t.bias, p.add = t.add, p.out_mask = t.out_mask_y;
   p.act = t.act, p.out_mask_act = t.out_mask_act;
   p.accumulate = t.accumulate != 0;
+  p.halves = t.halves;
   return p;
 }
 
@@ -77,7 +78,7 @@ constexpr int64_t kDotRows = 48;
 constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
 
 bool use_dots(const ct_matmul_args& t) {
-  return t.m <= kDotRows && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && !t.a_mask_y && t.batch0 * t.batch1 == 1;
+  return !t.halves && t.m <= kDotRows && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && !t.a_mask_y && t.batch0 * t.batch1 == 1;
 }
 
 template <int A, int B>
@@ -134,14 +135,16 @@ struct GradW {
   explicit GradW(const ct_matmul_grad_w_args& t)
       : dy(t.dy, t.y, t.out_features, t.act), x(t.x, nullptr, t.in_features, CT_ACT_NONE) {
     p.k = t.rows;
+    x.half = t.halves & CT_HALF_X;
     p.transposed = suits_transposed(t.out_features, t.in_features);
     const DenseMatrix &a = p.transposed ? x : dy, &b = p.transposed ? dy : x;
     p.m = a.row, p.n = b.row;
     p.a = &a, p.b = &b;
-    p.a_dense = a.x;
-    p.b_dense = b.y ? nullptr : b.x, p.b_row = b.row;
+    p.a_dense = a.half ? nullptr : a.x;
+    p.b_dense = b.y ? nullptr : b.x, p.b_row = b.row, p.b_half = b.half;
     p.w = t.has_w ? &t.w : nullptr;
     p.bias = t.has_b ? &t.b : nullptr;
+    p.halves = t.halves;
   }
   GradW(const GradW&) = delete;
   DenseMatrix dy, x;

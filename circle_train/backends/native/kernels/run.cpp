@@ -96,6 +96,15 @@ ct_pool* ct_pool_create(int32_t threads, int32_t tier) {
   return new ct_pool(threads, tier, table);
 }
 
+int32_t ct_pool_has_bf16(const ct_pool* pool) {
+#if defined(CT_X86)
+  return pool->tier == CT_TIER_AVX512 && __builtin_cpu_supports("avx512bf16");
+#else
+  (void)pool;
+  return 0;
+#endif
+}
+
 void ct_pool_destroy(ct_pool* pool) { delete pool; }
 
 int32_t ct_pool_threads(const ct_pool* pool) { return pool->pool.threads(); }
