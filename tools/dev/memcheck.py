@@ -92,7 +92,7 @@ def main() -> int:
         if "Invalid write" not in run(folder, ("-c", CANARY))[2]:
             sys.exit("valgrind does not notice a write beyond an array: nothing that it says would count")
         shares = [[*options.tests, *others]] if options.tests else SHARES
-        pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=3")
+        pytest = ("-m", "pytest", "--durations=3")
         results = list(cores.map(lambda share: run(folder, [*pytest, *share]), shares))
     for share, (status, printed, reported) in zip(shares, results, strict=True):
         print(f"{' '.join(share)}: status {status}\n{printed}{reported}")

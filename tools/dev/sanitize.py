@@ -98,7 +98,7 @@ def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
             sys.exit(
                 "the sanitizers do not notice a write beyond an array: nothing that they say would count"
             )
-        return python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+        return python("-m", "pytest", "--capture=no", "-x", *tests)
 
 
 def main() -> int:
