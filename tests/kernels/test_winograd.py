@@ -83,6 +83,21 @@ def test_paths(case: Case) -> None:
     agrees(case)
 
 
+@pytest.mark.parametrize(("size", "c", "o"), [(4, 40, 40), (7, 64, 64), (15, 33, 20), (9, 190, 170)])
+def test_an_image_has_the_same_bits_in_any_batch(size: int, c: int, o: int) -> None:
+    many = Layer(Case(9, size, size, c, o, (3, 3)))
+    for tier in tiers():
+        y, dx = np.zeros_like(many.dy), np.zeros_like(many.x)
+        assert run("CONV", many.forward(y, b=many.b), 2, tier) == 0
+        assert run("CONV_GRAD_X", many.input_gradient(dx), 2, tier) == 0
+        one = Layer(Case(1, size, size, c, o, (3, 3)))
+        one.x, one.dy, one.w, one.b = many.x[5:6], many.dy[5:6], many.w, many.b
+        y_one, dx_one = np.zeros_like(one.dy), np.zeros_like(one.x)
+        assert run("CONV", one.forward(y_one, b=one.b), 2, tier) == 0
+        assert run("CONV_GRAD_X", one.input_gradient(dx_one), 2, tier) == 0
+        assert y_one.tobytes() == y[5:6].tobytes() and dx_one.tobytes() == dx[5:6].tobytes()
+
+
 SIZES = st.integers(4, 23)
 CHANNELS = st.integers(12, 75)
 

@@ -51,7 +51,7 @@ ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
 }
 
 bool uses_winograd(const ct_conv_grad_w_args& t) {
-  return t.has_w && !t.halves && (t.act == CT_ACT_NONE || !t.y) && suits_winograd(t.shape, kWeightGradCost);
+  return t.has_w && !t.halves && (t.act == CT_ACT_NONE || !t.y) && suits_winograd(t.shape, t.shape.batch, kWeightGradCost);
 }
 
 }  // namespace

@@ -166,11 +166,11 @@ void run_by_panels(Context& context, const WinogradConv& t, const Plan& plan, fl
 
 }  // namespace
 
-bool suits_winograd(const ct_conv_shape& s, double weight_cost) {
+bool suits_winograd(const ct_conv_shape& s, int64_t batch, double weight_cost) {
   if (s.kernel_h != kTaps || s.kernel_w != kTaps || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 || s.dilation_w != 1)
     return false;
   if (s.groups != 1 || s.in_c < kLeastChannels || s.out_c < kLeastChannels) return false;
-  const double tiles = double(TileGrid(s).count), pixels = double(s.batch * s.out_h * s.out_w);
+  const double tiles = double(batch * ceil_div(s.out_h, kTileOut) * ceil_div(s.out_w, kTileOut)), pixels = double(batch * s.out_h * s.out_w);
   const double products = 1.3 * kPoints * tiles, transforms = tiles * 224 * (1.0 / s.in_c + 1.0 / s.out_c) + weight_cost;
   return products + transforms < 0.9 * kTaps * kTaps * pixels;
 }

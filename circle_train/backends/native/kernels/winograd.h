@@ -29,8 +29,10 @@ int64_t winograd_scratch(const ct_conv_grad_w_args& t, int workers);
 void run_winograd(Context& context, const ct_conv_grad_w_args& t);
 
 // Whether the products and transforms are less work than the plain sum; transforming one weight is that of so many products.
+// What becomes of an image must not depend on how many others there are: only sums over images may look at the batch's size.
+constexpr int64_t kSupposedBatch = 4;
 constexpr double kWeightCost = 192, kWeightGradCost = 256;
-bool suits_winograd(const ct_conv_shape& s, double weight_cost = kWeightCost);
+bool suits_winograd(const ct_conv_shape& s, int64_t batch = kSupposedBatch, double weight_cost = kWeightCost);
 
 }  // namespace CT_TIER
 }  // namespace ct
