@@ -39,6 +39,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   } else {
     p.m = outputs, p.n = size;
     p.a = &dy, p.b = &windows;
+    p.a_dense = dy.half || dy.y || s.groups != 1 ? nullptr : dy.x;
   }
   const ct_update w = shifted(t.w, group * outputs * size), b = shifted(t.b, group * outputs);
   p.w = t.has_w ? &w : nullptr;

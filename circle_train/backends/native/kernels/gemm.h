@@ -59,7 +59,7 @@ struct SumProduct {
   int64_t m, n, k;
   const PanelSource* a = nullptr;
   const RowSource* b = nullptr;
-  const float* a_dense = nullptr;   // A(k,i) = a_dense[k*m + i], when that is what `a` reads
+  const float* a_dense = nullptr;   // A(k,i) = a_dense[k*m + i], when it may be read in place
   const float* b_dense = nullptr;   // B(k,j) = b_dense[k*b_row + j], when it may be read in place
   int64_t b_row = 0;
   bool transposed = false;          // the weights are n x m

@@ -14,6 +14,7 @@ constexpr int64_t kDepth = 192;
 constexpr int64_t kMaxTransposed = 64;  // rows of a transposed result
 constexpr int64_t kShortSum = 64;       // below, the update is most of the work: whole stretches of the weights, evenly dealt
 constexpr int64_t kStretch = 1024;
+constexpr int64_t kApart = 8192;        // floats between workers' memory, so that no prefetching takes a line from another
 
 struct Blocks {
   int64_t rows, row_units;
@@ -47,6 +48,8 @@ bool meets(int64_t row) { return row % 256 == 0; }
 // Whether so many columns of B can be read where they lie.
 bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0 && !meets(p.b_row); }
 
+bool a_lies_ready(const SumProduct& p) { return p.a_dense && !(p.halves & CT_HALF_OPERANDS); }
+
 struct Buffers {
   float* parts;       // splits x m x n, when there are several
   float* sums;        // splits x (outputs of the bias)
@@ -54,7 +57,7 @@ struct Buffers {
   int64_t a, b, c;    // floats of one worker
   int64_t pairs_a, pairs_b;  // and words, where operands are rounded
   int64_t b_row;
-  int64_t own() const { return a + b + c + pairs_a + pairs_b; }
+  int64_t own() const { return a + b + c + pairs_a + pairs_b + kApart; }
 };
 
 int64_t bias_size(const SumProduct& p) { return p.transposed ? p.n : p.m; }
@@ -65,8 +68,8 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   f.parts = carver.take<float>(s.splits > 1 && p.w ? s.splits * p.m * p.n : 0);
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
   f.b_row = spread(s.cols);
-  f.a = round_up(round_up(s.rows, kTileRows) * depth, 16);
   const bool is_rounded = p.halves & CT_HALF_OPERANDS;
+  f.a = a_lies_ready(p) ? 0 : round_up(round_up(s.rows, kTileRows) * depth, 16);
   f.b = lies_ready(p, p.n) || (is_rounded && p.b_dense) ? 0 : round_up(f.b_row * depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
   f.pairs_a = is_rounded ? round_up(round_up(s.rows, kTileRows) * pairs_of(depth), 16) : 0;
@@ -125,9 +128,22 @@ Unit unit_at(const SumProduct& p, const Blocks& s, int64_t index) {
   return u;
 }
 
-// One chunk of k rows: A in panels, B in rows that may be read up to whole vectors.
+// Where A(k, i) of a chunk lies: at[i*panel + k*col] for the first i of a tile.
+struct Left {
+  const float* at;
+  int64_t panel, col;
+};
+
+// Read in place, or in panels where it is gathered.
+Left left_of(const SumProduct& p, const Unit& u, int64_t k0, int64_t kc, float* made) {
+  if (a_lies_ready(p)) return {p.a_dense + k0 * p.m + u.m0, 1, p.m};
+  if (p.w || !p.transposed) p.a->panels(k0, kc, u.m0, u.rows, kTileRows, made);
+  return {made, kc, kTileRows};
+}
+
+// One chunk of k rows; B's may be read up to whole vectors.
 struct Chunk {
-  const float* a;
+  Left a;
   const float* b;
   int64_t b_row, count;
   bool first;
@@ -142,7 +158,7 @@ void add_chunk(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead
       TileEnd end{c + i * c_row + n, c_row, nullptr, 0, 0, !chunk.first, false, false};
       end.ask = ahead.step_but(chunk.count);
       end.ask_step = 64;
-      tile_for(rows, vectors, end.ask)(chunk.a + i * chunk.count, 1, kTileRows, chunk.b + n, chunk.b_row, chunk.count, end);
+      tile_for(rows, vectors, end.ask)(chunk.a.at + i * chunk.a.panel, 1, chunk.a.col, chunk.b + n, chunk.b_row, chunk.count, end);
     }
   }
 }
@@ -209,8 +225,8 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     const float* const b = in_place ? p.b_dense + k0 * b_row + u.n0 : b_made;
     if (!in_place && (p.w || p.transposed)) p.b->rows(k0, kc, u.n0, u.cols, b_made, b_row);
     if (sums && p.transposed) add_row_sums(b, b_row, kc, u.cols, sum_at);
-    if (p.w || !p.transposed) p.a->panels(k0, kc, u.m0, u.rows, kTileRows, a);
-    if (sums && !p.transposed) add_panel_sums(a, kc, u.rows, sum_at);
+    const Left left = left_of(p, u, k0, kc, a);
+    if (sums && !p.transposed) left.panel == 1 ? add_row_sums(left.at, left.col, kc, u.rows, sum_at) : add_panel_sums(a, kc, u.rows, sum_at);
     Ahead ahead;
     // Whole rows that the next chunk reads.
     const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
@@ -222,7 +238,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
       add_pairs({pairs_a, pairs_b, f.b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
       continue;
     }
-    if (p.w) add_chunk({a, b, b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
+    if (p.w) add_chunk({left, b, b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
   }
   if (!p.w) return;
   if (s.splits == 1) return deliver(p, c, s.cols, u.m0, u.rows, u.n0, u.cols);

@@ -140,7 +140,7 @@ struct GradW {
     const DenseMatrix &a = p.transposed ? x : dy, &b = p.transposed ? dy : x;
     p.m = a.row, p.n = b.row;
     p.a = &a, p.b = &b;
-    p.a_dense = a.half ? nullptr : a.x;
+    p.a_dense = a.half || a.y ? nullptr : a.x;
     p.b_dense = b.y ? nullptr : b.x, p.b_row = b.row, p.b_half = b.half;
     p.w = t.has_w ? &t.w : nullptr;
     p.bias = t.has_b ? &t.b : nullptr;
