@@ -1,6 +1,7 @@
 """What bfloat16 activations cost in accuracy, and save in memory: the tables of docs/bfloat16.md.
 
     BENCH_MODELS=folder/of/the/bench/models python tools/dev/bfloat16_cost.py [w2] [w5] [w3] [--seeds 3]
+    BENCH_MODELS=folder/of/the/bench/models python tools/dev/bfloat16_cost.py [w2] [w5] [w3] --steps float32
 
 The models are those of ../shared/bench (w2: a CNN of 28x28 images, w3: MobileNetV2 at 224x224, w5: BERT-mini), untrained;
 the data are Debian's dataset-fashion-mnist and, of ../shared/data, CIFAR-10's pictures and HAPT's accelerometer readings.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,12 +126,45 @@ def report(work: Workload, seeds: int) -> None:
         )
 
 
+def report_steps(work: Workload, activations: str) -> None:
+    """Least time of a step, and how far the process grew; to be asked of a new process each time."""
+    x, y = (np.array(part[: work.batch]) for part in work.data()[:2])
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+    before = peak()
+    loss = ct.losses.SparseCategoricalCrossentropy(from_logits=None)
+    config = ct.TrainConfig(loss, ct.optimizers.Adam(work.rate), work.batch, activations=activations)
+    session = ct.TrainSession(Path(os.environ["BENCH_MODELS"]) / work.file, config)
+    times = []
+    for _ in range(30):
+        start = time.perf_counter()
+        session.train_step(x, y)
+        times.append(time.perf_counter() - start)
+    arena, planned = session.plan.memory["arena"] / 1e6, session.plan.total_bytes / 1e6
+    print(
+        f"{work.title}, batch {work.batch}, {activations}: {min(times) * 1e3:.1f} ms a step, arena {arena:.1f} MB,",
+        end=" ",
+    )
+    print(f"planned {planned:.1f} MB, the process grew by {(peak() - before) / 1e6:.1f} MB")
+
+
+def peak() -> int:
+    """The most bytes that were resident."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("workloads", nargs="*", choices=[*WORKLOADS, []], help="default: all")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--steps", choices=["float32", "bfloat16"], help="time and memory instead, of this kind"
+    )
     options = parser.parse_args()
     for name in options.workloads or WORKLOADS:
-        report(WORKLOADS[name], options.seeds)
+        if options.steps:
+            report_steps(WORKLOADS[name], options.steps)
+        else:
+            report(WORKLOADS[name], options.seeds)
