@@ -16,7 +16,7 @@ from circle_train.ops.conv import DepthwiseConv2D
 from circle_train.ops.fused import Fused
 
 FORWARD = ("convolution", "fully_connected")
-READS: dict[str, tuple[str, ...]] = {name: ("x", "add") for name in FORWARD}
+READS: dict[str, tuple[str, ...]] = dict.fromkeys(FORWARD, ("x", "add"))
 READS |= {f"{name}_w": ("x",) for name in FORWARD} | {f"{name}_x": ("mask",) for name in FORWARD}
 """Roles whose tensors a kernel may read as bfloat16."""
 
