@@ -163,8 +163,16 @@ void add_chunk(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead
   }
 }
 
+// One chunk of k rows whose operands are rounded, in pairs: A in panels, B in rows.
+struct Pairs {
+  const float* a;
+  const float* b;
+  int64_t b_row, count;
+  bool first;
+};
+
 // The same of rounded operands: A's panels and B's rows in pairs.
-void add_pairs(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead& ahead) {
+void add_pairs(const Pairs& chunk, const Unit& u, float* c, int64_t c_row, Ahead& ahead) {
   PairTile t;
   t.pairs = pairs_of(chunk.count);
   t.a_row = 2, t.a_step = 2 * kTileRows, t.b_row = chunk.b_row, t.c_row = c_row, t.load_c = !chunk.first;
