@@ -34,7 +34,7 @@ BINDERS = (bfloat16, conv, elementwise, index, linear, loss, movement, norm, poo
 """The modules that know which kernel computes what; importing them registers their binders."""
 DOT_ROWS = 48
 """A product alone, of at most so many rows, is added up in an order of its own (kernels/matmul.cpp)."""
-RESIDENT, LANE = 820_000, 260_000
+RESIDENT, LANE = 1_020_000, 260_000
 """Bytes that the library's code and its threads take, and one more engine of a single thread; as measured by
 tools/dev/memory.py on small models."""
 
