@@ -36,12 +36,6 @@ def trained(raw: bytes) -> str:
         session.train_step(x if len(x) > 1 else x[0], y if len(y) > 1 else y[0])
     except ct.CircleTrainError as error:
         return type(error).__name__
-    except (
-        ValueError
-    ) as error:  # one weight as both factors of a layer: the engine's joining refuses it, unkindly
-        if "cyclic" not in str(error):
-            raise
-        return "cyclic"
     return "a step"
 
 

@@ -201,6 +201,15 @@ def known_type(tensor: Tensor | None) -> TensorType | None:
     return TensorType(tensor.dtype, tensor.shape, value, tensor.quantization)
 
 
+def stored_in(tensor: Tensor) -> Tensor:
+    """The tensor whose memory a view shows; itself where it is none."""
+    maker = tensor.producer
+    while maker is not None and maker.op.view_input is not None:
+        tensor = maker.inputs[maker.op.view_input] or tensor
+        maker = tensor.producer
+    return tensor
+
+
 def constant(value: Array, name: str = "constant") -> Tensor:
     """A new constant tensor with the array's elements."""
     array = np.asarray(value, order="C")

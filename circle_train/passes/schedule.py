@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.graph import stored_in
 
 
 def update_early(graph: Graph) -> None:
@@ -12,7 +13,7 @@ def update_early(graph: Graph) -> None:
     for node in graph.nodes:
         for tensor in node.inputs:
             if tensor is not None:
-                readers.setdefault(tensor, []).append(node)
+                readers.setdefault(stored_in(tensor), []).append(node)
     after: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.op.mutates and node.inputs and node.inputs[0] is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from circle_train.ir import Graph, Node, StateKey, Tensor
+from circle_train.ir.graph import stored_in
 from circle_train.ops.fused import Fused, Part
 from circle_train.ops.gradient import GuardFinite
 
@@ -143,17 +144,41 @@ def ordered(places: Mapping[Node, float], since: Mapping[Node, float]) -> list[N
     }
     guards = [node for node in nodes if isinstance(node.op, GuardFinite)]
     accesses: dict[StateKey, list[tuple[Node, bool]]] = {}
-    for node in sorted(nodes, key=lambda n: places[n] if n.op.mutates else since[n]):
-        for tensor in node.inputs:
-            if tensor is None or tensor.state is None or tensor.state.kind == "scalars":
-                continue
-            before = accesses.setdefault(tensor.state, [])
-            after[node].update(other for other, writes in before if writes or node.op.mutates)
-            before.append((node, node.op.mutates))
+    for _, node, state, writes in sorted(_accesses(places, since), key=lambda access: access[0]):
+        before = accesses.setdefault(state, [])
+        after[node].update(other for other, wrote in before if wrote or writes)
+        before.append((node, writes))
+    for node in nodes:
         if node.op.mutates and node not in guards:
             after[node].update(guards)
         after[node].discard(node)
     return _topological(nodes, position, after)
+
+
+def _accesses(
+    places: Mapping[Node, float], since: Mapping[Node, float]
+) -> Iterator[tuple[float, Node, StateKey, bool]]:
+    """When each node reads a state or (True) writes it, be it through a view."""
+    for node, place in places.items():
+        written = _written(node)
+        for tensor in node.inputs:
+            state = None if tensor is None else stored_in(tensor).state
+            if state is None or state.kind == "scalars":
+                continue
+            yield since[node], node, state, False
+            if tensor in written:
+                yield place, node, state, True
+
+
+def _written(node: Node) -> set[Tensor | None]:
+    """The inputs that a node may write into: of several nodes in one, those of the updates among them."""
+    op = node.op
+    if not op.mutates:
+        return set()
+    if not isinstance(op, Fused):
+        return set(node.inputs)
+    numbers = {i for part in op.parts if part.op.mutates for i in part.inputs if i is not None}
+    return {tensor for i, tensor in enumerate(node.inputs) if i in numbers}
 
 
 def _topological(

@@ -8,6 +8,7 @@ from math import prod
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.update import Fate
 from circle_train.ir import DType, Node, Tensor
+from circle_train.ir.graph import stored_in
 from circle_train.ops.base import Op
 from circle_train.ops.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.conv import Conv2D, DepthwiseConv2D
@@ -50,9 +51,13 @@ class Destiny:
 
 
 def destiny(rewriter: Rewriter, node: Node, name: str) -> Destiny:
-    """Follow a gradient to its update or sum if that alone reads it; otherwise it is stored."""
+    """Follow a gradient to its update or sum if that alone reads it; otherwise it is stored.
+
+    So is one that is made of weights: another update may need these as they were, and this one as it finds them.
+    """
     g = node.outputs[0]
-    reader = rewriter.only_reader(g)
+    made_of_weights = any(t is not None and stored_in(t).state is not None for t in node.inputs)
+    reader = None if made_of_weights else rewriter.only_reader(g)
     if reader is not None and isinstance(reader.op, Fused) and reader.op.kernel == "update":
         named = reader.op.by_role(reader.inputs)
         roles = {role.replace("w.", f"{name}.", 1): t for role, t in named.items() if role.startswith("w.")}
