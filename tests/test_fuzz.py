@@ -52,7 +52,7 @@ def damage(raw: bytes, rng: np.random.Generator) -> bytes:
 
 def survives(raw: bytes) -> bool:
     """Load and save it; False where it was refused."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         module = format.read(raw)
         [str(node) for graph in module.graphs for node in graph.nodes]
@@ -61,7 +61,7 @@ def survives(raw: bytes) -> bool:
         assert len(str(error)) < 1000
         return False
     finally:
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start < 1
     return True
 
 
