@@ -8,271 +8,39 @@ from typing import Any
 import networks
 import numpy as np
 import pytest
+from bfloat16_nets import (
+    IMAGES,
+    LABELS,
+    NETS,
+    config_of,
+    distance,
+    engine_of,
+    every_net,
+    gradients_of,
+    inverted_residual,
+    needs_native,
+    normal,
+    session_of,
+)
 from networks import make, weight
 
 import circle_train as ct
-from circle_train.backends import native
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
 from circle_train.backends.native.codes import Tier
-from circle_train.backends.native.library import load
 from circle_train.cli.main import main
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
-from circle_train.ir import DType, Graph, Node, Tensor, TensorType
-from circle_train.ir.graph import constant
+from circle_train.ir import DType, Graph
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.ops.attributes import Activation, Padding
-from circle_train.ops.base import Op
 from circle_train.ops.bfloat16 import (
-    Narrow,
-    RoundedBatchMatMul,
-    RoundedConv2D,
-    RoundedFullyConnected,
-    RoundToBfloat16,
-    Widen,
     narrowed,
-    rounded,
     widened,
 )
-from circle_train.ops.gradient import Gradient
 from circle_train.train import compile as compiling
 from circle_train.train.program import Mode
 from circle_train.train.state import State
-
-needs_native = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
-RNG = np.random.default_rng(5)
-IMAGES = RNG.normal(size=(8, 16, 16, 3)).astype(np.float32)
-WORDS = RNG.normal(size=(8, 24, 32)).astype(np.float32)
-LABELS = np.eye(5, dtype=np.float32)[np.arange(8) % 5]
-
-
-def inverted_residual() -> Model:
-    """A convolution of three channels, then one of every kind that knows bfloat16, with a residual and a pool."""
-    graph = Graph("net", [networks.new_input("image", 1, 16, 16, 3)])
-
-    def conv(x: Tensor, outputs: int, size: int, stride: int, act: Activation, name: str) -> Tensor:
-        op = make(
-            "CONV_2D", padding=Padding.SAME, stride_h=stride, stride_w=stride, fused_activation_function=act
-        )
-        return graph.emit(
-            op,
-            x,
-            weight(f"{name}/w", outputs, size, size, x.shape[3]),
-            weight(f"{name}/b", outputs),
-            name=name,
-        )
-
-    first = conv(graph.inputs[0], 16, 3, 1, Activation.RELU6, "first")
-    x = conv(first, 24, 1, 1, Activation.RELU6, "expand")
-    op = make("DEPTHWISE_CONV_2D", padding=Padding.SAME, fused_activation_function=Activation.RELU6)
-    x = graph.emit(op, x, weight("dw/w", 1, 3, 3, 24), weight("dw/b", 24), name="dw")
-    x = graph.emit(make("ADD"), conv(x, 16, 1, 1, Activation.NONE, "project"), first, name="sum")
-    x = conv(x, 32, 3, 2, Activation.RELU, "down")
-    x = conv(x, 32, 3, 1, Activation.RELU, "same")
-    pool = make("MAX_POOL_2D", padding=Padding.VALID, stride_h=2, stride_w=2, filter_height=2, filter_width=2)
-    x = graph.emit(pool, x, name="pool")
-    x = graph.emit(make("MEAN"), x, constant(np.array([1, 2], np.int32), "axes"), name="mean")
-    x = graph.emit(make("FULLY_CONNECTED"), x, weight("fc/w", 5, 32), weight("fc/b", 5), name="fc")
-    return networks.finish(graph, x)
-
-
-def attention() -> Model:
-    """One layer of self-attention with two heads, and a feed-forward part with GELU."""
-    graph = Graph("attention", [networks.new_input("words", 1, 24, 32)])
-
-    def dense(x: Tensor, outputs: int, name: str) -> Tensor:
-        op = make("FULLY_CONNECTED", keep_num_dims=True)
-        return graph.emit(
-            op, x, weight(f"{name}/w", outputs, x.shape[-1]), weight(f"{name}/b", outputs), name=name
-        )
-
-    def moved(x: Tensor, shape: tuple[int, ...], order: tuple[int, ...], first: bool) -> Tensor:
-        for is_reshape in (first, not first):
-            if is_reshape:
-                x = graph.emit(make("RESHAPE"), x, constant(np.array((-1, *shape), np.int32), "shape"))
-            else:
-                x = graph.emit(make("TRANSPOSE"), x, constant(np.array(order, np.int32), "perm"))
-        return x
-
-    words = graph.inputs[0]
-    q, k, v = (moved(dense(words, 32, name), (24, 2, 16), (0, 2, 1, 3), True) for name in "qkv")
-    scores = graph.emit(make("BATCH_MATMUL", adjoint_rhs=True), q, k, name="scores")
-    weights = graph.emit(make("SOFTMAX", beta=0.25), scores, name="weights")
-    mixed = graph.emit(make("BATCH_MATMUL"), weights, v, name="mixed")
-    mixed = moved(mixed, (24, 32), (0, 2, 1, 3), False)
-    x = graph.emit(make("ADD"), dense(mixed, 32, "out"), words, name="sum")
-    x = dense(graph.emit(make("GELU"), dense(x, 64, "up"), name="gelu"), 32, "down")
-    x = graph.emit(make("MEAN"), x, constant(np.array([1], np.int32), "axes"), name="mean")
-    x = graph.emit(make("FULLY_CONNECTED"), x, weight("fc/w", 5, 32), weight("fc/b", 5), name="fc")
-    return networks.finish(graph, x)
-
-
-NETS = {"inverted_residual": (inverted_residual, IMAGES), "attention": (attention, WORDS)}
-every_net = pytest.mark.parametrize("net", sorted(NETS))
-
-
-def config_of(activations: str = "bfloat16", **settings: Any) -> ct.TrainConfig:
-    loss = ct.losses.CategoricalCrossentropy(from_logits=True)
-    settings = {"optimizer": ct.optimizers.SGD(0.05), "batch_size": 8, **settings}
-    return ct.TrainConfig(loss, activations=activations, **settings)
-
-
-def session_of(net: str, activations: str = "bfloat16", *, backend: str = "auto", threads: int | None = None,
-               **settings: Any) -> ct.TrainSession:  # fmt: skip
-    return ct.TrainSession(
-        NETS[net][0](), config_of(activations, **settings), backend=backend, threads=threads
-    )
-
-
-def gradients_of(session: ct.TrainSession, net: str) -> dict[str, Array]:
-    session.train_step(NETS[net][1], LABELS, update=False, accumulate=True)
-    return {name: array.copy() for name, array in session.gradients.items()}
-
-
-def distance(found: dict[str, Array], expected: dict[str, Array]) -> float:
-    """Of two sets of gradients, relative to their length."""
-    difference = sum(float(np.sum((found[name] - expected[name]) ** 2)) for name in expected)
-    return float(np.sqrt(difference / sum(float(np.sum(g**2)) for g in expected.values())))
-
-
-# Rounding
-
-
-def test_rounding_is_to_nearest_even() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    bits = RNG.integers(0, 1 << 32, 200_000, dtype=np.uint32)
-    halfway = (RNG.integers(0, 1 << 16, 50_000, dtype=np.uint32) << 16) | 0x8000
-    x = np.concatenate([bits, halfway]).view(np.float32)
-    x = x[(np.abs(x) >= 2.0**-126) | (x == 0)]
-    with np.errstate(all="ignore"):
-        expected = x.astype(ml_dtypes.bfloat16)
-    ours = narrowed(x).view(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(np.isnan(ours), np.isnan(x))
-    np.testing.assert_array_equal(ours[~np.isnan(x)].view(np.uint16), expected[~np.isnan(x)].view(np.uint16))
-
-
-def test_subnormals_become_zero_and_keep_their_sign() -> None:
-    tiny = np.array([1e-40, -1e-40], np.float32)
-    assert rounded(tiny).tobytes() == np.array([0.0, -0.0], np.float32).tobytes()
-
-
-SPECIAL = np.array(
-    [np.nan, -np.nan, np.inf, -np.inf, 0, -0.0, 1e-40, 3.4e38, -3.4e38, 1.00390625], np.float32
-)
-
-
-@needs_native
-@pytest.mark.parametrize("tier", list(Tier)[1:])
-@pytest.mark.parametrize("size", [1, 3, 15, 16, 33, 4099])
-def test_engine_rounds_alike(tier: Tier, size: int) -> None:
-    engine = engine_of(tier)
-    x = np.resize(np.concatenate([SPECIAL, RNG.normal(size=50).astype(np.float32)]), size).astype(np.float32)
-    for op, given in ((RoundToBfloat16(), x), (Narrow(), x), (Widen(), narrowed(x))):
-        expected = np.asarray(op.forward(given))
-        out = np.zeros_like(expected)
-        step = engine.bind(node_of(op, [given], out), [given], [out])
-        assert step is not None
-        step()
-        assert out.tobytes() == expected.tobytes(), op
-
-
-def engine_of(tier: Tier, threads: int = 3) -> Native:
-    library = load()
-    if library is None or tier > library.ct_best_tier():
-        pytest.skip(f"this processor cannot run {tier.name}")
-    return Native(threads, tier)
-
-
-def node_of(op: Op, values: list[Array | None], out: Array) -> Node:
-    tensors = [None if v is None else Tensor("x", TensorType(DType.of(v.dtype), v.shape)) for v in values]
-    return Node(op, tensors, [Tensor("y", TensorType(DType.of(out.dtype), out.shape))])
-
-
-# Products
-
-
-def products() -> list[Any]:
-    """Rounded operators and inputs of sizes that are multiples of nothing, and of what tiles are."""
-    cases = []
-    for rows, inputs, outputs in (
-        (5, 7, 3),
-        (50, 33, 40),
-        (130, 64, 96),
-        (300, 129, 17),
-        (1, 1, 1),
-        (13, 4000, 33),
-    ):
-        x, w, b = normal(rows, inputs), normal(outputs, inputs), normal(outputs)
-        cases.append(pytest.param(RoundedFullyConnected(), (x, w, b), id=f"fc-{rows}x{inputs}x{outputs}"))
-    for lhs in (False, True):
-        for rhs in (False, True):
-            x, w = normal(5, 2, 19, 34), normal(5, 2, 34, 21)
-            x, w = np.swapaxes(x, 2, 3).copy() if lhs else x, np.swapaxes(w, 2, 3).copy() if rhs else w
-            cases.append(pytest.param(RoundedBatchMatMul(lhs, rhs), (x, w), id=f"bmm-{lhs}-{rhs}"))
-    for size, stride in ((1, 1), (3, 1), (3, 2), (1, 2)):
-        op = RoundedConv2D(Padding.SAME, stride, stride, Activation.RELU6)
-        given = (normal(2, 9, 8, 18), normal(35, size, size, 18), normal(35))
-        cases.append(pytest.param(op, given, id=f"conv-{size}-{stride}"))
-    return cases
-
-
-def normal(*shape: int) -> Array:
-    return np.random.default_rng([9, *shape]).normal(size=shape).astype(np.float32)
-
-
-def all_of_product(engine: Native, op: Op, given: tuple[Array, ...]) -> list[tuple[Array, Array]]:
-    """Forward and the gradients of x and w: what the engine computes, and what is specified."""
-    y = op.compute(given)[0]
-    dy = normal(*y.shape)
-    nodes: list[tuple[Op, list[Array | None]]] = [(op, list(given))]
-    for wrt, other in ((0, given[1]), (1, given[0])):
-        name, kept = ("x", "w") if wrt == 0 else ("w", "x")
-        needs = op.gradients[name].needs
-        shapes = {f"{name}_shape": given[wrt].shape} if f"{name}_shape" in needs else {}
-        type_ = TensorType(DType.FLOAT32, given[wrt].shape)
-        nodes.append((Gradient(op, wrt, type_, (("dy", 1), (kept, 1)), shapes), [dy, other]))
-    results = []
-    for one, values in nodes:
-        expected = np.ascontiguousarray(one.compute(values)[0])
-        out = np.full_like(expected, np.nan)
-        step = engine.bind(node_of(one, values, out), values, [out])
-        assert step is not None, one
-        step()
-        results.append((out, expected))
-    return results
-
-
-@needs_native
-@pytest.mark.parametrize(("op", "given"), products())
-def test_products_are_of_rounded_operands(op: Op, given: tuple[Array, ...]) -> None:
-    for found, expected in all_of_product(Native(3), op, given):
-        assert np.abs(found - expected).max() <= 3e-6 * max(float(np.abs(expected).max()), 1.0) * 8
-
-
-@needs_native
-@pytest.mark.parametrize(("op", "given"), products())
-def test_products_are_the_same_bits_with_and_without_the_instruction(
-    op: Op, given: tuple[Array, ...]
-) -> None:
-    """AVX2 code has no instruction for them and multiplies in two steps; the weight gradients' sums are cut alike."""
-    best, other = engine_of(Tier.AUTO), engine_of(Tier.AVX2)
-    for (a, _), (b, _) in zip(
-        all_of_product(best, op, given)[:2], all_of_product(other, op, given)[:2], strict=True
-    ):
-        assert a.tobytes() == b.tobytes()
-
-
-@needs_native
-def test_float32_would_not_pass() -> None:
-    """The bound above tells rounded operands from others."""
-    x, w, b = normal(50, 33), normal(40, 33), normal(40)
-    exact = x @ w.T + b
-    assert np.abs(RoundedFullyConnected().forward(x, w, b) - exact).max() > 1e-3
-
-
-# Whole steps
 
 
 @every_net

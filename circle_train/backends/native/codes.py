@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-VERSION = 1
+VERSION = 2
 MAX_RANK = 8
 UPDATE_SCALARS = 16
 CHAIN_REGISTERS = 24

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#define CT_ABI_VERSION 1
+#define CT_ABI_VERSION 2
 #define CT_MAX_RANK 8
 #define CT_UPDATE_SCALARS 16
 
