@@ -217,7 +217,9 @@ def test_training_takes_no_package_onnx(tmp_path: Path) -> None:
     """Writing .onnx does, and says so."""
     path = dense(tmp_path)
     command = [sys.executable, "-c", WITHOUT, str(path)]
-    loss, refusal = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    loss, refusal = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=tmp_path
+    ).stdout.splitlines()
     config = ct.TrainConfig(loss="mse", batch_size=4)
     here = ct.TrainSession(str(path), config).train_step(
         np.ones((4, 6), np.float32), np.ones((4, 3), np.float32)
