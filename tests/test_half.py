@@ -77,3 +77,40 @@ def circle_size(path: Path, folder: Path) -> int:
     """Bytes of the untrained model as Circle."""
     ct.load(path).save(folder / "before.circle")
     return (folder / "before.circle").stat().st_size
+
+
+def double(folder: Path, *last: Any) -> Path:
+    """A dense layer computed in float64, and what follows it."""
+    helper, kind = onnx.helper, onnx.TensorProto.DOUBLE
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["z"], transB=1), *last]
+    graph = helper.make_graph(
+        nodes,
+        "double",
+        [helper.make_tensor_value_info("x", kind, ["n", 6])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], kind, ["n", 3])],
+        [onnx.numpy_helper.from_array(a.astype(np.float64), name) for name, a in (("w", W), ("b", B))],
+    )
+    path = folder / "double.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def test_float64_models_train_in_float64(tmp_path: Path) -> None:
+    """One step of gradient descent is numpy's; the loss is a float32."""
+    config = ct.TrainConfig("mse", ct.optimizers.SGD(0.1), 8)
+    session = ct.TrainSession(double(tmp_path), config)
+    target = RNG.normal(size=(8, 3))
+    x, w, b = X.astype(np.float64), W.astype(np.float64), B.astype(np.float64)
+    error = x @ w.T + b - target
+    assert session.train_step(x, target).loss == pytest.approx(np.square(error).mean(), rel=1e-6)
+    np.testing.assert_allclose(session.parameters["w"], w - 0.1 * 2 / 24 * error.T @ x, rtol=0, atol=1e-6)
+    session.export(tmp_path / "trained.onnx")
+    assert ct.load(tmp_path / "trained.onnx").outputs[0].dtype == ct.load(double(tmp_path)).outputs[0].dtype
+
+
+def test_a_softmax_in_float64_gives_probabilities(tmp_path: Path) -> None:
+    path = double(tmp_path, onnx.helper.make_node("Softmax", ["z"], ["y"], axis=-1))
+    session = ct.TrainSession(path, ct.TrainConfig(ct.losses.SparseCategoricalCrossentropy(), "sgd", 8))
+    z = X.astype(np.float64) @ W.astype(np.float64).T
+    expected = np.log(np.exp(z).sum(1)) - z[np.arange(8), Y]
+    assert session.train_step(X.astype(np.float64), Y).loss == pytest.approx(expected.mean(), rel=1e-6)

@@ -58,14 +58,15 @@ class CrossEntropyLoss(Loss):
             if _maker(output.tensor) not in ("SOFTMAX", "LOGISTIC"):
                 self._warn(output, f"does not end in {self.normalizer}, but is taken as probabilities")
             return None
-        producer = output.tensor.producer
+        producer = _before_casts(output.tensor).producer
         assert producer is not None and producer.inputs[0] is not None
-        before = Symbol(output.graph, producer.inputs[0])
+        before = Symbol(output.graph, producer.inputs[0]).as_float()
         beta = getattr(producer.op, "beta", 1.0)
         return before if beta == 1.0 else before * beta
 
     def _is_normalized(self, output: Tensor) -> bool:
-        return output.producer is not None and output.producer.op.name == self.normalizer
+        producer = _before_casts(output).producer
+        return producer is not None and producer.op.name == self.normalizer
 
     def _warn(self, output: Symbol, what: str) -> None:
         given = "left open" if self.from_logits is None else self.from_logits
@@ -73,9 +74,20 @@ class CrossEntropyLoss(Loss):
         warnings.warn(f"{place} {what}; from_logits is {given}, set it as it is meant", stacklevel=2)
 
 
+def _before_casts(output: Tensor) -> Tensor:
+    """The same numbers in the type in which they were computed."""
+    while (
+        output.producer is not None
+        and output.producer.op.name == "CAST"
+        and output.producer.inputs[0] is not None
+    ):
+        output = output.producer.inputs[0]
+    return output
+
+
 def _maker(output: Tensor) -> str:
     """The name of the operator whose result, perhaps reshaped, this is."""
-    producer = output.producer
+    producer = _before_casts(output).producer
     while producer is not None and producer.op.view_input is not None:
         before = producer.inputs[producer.op.view_input]
         producer = None if before is None else before.producer

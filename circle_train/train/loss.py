@@ -79,7 +79,7 @@ class Loss:
 
     def add_to(self, graph: Graph, output: Tensor, target: Tensor) -> Tensor:
         """Append the loss's nodes; the reduced loss."""
-        return self(Symbol(graph, output), Symbol(graph, target)).tensor
+        return self(Symbol(graph, output).as_float(), Symbol(graph, target)).tensor
 
     @property
     def summands(self) -> tuple[tuple[float, Loss], ...]:
