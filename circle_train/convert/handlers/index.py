@@ -302,3 +302,9 @@ def arange(count: int, dtype: Any = np.int32) -> Array:
 
 
 __all__ = ["slice_axes"]
+
+
+@handles("NonZero")
+def non_zero(c: Call) -> Tensor:
+    """A row for each axis, where Circle has one for each element that is found."""
+    return c.b.transpose(c.b("WHERE", c[0]), (1, 0))
