@@ -199,6 +199,8 @@ DEPTHWISE = [
     Case(1, 6, 6, 3, 3, (1, 1), (2, 2)),
     Case(1, 14, 14, 8, 8, (7, 7), pad="VALID"),
     Case(3, 20, 19, 35, 35, (3, 3), (2, 2)),
+    *(Case(1, 4, width, 48, 48, (3, 3), (s, s)) for width in (1, 2, 3, 4, 5, 8, 9, 15, 22) for s in (1, 2)),
+    *(Case(1, 5, width, 16, 16, (3, 3), (s, s), pad="VALID") for width in (3, 6, 12) for s in (1, 2)),
 ]
 
 

@@ -159,10 +159,101 @@ InsideGrad inside_grad_for(const RowWindow& w) {
   return nullptr;
 }
 
+constexpr int64_t kMostRows = 8;
+
+// Whether a row is a plain 3-wide convolution, with no more than one column of its windows missing on either side.
+bool is_plain3(const RowWindow& w, const RowEnd& end) {
+  const bool shape = w.kernel_w == 3 && w.dilation == 1 && (w.stride == 1 || w.stride == 2) && w.channels % W == 0;
+  const bool sides = w.in_w > 1 && w.pad >= 0 && w.pad <= 1 && (w.out_w - 1) * w.stride - w.pad + 2 <= w.in_w;
+  const bool end_is_plain = !end.add && !end.accumulate && !end.out_mask && !end.half_out && !end.act.tanh;
+  return shape && sides && end_is_plain && w.kernel_h <= kMostRows;
+}
+
+// The rows of a window that there are, at the first column of some outputs, and their weights.
+struct Rows3 {
+  int64_t count = 0;
+  const float* x[kMostRows];
+  const float* w[kMostRows];
+};
+
+// T outputs, the very sums of `pixel`; Left, Right: the first, the last column of all their windows is not there.
+template <int S, int T, bool Left, bool Right>
+void plain3(const Rows3& rows, int64_t channels, int64_t first, const RowEnd& end, float* out) {
+  constexpr int X = (T - 1) * S + 3;
+  const vf low = splat(end.act.low), high = splat(end.act.high);
+  for (int64_t c = 0; c < channels; c += W) {
+    vf acc[T] = {};
+    for (int64_t kh = 0; kh < rows.count; ++kh) {
+      const float* const x = rows.x[kh] + first + c;
+      const float* const w = rows.w[kh] + c;
+      vf xs[X], ws[3];
+#pragma GCC unroll 16
+      for (int i = Left; i < X - Right; ++i) xs[i] = load(x + i * channels);
+#pragma GCC unroll 3
+      for (int k = 0; k < 3; ++k) ws[k] = load(w + k * channels);
+#pragma GCC unroll 3
+      for (int k = 0; k < 3; ++k) {
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+          if (!(Left && t * S + k == 0) && !(Right && t * S + k == X - 1)) acc[t] += xs[t * S + k] * ws[k];
+      }
+    }
+    if (end.bias) {
+      const vf bias = load(end.bias + c);
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) acc[t] += bias;
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      const vf v = at_most(at_least(acc[t], low), high);
+      end.past ? store_past(out + t * channels + c, v) : store(out + t * channels + c, v);
+    }
+  }
+}
+
+// As many as the registers hold.
+constexpr int most_outputs(int64_t stride) { return stride == 1 && W == 16 ? 2 * T : T; }
+
+using Plain3 = void (*)(const Rows3&, int64_t, int64_t, const RowEnd&, float*);
+
+template <int S, int T>
+Plain3 plain3_at(bool left, bool right) {
+  if (left) return right ? plain3<S, T, true, true> : plain3<S, T, true, false>;
+  return right ? plain3<S, T, false, true> : plain3<S, T, false, false>;
+}
+
+template <int S>
+Plain3 plain3_for(int64_t outputs, bool left, bool right) {
+  if constexpr (most_outputs(S) > T)
+    if (outputs > T) return plain3_at<S, most_outputs(S)>(left, right);
+  if (outputs == 1) return plain3_at<S, 1>(left, right);
+  if (outputs == 2) return plain3_at<S, 2>(left, right);
+  return outputs == 3 ? plain3_at<S, 3>(left, right) : plain3_at<S, T>(left, right);
+}
+
+void plain3_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, Ahead& ahead, float* out) {
+  Rows3 there;
+  for (int64_t kh = 0; kh < window.kernel_h; ++kh) {
+    if (!rows[kh]) continue;
+    there.x[there.count] = rows[kh];
+    there.w[there.count++] = w + kh * 3 * window.channels;
+  }
+  const int64_t most = most_outputs(window.stride);
+  for (int64_t ow = 0, outputs; ow < window.out_w; ow += outputs) {
+    outputs = window.out_w - ow >= most ? most : std::min<int64_t>(T, window.out_w - ow);
+    const int64_t first = ow * window.stride - window.pad;
+    const bool left = first < 0, right = first + (outputs - 1) * window.stride + 2 >= window.in_w;
+    ahead.step();
+    const Plain3 run = window.stride == 1 ? plain3_for<1>(outputs, left, right) : plain3_for<2>(outputs, left, right);
+    run(there, window.channels, first * window.channels, end, out + ow * window.channels);
+  }
+}
+
 }  // namespace
 
 void depthwise_row(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, Ahead& ahead,
                    float* out) {
+  if (is_plain3(window, end)) return plain3_row(window, rows, w, end, ahead, out);
   const Interior in(window);
   const Inside fast = inside_for(window);
   for (int64_t ow = 0; ow < window.out_w;) {
