@@ -80,19 +80,20 @@ struct Tile {
 void finish_aside(const RowsProduct& p, const Tile& t, const float* aside) {
   const Clamp act = clamp_of(p.act), mask = clamp_of(p.out_mask_act);
   const int64_t offset = t.m * p.c_row + t.n;
+  const float* const bias = t.last && p.bias ? p.bias + t.n : nullptr;
+  const float* const add = t.last && p.add ? p.add + offset : nullptr;
+  const float* const out_mask = t.last && p.out_mask ? p.out_mask + offset : nullptr;
+  const bool load_c = t.load_c, last = t.last, past = t.last && t.past;
   for (int64_t i = 0; i < t.rows; ++i) {
     each_vector(t.cols, [&](int64_t j, auto lanes) {
       float* const to = t.c + i * t.c_row + j;
       vf v = load_some(aside + i * kTileCols + j, lanes);
-      if (t.load_c) v += load_some(to, lanes);
-      if (t.last) {
-        const int64_t at = offset + i * p.c_row + j;
-        if (p.bias) v += load_some(p.bias + t.n + j, lanes);
-        if (p.add) v += load_some(p.add + at, lanes);
-        v = activate(v, act);
-        if (p.out_mask) v = masked(v, load_some(p.out_mask + at, lanes), mask);
-        if (t.past && lanes == W) return store_past(to, v);
-      }
+      if (load_c) v += load_some(to, lanes);
+      if (bias) v += load_some(bias + j, lanes);
+      if (add) v += load_some(add + i * p.c_row + j, lanes);
+      if (last) v = activate(v, act);
+      if (out_mask) v = masked(v, load_some(out_mask + i * p.c_row + j, lanes), mask);
+      if (past && lanes == W) return store_past(to, v);
       store_some(to, v, lanes);
     });
   }

@@ -32,6 +32,43 @@ struct TileEnd {
   int64_t ask_step = 0;
 };
 
+// What a tile does most often to its sums, without a test for each: short sums feel those.
+template <int MR, int NV, bool Biased, bool Added, bool Clamped>
+inline void finish(vf (&acc)[MR][NV], const TileEnd& end) {
+  const vf low = splat(end.low), high = splat(end.high);
+  const int64_t row = end.c_row;
+  float* c = end.c;
+  const float* add = end.add;
+  vf bias[NV];
+  if (Biased)
+    for (int v = 0; v < NV; ++v) bias[v] = load(end.bias + v * W);
+#pragma GCC unroll 12
+  for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) {
+      vf s = acc[r][v];
+      if (Biased) s += bias[v];
+      if (Added) s += load(add + v * W);
+      store(c + v * W, Clamped ? at_most(at_least(s, low), high) : s);
+    }
+    c += row;
+    if (Added) add += row;
+  }
+}
+
+template <int MR, int NV, bool More>
+inline bool finished(vf (&acc)[MR][NV], const TileEnd& end) {
+  const bool added = More && end.add;
+  if (end.load_c || end.past || (More && end.y) || (!end.bias && (end.clamp || added))) return false;
+  if (!end.bias) return finish<MR, NV, false, false, false>(acc, end), true;
+  if (More && added) {
+    end.clamp ? finish<MR, NV, true, More, true>(acc, end) : finish<MR, NV, true, More, false>(acc, end);
+    return true;
+  }
+  end.clamp ? finish<MR, NV, true, false, true>(acc, end) : finish<MR, NV, true, false, false>(acc, end);
+  return true;
+}
+
 // More: whether `add`, `y` and `ask` are looked at; short sums feel what their tests cost.
 template <int MR, int NV, bool More>
 void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, int64_t k, const TileEnd& end) {
@@ -61,6 +98,7 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
     for (int p = 0; p < P; ++p) row[p] += a_col;
     b += b_row;
   }
+  if (finished<MR, NV, More>(acc, end)) return;
 #pragma GCC unroll 12
   for (int r = 0; r < MR; ++r) {
     float* const c = end.c + r * end.c_row;
