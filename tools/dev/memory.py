@@ -100,15 +100,18 @@ def benchmark(name: str, steps: int, threads: int) -> Memory:
 
 def second_run(name: str, arguments: list[str]) -> str:
     """What the second of two runs prints: the first writes the modules' bytecode where there is none."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    package = str(Path(ct.__file__).parents[1])
+    path = os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": path}
-    environment.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # compiling modules takes memory that is not ours to foresee
+    # Compiling modules takes memory that is not ours to foresee.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     output = ""
     for _ in range(2):
         command = [sys.executable, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        # Not from the root, whose package would come before the one that is meant.
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=Path(__file__).parent
+        )
         if done.returncode:
             raise RuntimeError(f"{name}: {done.stderr.strip()}")
         output = done.stdout
@@ -120,7 +123,7 @@ def measure(case: Case, steps: int = 22, threads: int = 2) -> Memory:
     config = ct.TrainConfig(**case.settings)
     program = compile(ct.load(case.path).module.main, config, batch_size=config.batch_size)
     specs = [[(t.shape, str(t.dtype.numpy)) for t in group] for group in (program.inputs, program.targets)]
-    arguments = json.dumps([str(case.path), case.settings, specs, steps, threads])
+    arguments = json.dumps([str(case.path.resolve()), case.settings, specs, steps, threads])
     planned, measured = json.loads(second_run(case.path.name, ["-c", CHILD, arguments]))
     return Memory(planned, measured)
 
