@@ -44,7 +44,7 @@ class Layer:
 
 
 def agrees(case: Case) -> None:
-    """All three kernels, with all that may follow their sums."""
+    """Forward and both gradients, with all that may follow their sums; the weights' gradient is no product of Winograd's."""
     t = Layer(case)
     fresh, before, add = np.zeros(t.y.shape, np.float32), rand(*t.x.shape, seed=6), rand(*t.y.shape, seed=8)
     for kind in (RELU, TANH):
@@ -96,6 +96,19 @@ def test_an_image_has_the_same_bits_in_any_batch(size: int, c: int, o: int) -> N
         assert run("CONV", one.forward(y_one, b=one.b), 2, tier) == 0
         assert run("CONV_GRAD_X", one.input_gradient(dx_one), 2, tier) == 0
         assert y_one.tobytes() == y[5:6].tobytes() and dx_one.tobytes() == dx[5:6].tobytes()
+
+
+@pytest.mark.parametrize("case", [Case(3, 15, 17, 37, 35, (3, 3)), Case(2, 9, 10, 190, 170, (3, 3))])
+def test_windows_of_zeros_give_the_bias(case: Case) -> None:
+    """To the bit, on which side of 0 a RELU's gradient depends; and no gradient comes from where there is none."""
+    t = Layer(case)
+    t.x[:, 2:8, 3:9], t.dy[:, 2:8, 3:9], t.dy[0, :, 0] = 0, 0, 0
+    for tier in tiers():
+        y, dx = np.zeros_like(t.dy), np.zeros_like(t.x)
+        assert run("CONV", t.forward(y, b=t.b), 2, tier) == 0
+        assert run("CONV_GRAD_X", t.input_gradient(dx), 2, tier) == 0
+        assert (y[:, 3:7, 4:8] == t.b).all() and (y[:, 1] != t.b).any()
+        assert not dx[:, 3:7, 4:8].any() and dx[0, :, 0].any()
 
 
 SIZES = st.integers(4, 23)

@@ -4,7 +4,6 @@
 #include "dense.h"
 #include "gemm.h"
 #include "table.h"
-#include "winograd.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -51,10 +50,6 @@ ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
   return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, t.halves};
 }
 
-bool uses_winograd(const ct_conv_grad_w_args& t) {
-  return t.has_w && !t.halves && (t.act == CT_ACT_NONE || !t.y) && suits_winograd(t.shape, t.shape.batch, kWeightGradCost);
-}
-
 }  // namespace
 
 int64_t conv_grad_w_scratch(const void* opaque, int threads) {
@@ -64,7 +59,6 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     return matmul_grad_w_scratch(&m, threads);
   }
   if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
-  if (uses_winograd(t)) return winograd_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
   return bytes;
@@ -78,10 +72,6 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
   }
   if (is_narrow(t) && !t.halves) {
     run_narrow(context, t);
-    return CT_OK;
-  }
-  if (uses_winograd(t)) {
-    run_winograd(context, t);
     return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)

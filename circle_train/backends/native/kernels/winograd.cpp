@@ -17,6 +17,8 @@ constexpr int64_t kLeastUnits = 8;           // of tiles, if they then still hav
 constexpr int64_t kLeastTiles = 6;           // so many
 constexpr int64_t kLeastChannels = 12;
 constexpr int64_t kChunk = 2 << 20;          // floats of input points that all workers share
+constexpr int64_t kSupposedBatch = 4;
+constexpr double kWeightCost = 192;          // of transforming one weight, in products
 
 // Units are a function of the problem alone.
 struct Plan {
@@ -34,7 +36,7 @@ struct Plan {
     v_point = spread_point(block * v_row);
     m_point = spread_point(block * kTileCols);
     zeros = round_up(inputs, 16);
-    u_size = kPoints * u_point, v_size = kPoints * v_point, m_size = kPoints * m_point;
+    u_size = kPoints * u_point, v_size = kPoints * v_point + round_up(block, 16), m_size = kPoints * m_point;
     shared = zeros + (shares_weights ? panels * u_size : v_size);
     own = m_size + (shares_weights ? v_size : u_size) + kTaps * kTaps * W * kTileCols;
     total = (shared + own * workers) * int64_t(sizeof(float)) + 64;
@@ -47,6 +49,8 @@ struct Plan {
   int64_t u_point, v_point, m_point;
   int64_t zeros, u_size, v_size, m_size, shared, own, total;
 
+  // Of each tile of the block whose points are in v, the outputs with empty windows.
+  uint32_t* empty(float* v) const { return reinterpret_cast<uint32_t*>(v + kPoints * v_point); }
   int64_t width(int64_t panel) const { return panel_width(outputs, panel * kTileCols); }
   int64_t cols(int64_t panel) const { return std::min<int64_t>(kTileCols, outputs - panel * kTileCols); }
   // What units cost in nanoseconds, roughly.
@@ -101,7 +105,7 @@ struct Ending {
 };
 
 // One tile's columns of a panel back from the points to the image.
-void points_to_output(const Plan& plan, const Ending& ending, int64_t tile, int64_t panel, const float* m) {
+void points_to_output(const Plan& plan, const Ending& ending, int64_t tile, int64_t panel, const float* m, uint32_t empty) {
   const ct_conv_shape& s = plan.grid.s;
   const TileGrid::Place at = plan.grid.at(tile);
   const int64_t n0 = panel * kTileCols, first = ((at.n * s.out_h + at.h) * s.out_w + at.w) * s.out_c + n0;
@@ -111,13 +115,16 @@ void points_to_output(const Plan& plan, const Ending& ending, int64_t tile, int6
     transform_square<OutputTransform>(
         [&](int r, int c) { return load(m + (r * kTileIn + c) * plan.m_point + j); },
         [&](int r, int c, vf y) {
-          if (r < rows && c < cols) ending.put(first + (r * s.out_w + c) * s.out_c + j, y + bias, lanes);
+          if (r >= rows || c >= cols) return;
+          if (empty >> (r * kTileIn + c) & 1) y = vf{};
+          ending.put(first + (r * s.out_w + c) * s.out_c + j, y + bias, lanes);
         });
   });
 }
 
-void finish_block(const Plan& plan, const Ending& ending, int64_t first, int64_t tiles, int64_t panel, const float* m) {
-  for (int64_t i = 0; i < tiles; ++i) points_to_output(plan, ending, first + i, panel, m + i * plan.width(panel));
+void finish_block(const Plan& plan, const Ending& ending, int64_t first, int64_t tiles, int64_t panel, const float* m,
+                  const uint32_t* empty) {
+  for (int64_t i = 0; i < tiles; ++i) points_to_output(plan, ending, first + i, panel, m + i * plan.width(panel), empty[i]);
 }
 
 // Few weights: their points are made once, then each worker takes blocks of tiles from input to output.
@@ -132,10 +139,11 @@ void run_by_tiles(Context& context, const WinogradConv& t, const Plan& plan, flo
     float *const m = mine + worker * plan.own, *const v = m + plan.m_size;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i * plan.block, tiles = std::min(plan.block, plan.grid.count - first);
-      for (int64_t tile = 0; tile < tiles; ++tile) input_to_points(plan.grid, t.x, first + tile, zeros, v + tile * plan.v_row, plan.v_point);
+      for (int64_t tile = 0; tile < tiles; ++tile)
+        plan.empty(v)[tile] = input_to_points(plan.grid, t.x, first + tile, zeros, v + tile * plan.v_row, plan.v_point);
       for (int64_t panel = 0; panel < plan.panels; ++panel) {
         multiply(plan, v, tiles, u + panel * plan.u_size, panel, plan.inputs, false, m);
-        finish_block(plan, ending, first, tiles, panel, m);
+        finish_block(plan, ending, first, tiles, panel, m, plan.empty(v));
       }
     }
   });
@@ -148,7 +156,8 @@ void run_by_panels(Context& context, const WinogradConv& t, const Plan& plan, fl
   for (int64_t first = 0; first < plan.grid.count; first += plan.block) {
     const int64_t tiles = std::min(plan.block, plan.grid.count - first);
     context.parallel(tiles, double(tiles) * plan.inputs * 3, [&](int, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) input_to_points(plan.grid, t.x, first + i, zeros, v + i * plan.v_row, plan.v_point);
+      for (int64_t i = begin; i < end; ++i)
+        plan.empty(v)[i] = input_to_points(plan.grid, t.x, first + i, zeros, v + i * plan.v_row, plan.v_point);
     });
     context.parallel(plan.panels, plan.work() / plan.blocks, [&](int worker, int64_t begin, int64_t end) {
       float *const m = mine + worker * plan.own, *const u = m + plan.m_size, *const taps = u + plan.u_size;
@@ -158,7 +167,7 @@ void run_by_panels(Context& context, const WinogradConv& t, const Plan& plan, fl
           weights_to_points(t, plan, panel, k, kc, taps, u);
           multiply(plan, v + k, tiles, u, panel, kc, k > 0, m);
         }
-        finish_block(plan, ending, first, tiles, panel, m);
+        finish_block(plan, ending, first, tiles, panel, m, plan.empty(v));
       }
     });
   }
@@ -166,12 +175,12 @@ void run_by_panels(Context& context, const WinogradConv& t, const Plan& plan, fl
 
 }  // namespace
 
-bool suits_winograd(const ct_conv_shape& s, int64_t batch, double weight_cost) {
+bool suits_winograd(const ct_conv_shape& s) {
   if (s.kernel_h != kTaps || s.kernel_w != kTaps || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 || s.dilation_w != 1)
     return false;
   if (s.groups != 1 || s.in_c < kLeastChannels || s.out_c < kLeastChannels) return false;
-  const double tiles = double(batch * ceil_div(s.out_h, kTileOut) * ceil_div(s.out_w, kTileOut)), pixels = double(batch * s.out_h * s.out_w);
-  const double products = 1.3 * kPoints * tiles, transforms = tiles * 224 * (1.0 / s.in_c + 1.0 / s.out_c) + weight_cost;
+  const double tiles = double(kSupposedBatch * ceil_div(s.out_h, kTileOut) * ceil_div(s.out_w, kTileOut)), pixels = double(kSupposedBatch * s.out_h * s.out_w);
+  const double products = 1.3 * kPoints * tiles, transforms = tiles * 224 * (1.0 / s.in_c + 1.0 / s.out_c) + kWeightCost;
   return products + transforms < 0.9 * kTaps * kTaps * pixels;
 }
 

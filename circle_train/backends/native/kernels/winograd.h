@@ -1,4 +1,5 @@
-// 3x3 convolutions with stride 1 by Winograd's products (winograd_points.h), their input and weight gradients.
+// 3x3 convolutions with stride 1 by Winograd's products (winograd_points.h), and their input gradients.
+// Weight gradients are plain sums: one that is 0 for lack of terms must be 0, or Adam would make a step of its noise.
 #pragma once
 
 #include "activation.h"
@@ -25,14 +26,9 @@ struct WinogradConv {
 int64_t winograd_scratch(const WinogradConv& t, int workers);
 void run_winograd(Context& context, const WinogradConv& t);
 
-int64_t winograd_scratch(const ct_conv_grad_w_args& t, int workers);
-void run_winograd(Context& context, const ct_conv_grad_w_args& t);
-
-// Whether the products and transforms are less work than the plain sum; transforming one weight is that of so many products.
-// What becomes of an image must not depend on how many others there are: only sums over images may look at the batch's size.
-constexpr int64_t kSupposedBatch = 4;
-constexpr double kWeightCost = 192, kWeightGradCost = 256;
-bool suits_winograd(const ct_conv_shape& s, int64_t batch = kSupposedBatch, double weight_cost = kWeightCost);
+// Whether the products and transforms are less work than the plain sum; not by the batch's size, as what becomes of an image
+// must not depend on how many others there are.
+bool suits_winograd(const ct_conv_shape& s);
 
 }  // namespace CT_TIER
 }  // namespace ct

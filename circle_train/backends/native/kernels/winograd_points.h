@@ -5,6 +5,9 @@
 // each other: about half the error of the customary ±1 and ±2. Matrices act on both axes of a tile.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+
 #include "activation.h"
 #include "conv_shape.h"
 
@@ -12,7 +15,7 @@ namespace ct {
 namespace CT_TIER {
 
 constexpr int kTileOut = 4, kTileIn = 6, kTaps = 3;
-constexpr int kPoints = kTileIn * kTileIn, kCells = kTileOut * kTileOut;
+constexpr int kPoints = kTileIn * kTileIn;
 constexpr float kPointA = 0.707106781186547524f, kPointB = 1.41421356237309505f;
 
 // h = B^T d
@@ -54,32 +57,6 @@ struct OutputTransform {
     y[1] = kPointA * difference_a + kPointB * difference_b;
     y[2] = 0.5f * sum_a + 2.0f * sum_b;
     y[3] = (0.5f * kPointA) * difference_a + (2.0f * kPointB) * difference_b + h[5];
-  }
-};
-
-// h = A y, for the gradient of an output
-struct OutputGradTransform {
-  static constexpr int kFrom = kTileOut, kTo = kTileIn;
-  static void run(const vf* y, vf* h) {
-    const vf even_a = y[0] + 0.5f * y[2], odd_a = y[1] + 0.5f * y[3], even_b = y[0] + 2.0f * y[2], odd_b = y[1] + 2.0f * y[3];
-    h[0] = y[0];
-    h[1] = even_a + kPointA * odd_a;
-    h[2] = even_a - kPointA * odd_a;
-    h[3] = even_b + kPointB * odd_b;
-    h[4] = even_b - kPointB * odd_b;
-    h[5] = y[3];
-  }
-};
-
-// g = G^T h, for the gradient of the weights
-struct WeightGradTransform {
-  static constexpr int kFrom = kTileIn, kTo = kTaps;
-  static void run(const vf* h, vf* g) {
-    constexpr float p = -2.0f / 3, q = 1.0f / 6;
-    const vf sum_a = h[1] + h[2], difference_a = h[1] - h[2], sum_b = h[3] + h[4], difference_b = h[3] - h[4];
-    g[0] = h[0] + p * sum_a + q * sum_b;
-    g[1] = (p * kPointA) * difference_a + (q * kPointB) * difference_b;
-    g[2] = (0.5f * p) * sum_a + (2.0f * q) * sum_b + h[5];
   }
 };
 
@@ -142,8 +119,27 @@ inline int64_t spread_row(int64_t n) {
 // A distance between the points' matrices that does not make them meet either.
 inline int64_t spread_point(int64_t floats) { return round_up(floats, 32) + 16; }
 
-// A tile's input at all points: channel c of point p goes to v[p*step + c].
-inline void input_to_points(const TileGrid& grid, const float* x, int64_t tile, const float* zeros, float* v, int64_t step) {
+inline bool all_zero(const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) {
+    uint32_t bits[16] = {}, some = 0;
+    std::memcpy(bits, x + i, sizeof(float) * std::min<int64_t>(16, n - i));
+    for (uint32_t b : bits) some |= b << 1;
+    if (some) return false;
+  }
+  return true;
+}
+
+// The outputs (bit 6*row + column) whose whole window is 0: their sum is 0 to the bit, on which a RELU's gradient depends,
+// and no difference of points.
+inline uint32_t empty_outputs(const float* const* from, const float* zeros, int64_t channels) {
+  uint64_t empty = 0;
+  for (int p = 0; p < kPoints; ++p) empty |= uint64_t(from[p] == zeros || all_zero(from[p], channels)) << p;
+  const uint64_t across = empty & empty >> 1 & empty >> 2;
+  return uint32_t(across & across >> kTileIn & across >> 2 * kTileIn);
+}
+
+// A tile's input at all points: channel c of point p goes to v[p*step + c]. Returns its empty outputs.
+inline uint32_t input_to_points(const TileGrid& grid, const float* x, int64_t tile, const float* zeros, float* v, int64_t step) {
   const ct_conv_shape& s = grid.s;
   const TileGrid::Place at = grid.at(tile);
   const float* from[kPoints];
@@ -153,6 +149,7 @@ inline void input_to_points(const TileGrid& grid, const float* x, int64_t tile, 
     transform_square<InputTransform>([&](int i, int j) { return load_some(from[i * kTileIn + j] + c, lanes); },
                                      [&](int i, int j, vf h) { store_some(v + (i * kTileIn + j) * step + c, h, lanes); });
   });
+  return empty_outputs(from, zeros, s.in_c);
 }
 
 }  // namespace CT_TIER
