@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Break the code in thirty ways and see whether the fast tests notice.
+"""Break the code in one way after another and see whether the fast tests notice.
 
     python tools/dev/mutants.py               all mutants; fails if more than one survives
     python tools/dev/mutants.py --only 3 17   some of them
