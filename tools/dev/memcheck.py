@@ -28,10 +28,12 @@ from circle_train.backends.native.library import path
 
 SHARES: tuple[tuple[str, ...], ...] = (
     ("tests/test_backends.py", "-k", "every_operator and AVX2"),
+    ("tests/kernels/test_images.py", "tests/kernels/test_winograd.py"),
     (
         "tests/kernels",
         "-k",
-        "not many_times and not share_a_pool and not another_thread and not leaves_the_core",
+        "not test_images and not test_winograd and not many_times and not share_a_pool and not another_thread "
+        "and not leaves_the_core",
     ),
     ("tests/test_onert_golden.py", "tests/test_engine_sessions.py", "-k", "native or own_operators or any_s"),
     (
