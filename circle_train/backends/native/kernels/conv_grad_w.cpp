@@ -1,4 +1,5 @@
 // CONV_2D's gradients for weights and bias: dy^T against gathered windows, summed over pixels.
+#include "conv_cells.h"
 #include "conv_narrow.h"
 #include "conv_shape.h"
 #include "dense.h"
@@ -59,6 +60,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     return matmul_grad_w_scratch(&m, threads);
   }
   if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
+  if (suits_cells(t)) return cells_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
   return bytes;
@@ -72,6 +74,10 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
   }
   if (is_narrow(t) && !t.halves) {
     run_narrow(context, t);
+    return CT_OK;
+  }
+  if (suits_cells(t)) {
+    run_cells(context, t);
     return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)

@@ -73,6 +73,8 @@ struct SumProduct {
 bool suits_transposed(int64_t outputs, int64_t inputs);
 int64_t sum_scratch(const SumProduct& p, int workers);
 void run_sum(Context& context, const SumProduct& p, char* scratch);
+// sums[j] += the sum of column j over rows of b
+void add_row_sums(const float* b, int64_t b_row, int64_t rows, int64_t cols, float* sums);
 
 }  // namespace CT_TIER
 }  // namespace ct

@@ -96,23 +96,6 @@ void add_panel_sums(const float* a, int64_t kc, int64_t rows, float* sums) {
   }
 }
 
-// sums[j] += the rows' column sums
-void add_row_sums(const float* b, int64_t b_row, int64_t kc, int64_t cols, float* sums) {
-  constexpr int kAtOnce = 4;
-  int64_t j = 0;
-  for (; j + kAtOnce * W <= cols; j += kAtOnce * W) {
-    vf acc[kAtOnce] = {};
-    for (int64_t k = 0; k < kc; ++k)
-      for (int v = 0; v < kAtOnce; ++v) acc[v] += load(b + k * b_row + j + v * W);
-    for (int v = 0; v < kAtOnce; ++v) store(sums + j + v * W, load(sums + j + v * W) + acc[v]);
-  }
-  each_vector(cols - j, [&](int64_t i, auto lanes) {
-    vf acc{};
-    for (int64_t k = 0; k < kc; ++k) acc += load_some(b + k * b_row + j + i, lanes);
-    store_some(sums + j + i, load_some(sums + j + i, lanes) + acc, lanes);
-  });
-}
-
 struct Unit {
   int64_t split, m0, rows, n0, cols;
 };
@@ -266,6 +249,22 @@ void add_parts(float* parts, int64_t splits, int64_t stride, int64_t n) {
 }
 
 }  // namespace
+
+void add_row_sums(const float* b, int64_t b_row, int64_t kc, int64_t cols, float* sums) {
+  constexpr int kAtOnce = 4;
+  int64_t j = 0;
+  for (; j + kAtOnce * W <= cols; j += kAtOnce * W) {
+    vf acc[kAtOnce] = {};
+    for (int64_t k = 0; k < kc; ++k)
+      for (int v = 0; v < kAtOnce; ++v) acc[v] += load(b + k * b_row + j + v * W);
+    for (int v = 0; v < kAtOnce; ++v) store(sums + j + v * W, load(sums + j + v * W) + acc[v]);
+  }
+  each_vector(cols - j, [&](int64_t i, auto lanes) {
+    vf acc{};
+    for (int64_t k = 0; k < kc; ++k) acc += load_some(b + k * b_row + j + i, lanes);
+    store_some(sums + j + i, load_some(sums + j + i, lanes) + acc, lanes);
+  });
+}
 
 bool suits_transposed(int64_t outputs, int64_t inputs) { return inputs <= kMaxTransposed && outputs > inputs; }
 

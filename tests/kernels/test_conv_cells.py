@@ -1,0 +1,127 @@
+"""Weight gradients summed cell by cell of the window, against direct sums in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from native import CONSTANTS, struct
+from test_images import Case, Image
+from test_kernels import check, rand
+
+SCALARS = np.array([1e-3, 0.9, 0.999, 0.1, 0, 1, 0.1, 0.001, 1] + [0] * 7, np.float32)
+
+
+class Layer:
+    """A convolution's input and output gradient, and its weights' and bias's gradients in float64."""
+
+    def __init__(self, case: Case) -> None:
+        im = Image(case)
+        self.shape = im.shape
+        self.x, self.dy = rand(case.n, case.h, case.w, case.c), rand(case.n, im.oh, im.ow, case.o, seed=4)
+        x, dy = self.x.astype(np.float64), self.dy.astype(np.float64)
+        self.dw, self.db = np.zeros((case.o, *case.k, case.c)), dy.sum((0, 1, 2))
+        for kh, kw, oh, ow, ih, iw in im.cells():
+            self.dw[:, kh, kw] = np.tensordot(dy[:, oh, ow], x[:, ih, iw], ((0, 1), (0, 1)))
+
+    def gradient(self, **updates: Any) -> Any:
+        has = {f"has_{name}": 1 for name in updates}
+        return struct("ct_conv_grad_w_args", dy=self.dy, x=self.x, shape=self.shape, **updates, **has)
+
+
+def agrees(case: Case) -> None:
+    """Stored, and added to what is there without a bias."""
+    t = Layer(case)
+    check(
+        "CONV_GRAD_W",
+        lambda out: t.gradient(w=struct("ct_update", g=out["w"]), b=struct("ct_update", g=out["b"])),
+        {"w": np.full(t.dw.shape, np.nan, np.float32), "b": np.full(case.o, np.nan, np.float32)},
+        {"w": t.dw, "b": t.db},
+    )
+    before = rand(*t.dw.shape, seed=6)
+    check(
+        "CONV_GRAD_W",
+        lambda out: t.gradient(w=struct("ct_update", g=out["w"], accumulate=1)),
+        {"w": before},
+        {"w": t.dw + before},
+    )
+
+
+CASES = {
+    "a row of tiles": Case(3, 14, 14, 32, 64, (3, 3)),
+    "one vector, one output": Case(2, 9, 7, 16, 1, (3, 3)),
+    "outputs that are no whole tiles": Case(2, 11, 9, 48, 37, (3, 3)),
+    "strides and dilations": Case(2, 21, 18, 16, 20, (3, 2), (2, 1), (1, 3)),
+    "a window larger than the image": Case(5, 5, 7, 16, 13, (9, 11)),
+    "cells that are padding everywhere": Case(2, 8, 8, 16, 13, (3, 3), (1, 1), (9, 9)),
+    "no padding": Case(2, 13, 12, 32, 24, (5, 5), pad="VALID"),
+    "strides without a window": Case(4, 16, 15, 64, 40, (1, 1), (2, 2)),
+    "blocks of outputs, in parts": Case(3, 9, 10, 112, 130, (3, 3)),
+    "blocks of outputs, in one part": Case(2, 8, 9, 208, 230, (3, 3)),
+    "rows in chunks": Case(2, 40, 37, 64, 50, (3, 3)),
+    "a row that is a chunk": Case(1, 5, 300, 64, 50, (3, 3)),
+    "pixels in the same cache sets": Case(1, 8, 8, 512, 12, (3, 3)),
+    "few pixels": Case(6, 4, 5, 32, 24, (3, 3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases(case: Case) -> None:
+    agrees(case)
+
+
+SIZES = st.integers(3, 19)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 5),
+    SIZES,
+    SIZES,
+    st.sampled_from([8, 16, 32, 48, 64, 80]),
+    st.integers(1, 75),
+    st.tuples(st.integers(1, 3), st.integers(2, 3)),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.sampled_from(["SAME", "VALID"]),
+)
+def test_random_shapes(
+    n: int, h: int, w: int, c: int, o: int, k: tuple[int, int], s: tuple[int, int], pad: str
+) -> None:
+    agrees(Case(n, h, w, c, o, k, s, pad=pad))
+
+
+@pytest.mark.parametrize("case", [CASES["a row of tiles"], CASES["blocks of outputs, in one part"]])
+def test_adam_moves_what_the_gradient_says(case: Case) -> None:
+    """One step from nothing, in each of the states."""
+    t = Layer(case)
+
+    def args(out: dict[str, np.ndarray]) -> Any:
+        return t.gradient(
+            **{
+                name: struct(
+                    "ct_update",
+                    kind=CONSTANTS["CT_UPDATE_ADAM"],
+                    w=out[name],
+                    m=out[name + "m"],
+                    v=out[name + "v"],
+                    scalars=SCALARS,
+                )
+                for name in ("w", "b")
+            }
+        )
+
+    grads = {"w": t.dw, "b": t.db}
+    states = {"m": 0.1, "v": 0.001}
+    outputs = {
+        name + state: np.zeros(grad.shape, np.float32)
+        for name, grad in grads.items()
+        for state in ("", *states)
+    }
+    root = float(np.sqrt(0.001))
+    wants = {name: -1e-3 * 0.1 * grad / (root * np.abs(grad) + 0.1) for name, grad in grads.items()}
+    wants |= {name + "m": 0.1 * grad for name, grad in grads.items()}
+    wants |= {name + "v": 0.001 * grad**2 for name, grad in grads.items()}
+    check("CONV_GRAD_W", args, outputs, wants)
