@@ -27,21 +27,21 @@ from sanitize import CANARY, SOURCE, copy_beside
 from circle_train.backends.native.library import path
 
 SHARES: tuple[tuple[str, ...], ...] = (
-    ("tests/test_backends.py", "-k", "every_operator and AVX2"),
+    (
+        "tests/test_backends.py",
+        "tests/test_backend_training.py",
+        "-k",
+        "(every_operator and AVX2) or any_size or index or forked",
+    ),
     ("tests/kernels/test_images.py", "tests/kernels/test_winograd.py", "-k", "not test_error and not sums"),
     (
         "tests/kernels",
         "-k",
         "not test_images and not test_winograd and not many_times and not share_a_pool and not another_thread "
-        "and not leaves_the_core",
+        "and not leaves_the_core and not forked "
+        "and not True-300-40 and not True-False-300 and not 5000-96-16",
     ),
     ("tests/test_onert_golden.py", "tests/test_engine_sessions.py", "-k", "native or own_operators or any_s"),
-    (
-        "tests/test_backends.py",
-        "tests/test_backend_training.py",
-        "-k",
-        "any_size or index or forked",
-    ),
 )
 """What pytest is given, the longest first; each share is a process."""
 VALGRIND = (
