@@ -18,6 +18,9 @@ LIBRARY = os.environ.get("CT_NATIVE_LIBRARY") or library.path()
 if LIBRARY is None:
     pytest.skip("the native engine was not built", allow_module_level=True)
 
+THREADS = [int(count) for count in os.environ.get("CT_TEST_THREADS", "1 2 3 8").split()]
+"""How many threads each kernel is run by; valgrind, for which all are one, takes fewer."""
+
 SCALARS: dict[str, Any] = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import CONSTANTS as C
-from native import TAKES, lib, run, struct, tiers
+from native import TAKES, THREADS, lib, run, struct, tiers
 
 Arrays = dict[str, np.ndarray]
 RELU, N1, RELU6, TANH = C["CT_ACT_RELU"], C["CT_ACT_RELU_N1_TO_1"], C["CT_ACT_RELU6"], C["CT_ACT_TANH"]
@@ -56,7 +56,7 @@ def check(
     """Runs in each tier and thread count: close to `wants`, and equal bits whatever the thread count."""
     for tier in tiers():
         first: Arrays = {}
-        for threads in (1, 2, 3, 8):
+        for threads in THREADS:
             fresh = {name: value.copy() for name, value in outputs.items()}
             assert run(kernel, make(fresh), threads, tier) == 0
             if not first:

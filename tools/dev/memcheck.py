@@ -52,6 +52,7 @@ VALGRIND = (
     "--num-callers=30",
     f"--suppressions={Path(__file__).resolve().with_name('valgrind.supp')}",
 )
+SETTINGS = {"PYTHONMALLOC": "malloc", "OPENBLAS_NUM_THREADS": "1", "CT_TEST_THREADS": "1 3"}
 REPORT = re.compile(r"^==\d+== (?! |$)(.*)$", re.M)
 
 
@@ -69,7 +70,7 @@ def run(folder: str, words: Sequence[str]) -> tuple[int, str, str]:
         done = subprocess.run(
             [*VALGRIND, f"--log-file={logs}/%p", sys.executable, *words],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": folder, "PYTHONMALLOC": "malloc", "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, **SETTINGS, "PYTHONPATH": folder},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
