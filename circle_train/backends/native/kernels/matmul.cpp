@@ -101,13 +101,31 @@ void dots(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t 
     for (int j = 0; j < B; ++j) out[i * kDotB + j] = sum(acc[i][j]);
 }
 
+// What follows the sums v at element `at` of c, column j.
+struct Ending {
+  explicit Ending(const ct_matmul_args& args) : t(args), act(clamp_of(args.act)), mask(clamp_of(args.out_mask_act)) {}
+  const ct_matmul_args& t;
+  Clamp act, mask;
+
+  template <class Lanes>
+  void put(int64_t at, int64_t j, vf v, Lanes lanes) const {
+    v *= t.alpha;
+    if (t.bias) v += load_some(t.bias + j, lanes);
+    if (t.add) v += load_some(t.add + at, lanes);
+    if (t.accumulate) v += load_some(t.c + at, lanes);
+    v = activate(v, act);
+    if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at, lanes), mask);
+    store_some(t.c + at, v, lanes);
+  }
+};
+
 using Dots = void (*)(const float*, int64_t, const float*, int64_t, int64_t, float*);
 template <int A>
 constexpr Dots dots_for_b[4] = {dots<A, 1>, dots<A, 2>, kDotB > 2 ? dots<A, 3> : nullptr, kDotB > 3 ? dots<A, 4> : nullptr};
 constexpr const Dots* dots_for[5] = {dots_for_b<1>, dots_for_b<2>, dots_for_b<3>, dots_for_b<4>, dots_for_b<5>};
 
 void run_dots(Context& context, const ct_matmul_args& t) {
-  const Clamp act = clamp_of(t.act), mask = clamp_of(t.out_mask_act);
+  const Ending ending(t);
   const int64_t groups = ceil_div(t.m, kDotA), step = ceil_div(t.m, groups);
   context.parallel(ceil_div(t.n, kDotB), double(t.m) * t.n * t.k / 80, [&](int, int64_t begin, int64_t end) {
     for (int64_t n0 = begin * kDotB; n0 < std::min(end * kDotB, t.n); n0 += kDotB) {
@@ -116,18 +134,66 @@ void run_dots(Context& context, const ct_matmul_args& t) {
         const int64_t rows = std::min(step, t.m - m0);
         float out[kDotA * kDotB];
         dots_for[rows - 1][cols - 1](t.a + m0 * t.a_row, t.a_row, t.b + n0 * t.b_col, t.b_col, t.k, out);
-        for (int64_t i = 0; i < rows; ++i) {
-          const int64_t at = (m0 + i) * t.c_row + n0;
-          vf v = load_n(out + i * kDotB, cols) * t.alpha;
-          if (t.bias) v += load_n(t.bias + n0, cols);
-          if (t.add) v += load_n(t.add + at, cols);
-          if (t.accumulate) v += load_n(t.c + at, cols);
-          v = activate(v, act);
-          if (t.out_mask_y) v = masked(v, load_n(t.out_mask_y + at, cols), mask);
-          store_n(t.c + at, v, cols);
-        }
+        for (int64_t i = 0; i < rows; ++i)
+          ending.put((m0 + i) * t.c_row + n0, n0, load_n(out + i * kDotB, cols), int(cols));
       }
     }
+  });
+}
+
+// Few rows against many weights as they lie (k rows of n), in two sums: so one core reads here the rows of weights that it read
+// forward and will move. Where cores share no cache, what another has read is slow to write, and what it wrote slow to read.
+constexpr int64_t kManyWeights = 1 << 16;
+constexpr int64_t kHalfColumns = 384;
+
+bool use_halves(const ct_matmul_args& t) {
+  return !t.halves && t.m <= kDotRows && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 && !t.a_mask_y &&
+         t.batch0 * t.batch1 == 1;
+}
+
+// Both halves go from the middle outwards: what the hardware asks for beyond their ends is nothing of the other's.
+struct Halves {
+  Halves(const ct_matmul_args& args, char* scratch, int workers) : t(args), middle(args.k / 2) {
+    cols = round_up(ceil_div(t.n, ceil_div(t.n, kHalfColumns)), kTileCols), units = ceil_div(t.n, cols);
+    Carver carver(scratch);
+    turned = carver.take<float>(t.m * middle);
+    sums = carver.take<float>(2 * t.m * t.n);
+    own = std::max(round_up(rows_alone_scratch(product(1, 0)), 64), round_up(rows_alone_scratch(product(1, units - 1)), 64));
+    mine = carver.take<char>(own * workers);
+    size = carver.used();
+  }
+  // The sums over one half for a unit of columns, nothing added.
+  RowsProduct product(int64_t half, int64_t unit) const {
+    const int64_t n0 = unit * cols, low = half ? middle : 0, high = half ? t.k : middle;
+    RowsProduct p;
+    p.m = t.m, p.n = std::min(cols, t.n - n0), p.k = high - low;
+    p.a = half ? t.a + low : turned, p.a_row = half ? t.a_row : middle;
+    p.b = t.b + (half ? low : high - 1) * t.b_row + n0, p.b_row = half ? t.b_row : -t.b_row;
+    p.c = sums + half * t.m * t.n + n0, p.c_row = t.n;
+    return p;
+  }
+  void turn() const {
+    for (int64_t i = 0; i < t.m; ++i) std::reverse_copy(t.a + i * t.a_row, t.a + i * t.a_row + middle, turned + i * middle);
+  }
+  const ct_matmul_args& t;
+  int64_t middle, cols, units, own, size;
+  float *turned, *sums;
+  char* mine;
+};
+
+void run_halves(Context& context, const ct_matmul_args& t) {
+  const Halves h(t, context.scratch(), context.workers());
+  h.turn();
+  context.parallel(2 * h.units, double(t.m) * t.n * t.k / 100, [&](int worker, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) run_rows_alone(h.product(i / h.units, i % h.units), h.mine + worker * h.own);
+  });
+  const Ending ending(t);
+  context.parallel(t.m, double(t.m) * t.n * 0.3, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      each_vector(t.n, [&](int64_t j, auto lanes) {
+        const float* const at = h.sums + i * t.n + j;
+        ending.put(i * t.c_row + j, j, load_some(at, lanes) + load_some(at + t.m * t.n, lanes), lanes);
+      });
   });
 }
 
@@ -156,6 +222,7 @@ struct GradW {
 int64_t matmul_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_matmul_args*>(opaque);
   if (use_dots(t)) return 0;
+  if (use_halves(t)) return Halves(t, nullptr, threads).size;
   const int64_t batch = t.batch0 * t.batch1;
   return batch >= 4 ? round_up(entry_scratch(t, 1), 64) * threads : entry_scratch(t, threads);
 }
@@ -164,6 +231,10 @@ int32_t matmul(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_matmul_args*>(opaque);
   if (use_dots(t)) {
     run_dots(context, t);
+    return CT_OK;
+  }
+  if (use_halves(t)) {
+    run_halves(context, t);
     return CT_OK;
   }
   const int64_t batch = t.batch0 * t.batch1;
