@@ -103,8 +103,32 @@ struct GradX {
         ws[taps++] = t.w + (kh * s.kernel_w + kw) * s.out_c;
       }
     }
+    if (!started && sum_few(end, taps, dys, ws, at)) return;
     flush(true);
     if (s.out_c != s.in_c) join(end, at, sum_row);
+  }
+
+  // A pixel's whole sum, if it is as simple as most and has as many taps as 3x3 kernels with stride 2 leave it.
+  bool sum_few(const RowEnd& end, int64_t taps, const float* const* dys, const float* const* ws, int64_t at) const {
+    if (end.accumulate || end.half_mask || end.mask.tanh || t.shape.in_c != t.shape.out_c || t.shape.in_c % W != 0) return false;
+    if (taps == 1) return sum<1>(end, dys, ws, at), true;
+    if (taps == 2) return sum<2>(end, dys, ws, at), true;
+    if (taps == 4) return sum<4>(end, dys, ws, at), true;
+    return false;
+  }
+
+  template <int Taps>
+  void sum(const RowEnd& end, const float* const* dys, const float* const* ws, int64_t at) const {
+    const Clamp mask = end.mask;
+    const float *dy[Taps], *w[Taps];
+    for (int i = 0; i < Taps; ++i) dy[i] = dys[i], w[i] = ws[i];
+    float* const dx = t.dx + at;
+    for (int64_t c = 0; c < t.shape.in_c; c += W) {
+      vf acc{};
+      for (int i = 0; i < Taps; ++i) acc += load(dy[i] + c) * load(w[i] + c);
+      if (end.out_mask) acc = masked_by_range(acc, load(end.out_mask + c), mask);
+      end.past ? store_past(dx + c, acc) : store(dx + c, acc);
+    }
   }
 
   template <class Lanes>

@@ -103,8 +103,8 @@ void finish_aside(const RowsProduct& p, const Tile& t, const float* aside) {
 void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
   const int vectors = t.cols > W ? 2 : 1;
   TileEnd end{t.c, t.c_row, nullptr, 0, 0, t.load_c, false, t.past};
-  const bool whole = t.cols == vectors * W && !(t.last && is_rare(p));
-  if (whole && t.last) {
+  const bool rare = t.last && is_rare(p);
+  if (t.last && !rare) {
     const Clamp act = clamp_of(p.act);
     end.bias = p.bias ? p.bias + t.n : nullptr;
     end.clamp = p.act != CT_ACT_NONE;
@@ -114,11 +114,12 @@ void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
     end.y = p.out_mask ? p.out_mask + at : nullptr;
     end.mask = clamp_of(p.out_mask_act);
     end.ask = reinterpret_cast<const char*>(t.a);
-  } else if (!whole) {
+  } else if (rare) {
     end = {aside, kTileCols, nullptr, 0, 0, false, false, false};
   }
-  tile_for(t.rows, vectors, end.add || end.y)(t.a, t.a_row, 1, t.b, t.b_row, t.kc, end);
-  if (!whole) finish_aside(p, t, aside);
+  if (!rare) end.tail = t.cols % W;
+  tile_for(t.rows, vectors, end.add || end.y || end.tail)(t.a, t.a_row, 1, t.b, t.b_row, t.kc, end);
+  if (rare) finish_aside(p, t, aside);
 }
 
 // Rows m..m+count of a matrix, before they are needed.

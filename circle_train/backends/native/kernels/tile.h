@@ -27,6 +27,7 @@ struct TileEnd {
   const float* add = nullptr;
   const float* y = nullptr;
   Clamp mask = {};
+  int64_t tail = 0;  // columns of the last vector, where they are fewer than its lanes (only where More)
   // Asked for while summing, `ask_step` bytes (one cache line, or none) at each k.
   const char* ask = nullptr;
   int64_t ask_step = 0;
@@ -59,7 +60,7 @@ inline void finish(vf (&acc)[MR][NV], const TileEnd& end) {
 template <int MR, int NV, bool More>
 inline bool finished(vf (&acc)[MR][NV], const TileEnd& end) {
   const bool added = More && end.add;
-  if (end.load_c || end.past || (More && end.y) || (!end.bias && (end.clamp || added))) return false;
+  if (end.load_c || end.past || (More && (end.y || end.tail)) || (!end.bias && (end.clamp || added))) return false;
   if (!end.bias) return finish<MR, NV, false, false, false>(acc, end), true;
   if (More && added) {
     end.clamp ? finish<MR, NV, true, More, true>(acc, end) : finish<MR, NV, true, More, false>(acc, end);
@@ -67,6 +68,17 @@ inline bool finished(vf (&acc)[MR][NV], const TileEnd& end) {
   }
   end.clamp ? finish<MR, NV, true, false, true>(acc, end) : finish<MR, NV, true, false, false>(acc, end);
   return true;
+}
+
+// Everything that may happen to the sums `at` of one column vector.
+template <class Lanes>
+inline void finish_vector(vf s, const TileEnd& end, int64_t at, int64_t column, bool more, Lanes lanes) {
+  if (end.load_c) s += load_some(end.c + at, lanes);
+  if (end.bias) s += load_some(end.bias + column, lanes);
+  if (more && end.add) s += load_some(end.add + at, lanes);
+  if (end.clamp) s = at_most(at_least(s, splat(end.low)), splat(end.high));
+  if (more && end.y) s = masked_by_range(s, load_some(end.y + at, lanes), end.mask);
+  end.past && lanes == W ? store_past(end.c + at, s) : store_some(end.c + at, s, lanes);
 }
 
 // More: whether `add`, `y` and `ask` are looked at; short sums feel what their tests cost.
@@ -101,16 +113,13 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
   if (finished<MR, NV, More>(acc, end)) return;
 #pragma GCC unroll 12
   for (int r = 0; r < MR; ++r) {
-    float* const c = end.c + r * end.c_row;
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) {
-      vf s = acc[r][v];
-      if (end.load_c) s += load(c + v * W);
-      if (end.bias) s += load(end.bias + v * W);
-      if (More && end.add) s += load(end.add + r * end.c_row + v * W);
-      if (end.clamp) s = at_most(at_least(s, splat(end.low)), splat(end.high));
-      if (More && end.y) s = masked_by_range(s, load(end.y + r * end.c_row + v * W), end.mask);
-      end.past ? store_past(c + v * W, s) : store(c + v * W, s);
+      if (More && end.tail && v == NV - 1) {
+        finish_vector(acc[r][v], end, r * end.c_row + v * W, v * W, More, int(end.tail));
+      } else {
+        finish_vector(acc[r][v], end, r * end.c_row + v * W, v * W, More, Whole());
+      }
     }
   }
 }
