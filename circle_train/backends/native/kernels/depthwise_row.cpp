@@ -165,7 +165,7 @@ constexpr int64_t kMostRows = 8;
 bool is_plain3(const RowWindow& w, const RowEnd& end) {
   const bool shape = w.kernel_w == 3 && w.dilation == 1 && (w.stride == 1 || w.stride == 2) && w.channels % W == 0;
   const bool sides = w.in_w > 1 && w.pad >= 0 && w.pad <= 1 && (w.out_w - 1) * w.stride - w.pad + 2 <= w.in_w;
-  const bool end_is_plain = !end.add && !end.accumulate && !end.out_mask && !end.half_out && !end.act.tanh;
+  const bool end_is_plain = !end.add && !end.accumulate && !end.half_out && !end.half_mask && !end.act.tanh && !end.mask.tanh;
   return shape && sides && end_is_plain && w.kernel_h <= kMostRows;
 }
 
@@ -176,9 +176,9 @@ struct Rows3 {
   const float* w[kMostRows];
 };
 
-// T outputs, the very sums of `pixel`; Left, Right: the first, the last column of all their windows is not there.
+// T outputs from `at` on, the very sums of `pixel`; Left, Right: the first, the last column of all their windows is not there.
 template <int S, int T, bool Left, bool Right>
-void plain3(const Rows3& rows, int64_t channels, int64_t first, const RowEnd& end, float* out) {
+void plain3(const Rows3& rows, int64_t channels, int64_t first, const RowEnd& end, int64_t at, float* out) {
   constexpr int X = (T - 1) * S + 3;
   const vf low = splat(end.act.low), high = splat(end.act.high);
   for (int64_t c = 0; c < channels; c += W) {
@@ -205,8 +205,10 @@ void plain3(const Rows3& rows, int64_t channels, int64_t first, const RowEnd& en
     }
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
-      const vf v = at_most(at_least(acc[t], low), high);
-      end.past ? store_past(out + t * channels + c, v) : store(out + t * channels + c, v);
+      const int64_t to = at + t * channels + c;
+      vf v = at_most(at_least(acc[t], low), high);
+      if (end.out_mask) v = masked_by_range(v, load(end.out_mask + to), end.mask);
+      end.past ? store_past(out + to, v) : store(out + to, v);
     }
   }
 }
@@ -214,7 +216,7 @@ void plain3(const Rows3& rows, int64_t channels, int64_t first, const RowEnd& en
 // As many as the registers hold.
 constexpr int most_outputs(int64_t stride) { return stride == 1 && W == 16 ? 2 * T : T; }
 
-using Plain3 = void (*)(const Rows3&, int64_t, int64_t, const RowEnd&, float*);
+using Plain3 = void (*)(const Rows3&, int64_t, int64_t, const RowEnd&, int64_t, float*);
 
 template <int S, int T>
 Plain3 plain3_at(bool left, bool right) {
@@ -245,7 +247,7 @@ void plain3_row(const RowWindow& window, const float* const* rows, const float* 
     const bool left = first < 0, right = first + (outputs - 1) * window.stride + 2 >= window.in_w;
     ahead.step();
     const Plain3 run = window.stride == 1 ? plain3_for<1>(outputs, left, right) : plain3_for<2>(outputs, left, right);
-    run(there, window.channels, first * window.channels, end, out + ow * window.channels);
+    run(there, window.channels, first * window.channels, end, ow * window.channels, out);
   }
 }
 
