@@ -19,6 +19,14 @@ constexpr Tiles tiles = all_tiles(std::make_integer_sequence<int, kTileRows>());
 
 }  // namespace
 
+void finish_tail(const vf* sums, int rows, int vectors, const TileEnd& end) {
+  for (int r = 0; r < rows; ++r, sums += vectors) {
+    const int64_t at = r * end.c_row, last = (vectors - 1) * W;
+    if (vectors > 1) finish_vector(sums[0], end, at, 0, true, Whole());
+    finish_vector(sums[vectors - 1], end, at + last, last, true, int(end.tail));
+  }
+}
+
 TileFunction tile_for(int rows, int vectors, bool more) { return tiles.of[more][vectors - 1][rows - 1]; }
 
 }  // namespace CT_TIER

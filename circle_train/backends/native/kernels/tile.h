@@ -81,6 +81,9 @@ inline void finish_vector(vf s, const TileEnd& end, int64_t at, int64_t column, 
   end.past && lanes == W ? store_past(end.c + at, s) : store_some(end.c + at, s, lanes);
 }
 
+// For tiles whose last vector is short.
+void finish_tail(const vf* sums, int rows, int vectors, const TileEnd& end);
+
 // More: whether `add`, `y` and `ask` are looked at; short sums feel what their tests cost.
 template <int MR, int NV, bool More>
 void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, int64_t k, const TileEnd& end) {
@@ -111,16 +114,16 @@ void tile(const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t 
     b += b_row;
   }
   if (finished<MR, NV, More>(acc, end)) return;
+  if (More && end.tail) {
+    vf sums[MR * NV];
+#pragma GCC unroll 24
+    for (int i = 0; i < MR * NV; ++i) sums[i] = acc[i / NV][i % NV];
+    return finish_tail(sums, MR, NV, end);
+  }
 #pragma GCC unroll 12
   for (int r = 0; r < MR; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) {
-      if (More && end.tail && v == NV - 1) {
-        finish_vector(acc[r][v], end, r * end.c_row + v * W, v * W, More, int(end.tail));
-      } else {
-        finish_vector(acc[r][v], end, r * end.c_row + v * W, v * W, More, Whole());
-      }
-    }
+    for (int v = 0; v < NV; ++v) finish_vector(acc[r][v], end, r * end.c_row + v * W, v * W, More, Whole());
   }
 }
 
