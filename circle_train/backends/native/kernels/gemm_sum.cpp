@@ -10,7 +10,8 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-constexpr int64_t kDepth = 192;
+constexpr int64_t kDepth = 512;        // k rows of a chunk, at most
+constexpr int64_t kLeastSplit = 384;   // and of a part, at least
 constexpr int64_t kMaxTransposed = 64;  // rows of a transposed result
 constexpr int64_t kShortSum = 64;       // below, the update is most of the work: whole stretches of the weights, evenly dealt
 constexpr int64_t kStretch = 1024;
@@ -20,6 +21,7 @@ struct Blocks {
   int64_t rows, row_units;
   int64_t cols, col_units;
   int64_t split_k, splits;   // k rows of one part, parts
+  int64_t depth;             // and of one chunk of a part
 };
 
 // Units are a function of the problem alone.
@@ -34,10 +36,11 @@ Blocks plan(const SumProduct& p) {
   s.cols = round_up(ceil_div(p.n, col_parts), kTileCols);
   s.col_units = ceil_div(p.n, s.cols);
   const int64_t units = s.row_units * s.col_units;
-  const int64_t most = std::max<int64_t>(1, p.k / (2 * kDepth));
+  const int64_t most = std::max<int64_t>(1, p.k / kLeastSplit);
   const int64_t splits = std::min(most, units >= 6 ? 1 : ceil_div(12, units));
-  s.split_k = splits == 1 ? p.k : round_up(ceil_div(p.k, splits), kDepth);
+  s.split_k = ceil_div(p.k, splits);
   s.splits = splits == 1 ? 1 : ceil_div(p.k, s.split_k);
+  s.depth = std::max<int64_t>(1, ceil_div(s.split_k, std::max<int64_t>(1, ceil_div(s.split_k, kDepth))));
   return s;
 }
 
@@ -64,16 +67,15 @@ int64_t bias_size(const SumProduct& p) { return p.transposed ? p.n : p.m; }
 
 Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers) {
   Buffers f;
-  const int64_t depth = std::min(p.k, kDepth);
   f.parts = carver.take<float>(s.splits > 1 && p.w ? s.splits * p.m * p.n : 0);
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
   f.b_row = spread(s.cols);
   const bool is_rounded = p.halves & CT_HALF_OPERANDS;
-  f.a = a_lies_ready(p) ? 0 : round_up(round_up(s.rows, kTileRows) * depth, 16);
-  f.b = lies_ready(p, p.n) || (is_rounded && p.b_dense) ? 0 : round_up(f.b_row * depth, 16);
+  f.a = a_lies_ready(p) ? 0 : round_up(round_up(s.rows, kTileRows) * s.depth, 16);
+  f.b = lies_ready(p, p.n) || (is_rounded && p.b_dense) ? 0 : round_up(f.b_row * s.depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
-  f.pairs_a = is_rounded ? round_up(round_up(s.rows, kTileRows) * pairs_of(depth), 16) : 0;
-  f.pairs_b = is_rounded ? round_up(f.b_row * pairs_of(depth), 16) : 0;
+  f.pairs_a = is_rounded ? round_up(round_up(s.rows, kTileRows) * pairs_of(s.depth), 16) : 0;
+  f.pairs_b = is_rounded ? round_up(f.b_row * pairs_of(s.depth), 16) : 0;
   f.workers = carver.take<float>(f.own() * workers);
   return f;
 }
@@ -211,8 +213,8 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
   const int64_t b_row = in_place ? p.b_row : f.b_row;
   const int64_t k_begin = u.split * s.split_k, k_end = std::min(k_begin + s.split_k, p.k);
   if (p.w && k_begin >= k_end) std::fill(c, c + f.c, 0.0f);
-  for (int64_t k0 = k_begin; k0 < k_end; k0 += kDepth) {
-    const int64_t kc = std::min(kDepth, k_end - k0);
+  for (int64_t k0 = k_begin; k0 < k_end; k0 += s.depth) {
+    const int64_t kc = std::min(s.depth, k_end - k0);
     const float* const b = in_place ? p.b_dense + k0 * b_row + u.n0 : b_made;
     if (!in_place && (p.w || p.transposed)) p.b->rows(k0, kc, u.n0, u.cols, b_made, b_row);
     if (sums && p.transposed) add_row_sums(b, b_row, kc, u.cols, sum_at);
@@ -221,8 +223,8 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     Ahead ahead;
     // Whole rows that the next chunk reads.
     const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
-    if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, kDepth * p.m, p.a_dense + p.k * p.m, steps);
-    if (p.b_dense && u.cols == p.b_row && !p.b_half) ahead.add(p.b_dense + next * p.b_row, kDepth * p.b_row, p.b_dense + p.k * p.b_row, steps);
+    if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, s.depth * p.m, p.a_dense + p.k * p.m, steps);
+    if (p.b_dense && u.cols == p.b_row && !p.b_half) ahead.add(p.b_dense + next * p.b_row, s.depth * p.b_row, p.b_dense + p.k * p.b_row, steps);
     if (p.w && is_rounded) {
       pair_panels(a, kc, u.rows, reinterpret_cast<uint32_t*>(pairs_a));
       pair_b(p, u, k0, kc, b, f.b_row, reinterpret_cast<uint32_t*>(pairs_b));
