@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from circle_train.backends.native import library
+
 PACKAGE = Path(__file__).resolve().parents[1] / "circle_train"
 OUTER = {"session", "cli", "federated", "report", "fit", "inference", "export", "plan", "model"}
 MAY_IMPORT = {
@@ -103,3 +105,10 @@ def test_no_cycles_between_modules() -> None:
 
     for name in graph:
         visit(name, [])
+
+
+def test_the_compiled_part_is_small() -> None:
+    compiled = library.path()
+    if compiled is None:
+        pytest.skip("the native engine was not built")
+    assert compiled.stat().st_size < 2_000_000
