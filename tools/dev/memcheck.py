@@ -33,7 +33,12 @@ SHARES: tuple[tuple[str, ...], ...] = (
         "-k",
         "(every_operator and AVX2) or any_size or index or forked",
     ),
-    ("tests/kernels/test_images.py", "tests/kernels/test_winograd.py", "-k", "not test_error and not sums"),
+    (
+        "tests/kernels/test_images.py",
+        "tests/kernels/test_winograd.py",
+        "-k",
+        "not test_error and not sums and not any_batch",
+    ),
     (
         "tests/kernels",
         "-k",
