@@ -179,6 +179,24 @@ class PoolArgs(Structure):
     ]
 
 
+class ConvPoolArgs(Structure):
+    """ct_conv_pool_args."""
+
+    _fields_ = [
+        ("conv", ConvArgs),
+        ("pool", PoolArgs),
+    ]
+
+
+class PoolConvGradWArgs(Structure):
+    """ct_pool_conv_grad_w_args."""
+
+    _fields_ = [
+        ("pool", PoolArgs),
+        ("conv", ConvGradWArgs),
+    ]
+
+
 class SoftmaxArgs(Structure):
     """ct_softmax_args."""
 

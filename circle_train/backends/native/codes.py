@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-VERSION = 2
+VERSION = 3
 MAX_RANK = 8
 UPDATE_SCALARS = 16
 CHAIN_REGISTERS = 24
@@ -44,6 +44,8 @@ class Kernel(enum.IntEnum):
     RMS_NORM_GRAD = 28
     UPDATE = 29
     GUARD_FINITE = 30
+    CONV_POOL = 31
+    POOL_CONV_GRAD_W = 32
 
 
 class Status(enum.IntEnum):

@@ -21,6 +21,7 @@ from circle_train.backends.native.binding import (
     supported,
 )
 from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.pool import geometry as pool_geometry
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
@@ -117,6 +118,41 @@ def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) ->
     return _weights(
         options.op, geometry(options.op, x.shape, options.shape, dy.shape), updates, {**given, **made}
     )
+
+
+@binds_fused("convolution_pool")
+def pooled_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """A convolution of few channels and the max pool over it: what lies between has no memory."""
+    x, w, b, options, (y, places) = given["x"], given["w"], given.get("b"), op.settings, outputs
+    if not floats(x, w, b, y):
+        return None
+    conv, pool = options.product.op, options.pool
+    shape = geometry(conv, x.shape, w.shape, options.shape)
+    args = abi.ConvPoolArgs(
+        abi.ConvArgs(pointer(x), pointer(w), pointer(b), shape=shape, act=int(options.product.act)),
+        abi.PoolArgs(y=pointer(y), index=pointer(places), shape=pool_geometry(pool, options.shape, y.shape)),
+    )
+    return [call(Kernel.CONV_POOL, args, x, w, b, y, places)]
+
+
+@binds_fused("convolution_pool_w")
+def pooled_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """The gradients of weights and bias from the pool's: what it sends back has no memory."""
+    options, scatter = op.settings.weights, op.settings.scatter
+    dy, places, y, x = given["dy"], given["places"], given.get("y"), given["x"]
+    if not floats(dy, y, x, *outputs):
+        return None
+    made = dict(zip(options.made, outputs, strict=True))
+    w, b = (update_of(getattr(options, name), name, given, made) for name in "wb")
+    pool = abi.PoolArgs(
+        y=pointer(y), index=pointer(places), dy=pointer(dy),
+        shape=pool_geometry(scatter.of, scatter.shape, dy.shape), act=int(scatter.kind),
+    )  # fmt: skip
+    conv = abi.ConvGradWArgs(
+        x=pointer(x), shape=geometry(options.op, x.shape, options.shape, scatter.shape),
+        w=w or abi.Update(), b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
+    )  # fmt: skip
+    return [call(Kernel.POOL_CONV_GRAD_W, abi.PoolConvGradWArgs(pool, conv), given, made)]
 
 
 def _weights(op: Convolution, shape: abi.ConvShape, updates: Updates, arrays: Arrays) -> Calls:

@@ -11,6 +11,7 @@ from circle_train.backends.native.fusion.losses import join_losses
 from circle_train.backends.native.fusion.masks import keep_bits
 from circle_train.backends.native.fusion.norms import join_norms
 from circle_train.backends.native.fusion.patterns import RECOGNISERS
+from circle_train.backends.native.fusion.pooled import join_pooled_gradients, join_pools
 from circle_train.backends.native.fusion.pools import remember_places
 from circle_train.backends.native.fusion.products import extend_forward, extend_input_gradients
 from circle_train.backends.native.fusion.rewriter import Rewriter
@@ -26,8 +27,10 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     join_norms,
     absorb_transposes,
     extend_forward,
+    join_pools,
     extend_input_gradients,
     join_weight_gradients,
+    join_pooled_gradients,
     join_table_gradients,
     split_broadcasts,
     join_chains,

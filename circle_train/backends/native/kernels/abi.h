@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#define CT_ABI_VERSION 2
+#define CT_ABI_VERSION 3
 #define CT_MAX_RANK 8
 #define CT_UPDATE_SCALARS 16
 
@@ -56,7 +56,9 @@ typedef enum ct_kernel {
   CT_RMS_NORM_GRAD = 28,        /* ct_norm_grad_args */
   CT_UPDATE = 29,               /* ct_update_args */
   CT_GUARD_FINITE = 30,         /* ct_guard_args */
-  CT_KERNEL_COUNT = 31
+  CT_CONV_POOL = 31,            /* ct_conv_pool_args */
+  CT_POOL_CONV_GRAD_W = 32,     /* ct_pool_conv_grad_w_args */
+  CT_KERNEL_COUNT = 33
 } ct_kernel;
 
 /* ---- activations and masks ------------------------------------------------------------------------------------ */
@@ -267,6 +269,21 @@ typedef struct ct_pool_args {
   int32_t accumulate;
   int32_t reserved;
 } ct_pool_args;
+
+/* CONV, then MAX_POOL of its output, which is never whole in memory: conv.y and pool.x are not looked at. The convolution has
+ * at most 4 channels, one group, kernel_w > 1, dilation_w 1, a multiple of 16 outputs, no TANH, nothing to add and no halves;
+ * the pool has an index and no act. */
+typedef struct ct_conv_pool_args {
+  ct_conv_args conv;
+  ct_pool_args pool;
+} ct_conv_pool_args;
+
+/* MAX_POOL_GRAD, then CONV_GRAD_W of what that sends back: pool.dx and conv.dy are not looked at. The same convolutions; the
+ * pool's windows do not overlap, its index is given and nothing is accumulated or masked but by act'(pool.y). */
+typedef struct ct_pool_conv_grad_w_args {
+  ct_pool_args pool;
+  ct_conv_grad_w_args conv;
+} ct_pool_conv_grad_w_args;
 
 /* ---- softmax and losses ---------------------------------------------------------------------------------------- */
 

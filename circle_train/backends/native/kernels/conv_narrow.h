@@ -1,4 +1,5 @@
-// Convolutions of images with few channels: a kernel row of a window lies in one piece, so that tiles read the image itself.
+// Convolutions of images with few channels: a kernel row of a window lies in one piece, so that tiles read the image itself. Small
+// windows are gathered, an output row's at a time. Rows can go to and come from a MAX_POOL (see conv_pool in table.h).
 #pragma once
 
 #include "kernel.h"

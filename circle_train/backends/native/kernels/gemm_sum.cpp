@@ -262,9 +262,13 @@ void add_row_sums(const float* b, int64_t b_row, int64_t kc, int64_t cols, float
     for (int v = 0; v < kAtOnce; ++v) store(sums + j + v * W, load(sums + j + v * W) + acc[v]);
   }
   each_vector(cols - j, [&](int64_t i, auto lanes) {
-    vf acc{};
-    for (int64_t k = 0; k < kc; ++k) acc += load_some(b + k * b_row + j + i, lanes);
-    store_some(sums + j + i, load_some(sums + j + i, lanes) + acc, lanes);
+    const float* at = b + j + i;
+    vf acc[kAtOnce] = {};
+    int64_t k = 0;
+    for (; k + kAtOnce <= kc; k += kAtOnce)
+      for (int r = 0; r < kAtOnce; ++r, at += b_row) acc[r] += load_some(at, lanes);
+    for (; k < kc; ++k, at += b_row) acc[0] += load_some(at, lanes);
+    store_some(sums + j + i, load_some(sums + j + i, lanes) + ((acc[0] + acc[1]) + (acc[2] + acc[3])), lanes);
   });
 }
 

@@ -52,6 +52,8 @@ const Description descriptions[CT_KERNEL_COUNT] = {
     {"RMS_NORM_GRAD", sizeof(ct_norm_grad_args)},
     {"UPDATE", sizeof(ct_update_args)},
     {"GUARD_FINITE", sizeof(ct_guard_args)},
+    {"CONV_POOL", sizeof(ct_conv_pool_args)},
+    {"POOL_CONV_GRAD_W", sizeof(ct_pool_conv_grad_w_args)},
 };
 
 bool known(int32_t kernel) { return kernel >= 0 && kernel < CT_KERNEL_COUNT; }

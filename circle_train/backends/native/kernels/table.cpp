@@ -36,6 +36,8 @@ extern const Kernel table[CT_KERNEL_COUNT] = {
     {rms_norm_grad, norm_grad_scratch},
     {update, no_scratch},
     {guard_finite, no_scratch},
+    {conv_pool, conv_pool_scratch},
+    {pool_conv_grad_w, pool_conv_grad_w_scratch},
 };
 
 }  // namespace CT_TIER

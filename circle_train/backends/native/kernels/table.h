@@ -18,6 +18,11 @@ int32_t conv_grad_x(Context&, const void*);
 int64_t conv_grad_x_scratch(const void*, int);
 int32_t conv_grad_w(Context&, const void*);
 int64_t conv_grad_w_scratch(const void*, int);
+// conv_narrow.cpp, conv_narrow_grad.cpp
+int32_t conv_pool(Context&, const void*);
+int64_t conv_pool_scratch(const void*, int);
+int32_t pool_conv_grad_w(Context&, const void*);
+int64_t pool_conv_grad_w_scratch(const void*, int);
 // depthwise.cpp, depthwise_grad.cpp
 int32_t depthwise(Context&, const void*);
 int64_t depthwise_scratch(const void*, int);
@@ -25,7 +30,7 @@ int32_t depthwise_grad_x(Context&, const void*);
 int64_t depthwise_grad_x_scratch(const void*, int);
 int32_t depthwise_grad_w(Context&, const void*);
 int64_t depthwise_grad_w_scratch(const void*, int);
-// pool2d.cpp
+// max_pool.cpp, average_pool.cpp
 int32_t max_pool(Context&, const void*);
 int32_t max_pool_grad(Context&, const void*);
 int32_t average_pool(Context&, const void*);

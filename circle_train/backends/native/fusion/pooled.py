@@ -1,0 +1,103 @@
+"""A first convolution together with the max pool over it, so that the largest of its tensors, whole images, have no memory.
+
+Forward the pool's windows are taken row by row from the convolution as it is computed; backward the gradient that the pool
+sends back is used up row by row by that of the weights.
+"""
+
+from __future__ import annotations
+
+from circle_train.backends.native.fusion.products import ProductOptions
+from circle_train.backends.native.fusion.rewriter import Rewriter
+from circle_train.backends.native.fusion.weights import WeightOptions
+from circle_train.ir import DType, Node, Tensor
+from circle_train.ops.attributes import Activation
+from circle_train.ops.base import Op
+from circle_train.ops.conv import Conv2D
+from circle_train.ops.fused import Fused
+from circle_train.ops.pool import MaxPool2D
+from circle_train.ops.pool_places import MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.record import record
+
+MOST_CHANNELS = 4
+WHOLE_VECTORS = 16
+"""Outputs come in such groups, whatever the processor's vectors are."""
+
+
+@record
+class PooledOptions:
+    """The convolution, the shape of its output, and the pool."""
+
+    product: ProductOptions
+    shape: tuple[int, ...]
+    pool: MaxPool2D
+
+
+@record
+class PooledWeightOptions:
+    """What becomes of the gradients, and the node that made theirs."""
+
+    weights: WeightOptions
+    scatter: MaxPoolScatter
+
+
+def join_pools(rewriter: Rewriter) -> None:
+    """(y, places) = pool(act(conv(x, w) + b))"""
+    for node in rewriter.nodes():
+        if not isinstance(node.op, MaxPoolAndPlaces) or not _is_apart(node.op.of):
+            continue
+        conv = rewriter.producer(node.inputs[0])
+        if conv is None or rewriter.only_reader(conv.outputs[0]) is not node:
+            continue
+        product, roles = _product(conv)
+        x, w = roles.get("x"), roles.get("w")
+        if product is None or x is None or w is None or roles.get("add") is not None:
+            continue
+        if product.act in (Activation.TANH, Activation.SIGN_BIT) or not _has_few_channels(
+            product.op, x, w.shape
+        ):
+            continue
+        options = PooledOptions(product, conv.outputs[0].shape, node.op.of)
+        rewriter.fuse([conv, node], "convolution_pool", roles, node.outputs, options)
+
+
+def join_pooled_gradients(rewriter: Rewriter) -> None:
+    """The gradients of the weights from the pool's output."""
+    for node in rewriter.nodes():
+        if not isinstance(node.op, Fused) or node.op.kernel != "convolution_w":
+            continue
+        roles, options = node.op.by_role(node.inputs), node.op.settings
+        sent = roles.pop("dy")
+        scatter = rewriter.producer(sent)
+        if scatter is None or not isinstance(scatter.op, MaxPoolScatter) or not _is_apart(scatter.op.of):
+            continue
+        if rewriter.only_reader(sent) is not node or not _has_few_channels(
+            options.op, roles["x"], options.shape
+        ):
+            continue
+        dy, places, y = scatter.op.pad(scatter.inputs)
+        roles |= {"dy": dy, "places": places, "y": y}
+        settings = PooledWeightOptions(options, scatter.op)
+        rewriter.fuse([scatter, node], "convolution_pool_w", roles, node.outputs, settings)
+
+
+def _product(node: Node) -> tuple[ProductOptions | None, dict[str, Tensor | None]]:
+    """A convolution, joined with what follows it or not, and its tensors by role."""
+    op = node.op
+    if isinstance(op, Fused):
+        return (op.settings if op.kernel == "convolution" else None), op.by_role(node.inputs)
+    return (ProductOptions(op, op.activation) if type(op) is Conv2D else None), dict(
+        zip("xwb", op.pad(node.inputs), strict=False)
+    )
+
+
+def _has_few_channels(op: Op, x: Tensor, weights: tuple[int, ...]) -> bool:
+    """What the kernels take (see ct_conv_pool_args)."""
+    outputs, _, width, channels = weights
+    if type(op) is not Conv2D or op.dilation_w_factor != 1 or x.dtype is not DType.FLOAT32:
+        return False
+    return x.shape[3] == channels <= MOST_CHANNELS and width > 1 and outputs % WHOLE_VECTORS == 0
+
+
+def _is_apart(pool: MaxPool2D) -> bool:
+    """Whether no two windows overlap."""
+    return pool.filter_height == pool.stride_h and pool.filter_width == pool.stride_w
