@@ -131,10 +131,10 @@ bool run_choice(int32_t op, const float* a, const float* b, const float* c, floa
   switch (op) {
     case CT_OP_RELU_MASK: binary(a, b, y, n, [](vf x, vf d) { return x > vf{} ? d : vf{}; }); return true;
     case CT_OP_RELU6_MASK:
-      binary(a, b, y, n, [six](vf x, vf d) { return (x > vf{}) & (x < six) ? d : vf{}; });
+      binary(a, b, y, n, [six](vf x, vf d) { return ((x > vf{}) & (x < six)) ? d : vf{}; });
       return true;
     case CT_OP_RELU_N1_TO_1_MASK:
-      binary(a, b, y, n, [one](vf x, vf d) { return (x > -one) & (x < one) ? d : vf{}; });
+      binary(a, b, y, n, [one](vf x, vf d) { return ((x > -one) & (x < one)) ? d : vf{}; });
       return true;
     case CT_OP_TANH_GRAD: binary(a, b, y, n, [](vf o, vf d) { return d * (1.0f - o * o); }); return true;
     case CT_OP_LOGISTIC_GRAD: binary(a, b, y, n, [](vf o, vf d) { return d * o * (1.0f - o); }); return true;
