@@ -227,7 +227,7 @@ def test_depthwise(case: Case) -> None:
         {"y": np.zeros(dy.shape, np.float32)},
         {"y": act(y + b, RELU6)},
     )
-    before = rand(*x.shape, seed=6)
+    before, plain = rand(*x.shape, seed=6), plain_depthwise_grad_x(im, dy, w)
     check(
         "DEPTHWISE_GRAD_X",
         lambda out: struct(
@@ -249,7 +249,15 @@ def test_depthwise(case: Case) -> None:
         "DEPTHWISE_GRAD_X",
         lambda out: struct("ct_conv_grad_x_args", dy=dy, w=w, dx=out["dx"], **common),
         {"dx": before},
-        {"dx": plain_depthwise_grad_x(im, dy, w)},
+        {"dx": plain},
+    )
+    check(
+        "DEPTHWISE_GRAD_X",
+        lambda out: struct(
+            "ct_conv_grad_x_args", dy=dy, w=w, dx=out["dx"], out_mask_y=x, out_mask_act=RELU6, **common
+        ),
+        {"dx": before},
+        {"dx": plain * slope(x, RELU6)},
     )
     check(
         "DEPTHWISE_GRAD_W",

@@ -6,8 +6,9 @@ python tools/dev/memcheck.py tests/test_memory.py  others, as one process
 python tools/dev/memcheck.py --build /tmp/build    on kernels built there, for reports with names and lines
 
 Valgrind knows no AVX-512: the AVX2 and the portable kernels run. What is left out of the tests' files repeats the same
-many times or measures time. valgrind.supp lists what is suppressed, all of it in CPython and the C library. The kernels
-are those that are installed; exit status 1 where a test fails or valgrind reports.
+many times, measures time or has minutes of arithmetic; each kernel runs by one thread and by three. valgrind.supp lists
+what is suppressed, all of it in CPython and the C library. The kernels are those that are installed; exit status 1 where
+a test fails or valgrind reports.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SHARES: tuple[tuple[str, ...], ...] = (
     ),
     ("tests/test_onert_golden.py", "tests/test_engine_sessions.py", "-k", "native or own_operators or any_s"),
 )
-"""What pytest is given, the longest first; each share is a process."""
+"""What pytest is given; each share is a process."""
 VALGRIND = (
     "valgrind",
     "--quiet",
