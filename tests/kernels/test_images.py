@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from native import struct
-from test_kernels import RELU, RELU6, act, check, rand, slope
+from native import run, struct, tiers
+from test_kernels import RELU, RELU6, act, check, close, rand, slope
 
 
 class Case(NamedTuple):
@@ -276,6 +276,26 @@ def test_depthwise(case: Case) -> None:
         {"w": np.zeros(w.shape, np.float32), "b": np.zeros(case.o, np.float32)},
         {"w": dw, "b": masked.sum((0, 1, 2))},
     )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_gradients_too_large_for_the_caches(stride: int) -> None:
+    """Lying at whole cache lines they are stored past the caches."""
+    case = Case(9, 130, 130, 48, 48, (3, 3), (stride, stride))
+    im, alone = Image(case), Image(case._replace(n=1))
+    x, w = rand(case.n, case.h, case.w, case.c), rand(*case.k, case.o)
+    dy = rand(case.n, im.oh, im.ow, case.o, seed=4)
+    want = plain_depthwise_grad_x(alone, dy[-1:], w) * slope(x[-1:], RELU6)
+    memory = np.empty(x.size + 16, np.float32)
+    dx = memory[-memory.ctypes.data % 64 // 4 :][: x.size].reshape(x.shape)
+    for tier in tiers():
+        dx[:] = np.nan
+        args = struct(
+            "ct_conv_grad_x_args", dy=dy, w=w, dx=dx, out_mask_y=x, out_mask_act=RELU6, shape=im.shape
+        )
+        assert run("DEPTHWISE_GRAD_X", args, 2, tier) == 0
+        close(dx[-1:].astype(np.float64), want)
+        assert np.isfinite(dx).all()
 
 
 def plain_depthwise_grad_x(im: Image, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
