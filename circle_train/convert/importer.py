@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -148,18 +149,14 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
         raise ConversionError(
             f"{where}: initializer '{tensor.name}' lies in the file '{location}'; load the model by its path"
         )
-    path = (folder / location).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise ConversionError(
-            f"{where}: initializer '{tensor.name}' lies outside the model's folder, in '{path}'"
-        )
+    path = external_file(folder, location, f"{where}: initializer '{tensor.name}'")
     is_half = tensor.data_type == Element.BFLOAT16
     if tensor.data_type not in NUMPY and not is_half:
         raise ConversionError(
             f"{where}: initializer '{tensor.name}' has element type {element_name(tensor.data_type)}, which Circle "
             "does not compute"
         )
-    if path not in files and path.is_file():
+    if path not in files and os.path.isfile(path):
         files[path] = _mapped(path)
     data = files.get(path, b"")
     with _filling(tensor, where):
@@ -174,10 +171,23 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
         if not 0 <= offset <= offset + nbytes <= len(data):
             raise ConversionError(
                 f"{where}: initializer '{tensor.name}' needs {nbytes} bytes at {offset} of '{path}', which "
-                f"{'is shorter' if path.is_file() else 'is missing'}; put the file beside the model"
+                f"{'is shorter' if os.path.isfile(path) else 'is missing'}; put the file beside the model"
             )
         array = np.frombuffer(data, dtype, count, offset)
         return (widened(array) if is_half else array).reshape(tuple(tensor.dims))
+
+
+def external_file(folder: Path, location: str, what: str) -> Path:
+    """Where a tensor's bytes lie; nothing outside the model's folder is touched, whatever the model or a link says."""
+    try:
+        path = (folder / location).resolve()
+    except (ValueError, OSError) as error:
+        raise ConversionError(f"{what} lies in '{location}', which is no file name ({error})") from None
+    if os.path.isabs(location) or not path.is_relative_to(folder.resolve()):
+        raise ConversionError(
+            f"{what} lies outside the model's folder, in '{path}'; put the file beside the model"
+        )
+    return path
 
 
 def _dense(sparse: Any) -> Array:

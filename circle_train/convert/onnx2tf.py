@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from circle_train import format
+from circle_train.convert.importer import external_file
 from circle_train.convert.provenance import METADATA, Provenance
 from circle_train.convert.restore import restore_faces
 from circle_train.errors import ConversionError
@@ -30,7 +32,9 @@ def convert(source: Any, command: Sequence[str] | None = None) -> tuple[Module, 
     """A module made by onnx2tf, or by the command given, e.g. ["/venvs/tf/bin/python", "-m", "onnx2tf"]."""
     call = list(command) if command else find()
     with tempfile.TemporaryDirectory(prefix="circle_train_onnx2tf_") as folder:
-        place, path = _as_file(source, Path(folder))
+        inside = Path(folder) / "in"
+        inside.mkdir()
+        place, path = _as_file(source, inside)
         digest, faces = hashlib.sha256(path.read_bytes()).hexdigest(), _model(path)
         made = Path(folder) / "out"
         _run([*call, "-i", str(path), "-o", str(made)])
@@ -63,13 +67,33 @@ def _as_file(source: Any, folder: Path) -> tuple[Path | bytes, Path]:
         path = folder / "model.onnx"
         path.write_bytes(raw)
         return raw, path
-    given, path = Path(source), folder / Path(source).name
+    given, path = Path(source), folder / "model.onnx"
     shutil.copyfile(given, path)
-    for tensor in _model(path).graph.initializer:
+    for tensor in _tensors(_model(path).graph):
         for entry in tensor.external_data:
-            if entry.key == "location" and not (folder / entry.value).exists():
-                shutil.copyfile(given.parent / entry.value, folder / entry.value)
+            if entry.key == "location":
+                what = f"'{given}': tensor '{tensor.name}'"
+                _copy(external_file(given.parent, entry.value, what), folder / entry.value, what)
     return given, path
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Every constant of a graph and of those inside its nodes."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)
+
+
+def _copy(source: Path, target: Path, what: str) -> None:
+    """External data into the temporary folder, in the same place beside the model."""
+    if not os.path.isfile(source):
+        raise ConversionError(f"{what} lies in '{source}', which is missing; put the file beside the model")
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
 
 
 def _model(path: Path) -> Any:

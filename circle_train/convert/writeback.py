@@ -11,10 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
+from circle_train.convert.importer import external_file
 from circle_train.convert.provenance import Provenance
 from circle_train.convert.walk import names_read
 from circle_train.errors import ConversionError
-from circle_train.format.atomic import atomic_write
+from circle_train.format.atomic import atomic_write, atomic_writes
 from circle_train.ir.tensor_type import Array
 
 ALIGNMENT = 4096
@@ -51,9 +52,13 @@ def write_back(
     for node in model.graph.node:
         if node.op_type == "Constant" and node.output[0] in fresh:
             _put(next(a.t for a in node.attribute if a.name == "value"), fresh[node.output[0]])
-    if external:
-        _write_external(external, provenance, fresh, Path(path))
-    with atomic_write(path) as file:
+    if not external:
+        with atomic_write(path) as file:
+            file.write(model.SerializeToString())
+        return
+    beside = f"{os.fspath(path)}.data"
+    with atomic_writes([beside, path]) as (data, file):
+        _write_external(external, provenance, fresh, data, os.path.basename(beside))
         file.write(model.SerializeToString())
 
 
@@ -123,27 +128,20 @@ def _put(tensor: Any, value: Array) -> None:
 
 
 def _write_external(
-    external: list[Any], provenance: Provenance, fresh: Mapping[str, Array], path: Path
+    external: list[Any], provenance: Provenance, fresh: Mapping[str, Array], file: BinaryIO, name: str
 ) -> None:
-    """A data file beside the new model, with the old values of whatever was not trained."""
+    """The data file of that name beside the new model, with the old values of whatever was not trained."""
     assert isinstance(provenance.source, Path)
     folder = provenance.source.parent
-    facts = {t.name: {entry.key: entry.value for entry in t.external_data} for t in external}
-    location = facts[external[0].name]["location"]
-    if (path.parent / location).resolve() == (folder / location).resolve():
-        location = f"{path.name}.data"
-    target = path.parent / location
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(target) as file:
-        for tensor in external:
-            if tensor.name in fresh:
-                offset, length = _append(file, _checked(tensor, fresh[tensor.name]).tobytes())
-            else:
-                offset, length = _append(file, _old_bytes(tensor, facts[tensor.name], folder))
-            tensor.ClearField("external_data")
-            for key, value in (("location", location), ("offset", offset), ("length", length)):
-                entry = tensor.external_data.add()
-                entry.key, entry.value = key, str(value)
+    for tensor in external:
+        if tensor.name in fresh:
+            offset, length = _append(file, _checked(tensor, fresh[tensor.name]).tobytes())
+        else:
+            offset, length = _append(file, _old_bytes(tensor, folder))
+        tensor.ClearField("external_data")
+        for key, value in (("location", name), ("offset", offset), ("length", length)):
+            entry = tensor.external_data.add()
+            entry.key, entry.value = key, str(value)
 
 
 def _append(file: BinaryIO, data: bytes) -> tuple[int, int]:
@@ -153,9 +151,11 @@ def _append(file: BinaryIO, data: bytes) -> tuple[int, int]:
     return offset, len(data)
 
 
-def _old_bytes(tensor: Any, facts: Mapping[str, str], folder: Path) -> bytes:
+def _old_bytes(tensor: Any, folder: Path) -> bytes:
+    facts = {entry.key: entry.value for entry in tensor.external_data}
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     count = int(np.prod(tensor.dims, dtype=np.int64))
-    with open(folder / facts["location"], "rb") as file:
+    path = external_file(folder, facts["location"], f"initializer '{tensor.name}'")
+    with open(path, "rb") as file:
         file.seek(int(facts.get("offset", 0)))
         return file.read(int(facts.get("length", count * dtype.itemsize)))

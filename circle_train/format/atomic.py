@@ -3,34 +3,118 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
 from circle_train.errors import ConfigError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot be deleted anyway
+    fcntl = None  # type: ignore[assignment]
+
+TOKEN = 6
+"""Random bytes in a temporary name."""
+FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write into, taking the place of `path` when the block ends well, vanishing otherwise."""
-    target = os.path.realpath(os.fspath(path))
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}")
+    with atomic_writes([path]) as (file,):
+        yield file
+
+
+@contextmanager
+def atomic_writes(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[BinaryIO]]:
+    """Files that belong together: none takes its place before all are on the disk; they do in the order given."""
+    targets = [os.path.realpath(os.fspath(path)) for path in paths]
+    made: list[str] = []
+    now = paths[0]
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if os.path.exists(target):
-            os.chmod(temporary, os.stat(target).st_mode & 0o777)
-        os.replace(temporary, target)
+        with ExitStack() as opened:
+            files = []
+            for path, target in zip(paths, targets, strict=True):
+                now = path
+                sweep(target)
+                files.append(opened.enter_context(_temporary(target, made)))
+            yield files
+            for path, file in zip(paths, files, strict=True):
+                now = path
+                file.flush()
+                os.fsync(file.fileno())
+                if fcntl is None:  # Windows renames no open file
+                    file.close()
+            for path, name, target in zip(paths, tuple(made), targets, strict=True):
+                now = path
+                os.replace(name, target)
+                _sync_folder(os.path.dirname(target))
     except BaseException as error:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(temporary)
+        for name in made:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(name)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise ConfigError(
-                f"{os.fspath(path)}: cannot be written ({reason}); choose another place"
+                f"{os.fspath(now)}: cannot be written ({reason}); choose another place"
             ) from error
         raise
+
+
+def sweep(target: str) -> None:
+    """Remove what a killed process left of this file; whoever still writes holds a lock on his."""
+    folder, name = os.path.split(target)
+    entries: list[str] = []
+    left_over = re.compile(rf"\.{re.escape(name[:100])}\.[0-9a-f]{{{2 * TOKEN}}}")
+    with suppress(PermissionError):  # a folder that can be written but not read
+        entries = os.listdir(folder)
+    for path in (os.path.join(folder, entry) for entry in entries if left_over.fullmatch(entry)):
+        if os.path.isfile(path):
+            with suppress(OSError), open(path, "rb") as file:
+                _lock(file, wait=False)
+                os.unlink(path)
+
+
+def _temporary(target: str, made: list[str]) -> BinaryIO:
+    """A new file beside the target, readable by those who may read the target, under a lock until it is closed."""
+    folder, name = os.path.split(target)
+    while True:
+        path = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(TOKEN)}")
+        mode = _mode_of(target)
+        made.append(path)
+        file = os.fdopen(os.open(path, FLAGS, 0o666 if mode is None else mode & 0o600), "wb")
+        with suppress(OSError):  # a file system without locks has no sweeping either
+            _lock(file, wait=True)
+        if mode is not None:
+            os.chmod(path, mode)
+        if os.path.exists(path):  # and was not swept before it was locked
+            return file
+        file.close()
+        made.remove(path)
+
+
+def _mode_of(target: str) -> int | None:
+    """Who may do what with the file that is there; None where there is none."""
+    try:
+        return stat.S_IMODE(os.stat(target).st_mode) & 0o777
+    except FileNotFoundError:
+        return None
+
+
+def _lock(file: BinaryIO, wait: bool) -> None:
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def _sync_folder(folder: str) -> None:
+    """The new name survives a power cut too, where the system lets folders be synced."""
+    if os.name == "posix" and os.access(folder, os.R_OK):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf, isnan
 from pathlib import Path
+from string import Formatter
 from typing import Any, ClassVar
 
 from circle_train.errors import ConfigError
@@ -156,7 +159,8 @@ class ModelCheckpoint(Watcher):
 
     `path` may hold {epoch} (from 1) and the names of measured numbers: "run-{epoch:03d}-{val_loss:.3f}.ckpt".
     The suffix decides what is saved: .safetensors or .ckpt a checkpoint, .circle, .tflite or .onnx a model.
-    With `keep_last` only so many of the files that this object wrote remain.
+    With `keep_last` only so many of the files that this object wrote remain; what a checkpoint says of them counts only
+    for files that this path could name.
     """
 
     remembers = ("best", "written")
@@ -179,6 +183,8 @@ class ModelCheckpoint(Watcher):
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         super().restore(remembered)
+        said = remembered.get("written", ())
+        self.written = [name for name in said if self._could_name(name)] if isinstance(said, list) else []
         self._remove_old()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
@@ -186,13 +192,33 @@ class ModelCheckpoint(Watcher):
             return
         path = self._path_of(epoch, logs)
         save = self.session.save_checkpoint if path.suffix.lower() in CHECKPOINTS else self.session.export
-        self.written = [*(other for other in self.written if other != str(path)), str(path)]
+        name = path.relative_to(self._folder).as_posix()
+        self.written = [*(other for other in self.written if other != name), name]
         save(path)
         self._remove_old()
 
     def _remove_old(self) -> None:
         while self.keep_last is not None and len(self.written) > self.keep_last:
-            Path(self.written.pop(0)).unlink(missing_ok=True)
+            (self._folder / self.written.pop(0)).unlink(missing_ok=True)
+
+    @property
+    def _folder(self) -> Path:
+        """The part of the path that is the same for every file."""
+        fixed = takewhile(lambda part: not set("{}") & set(part), Path(self.path).parent.parts)
+        return Path(*fixed)
+
+    def _could_name(self, name: Any) -> bool:
+        """Whether it is a file's name below the folder that the path gives for some epoch."""
+        try:
+            parts = list(Formatter().parse(Path(self.path).relative_to(self._folder).as_posix()))
+        except ValueError:  # the next save will say so
+            return False
+        pattern = "".join(
+            re.escape(text) + (r"[^/\\]+" if field is not None else "") for text, field, _, _ in parts
+        )
+        return (
+            isinstance(name, str) and ".." not in name.split("/") and re.fullmatch(pattern, name) is not None
+        )
 
     def _path_of(self, epoch: int, logs: Logs) -> Path:
         try:

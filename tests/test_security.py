@@ -1,0 +1,226 @@
+"""What a file from a stranger may not do: docs/security.md says why."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+from circle_train import format
+from circle_train.cli.main import main
+from circle_train.ir import DType, Graph, Module, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ops import REGISTRY
+
+DATA = Path(__file__).parent / "data"
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj\u2028\r\nerror: fake <script>alert(1)</script>"
+X, Y = np.ones((4, 6), np.float32), np.ones((4, 5), np.float32)
+
+# ONNX: external data
+
+
+def onnx_model(path: Path, *locations: str) -> None:
+    """x · w₀ · w₁ …, each factor in the file that its location says."""
+    onnx = pytest.importorskip("onnx")
+    helper, values, nodes, tensors = onnx.helper, "x", [], []
+    for index, location in enumerate(locations):
+        tensor = onnx.TensorProto(
+            name=f"w{index}", dims=[4, 4], data_type=1, data_location=onnx.TensorProto.EXTERNAL
+        )
+        for key, value in (("location", location), ("offset", "0"), ("length", "64")):
+            tensor.external_data.add(key=key, value=value)
+        nodes.append(helper.make_node("MatMul", [values, tensor.name], [f"y{index}"]))
+        tensors.append(tensor)
+        values = f"y{index}"
+    infos = [helper.make_tensor_value_info(name, 1, ["N", 4]) for name in ("x", values)]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_export_writes_beside_its_target_whatever_the_model_calls_its_data(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    download, home = tmp_path / "download", tmp_path / "home"
+    for folder in (download, home):
+        (folder / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "authorized_keys").write_text("mine")
+    (download / ".ssh" / "authorized_keys").write_bytes(np.eye(4, dtype=np.float32).tobytes())
+    onnx_model(download / "m.onnx", ".ssh/authorized_keys", ".ssh/authorized_keys")
+    session = ct.TrainSession(download / "m.onnx", ct.TrainConfig(loss="mse", batch_size=2))
+    session.train_step(np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32))
+    session.export(home / "trained.onnx")
+    assert files_below(home) == {".ssh/authorized_keys", "trained.onnx", "trained.onnx.data"}
+    assert (home / ".ssh" / "authorized_keys").read_text() == "mine"
+    again = ct.InferenceSession(home / "trained.onnx")(np.eye(4, dtype=np.float32))
+    np.testing.assert_allclose(again, session.predict(np.eye(4, dtype=np.float32)), rtol=1e-6)
+    session.export(download / "m.onnx")
+    assert (download / ".ssh" / "authorized_keys").read_bytes() == np.eye(4, dtype=np.float32).tobytes()
+
+
+@pytest.mark.parametrize("location", ["../../escaped", "/etc/hostname", "link", "\0", "", "n" * 5000])
+def test_external_data_outside_of_the_models_folder_is_neither_read_nor_copied(
+    location: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx")
+    from circle_train.convert import onnx2tf
+
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    (tmp_path / "escaped").write_bytes(bytes(64))
+    (folder / "link").symlink_to(tmp_path / "escaped")
+    onnx_model(folder / "m.onnx", location)
+    before = files_below(tmp_path)
+    with pytest.raises(ct.ConversionError, match=r"put the file beside the model|is no file name"):
+        ct.load(folder / "m.onnx")
+    with pytest.raises(ct.ConversionError, match=r"put the file beside the model|is no file name"):
+        onnx2tf.convert(folder / "m.onnx", ["false"])
+    assert files_below(tmp_path) == before
+
+
+def test_onnx2tf_gets_a_copy_of_what_lies_beside_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    from circle_train.convert import onnx2tf
+
+    (tmp_path / "model" / "data").mkdir(parents=True)
+    (tmp_path / "model" / "data" / "w").write_bytes(np.eye(4, dtype=np.float32).tobytes())
+    onnx_model(tmp_path / "model" / "m.onnx", "data/w")
+    script = tmp_path / "engine.py"
+    script.write_text(
+        "import onnx, pathlib, shutil, sys\n"
+        "onnx.load(sys.argv[2])\n"
+        "pathlib.Path(sys.argv[4]).mkdir()\n"
+        f"shutil.copy({str(DATA / 'mlp.circle')!r}, sys.argv[4] + '/m_float32.tflite')\n"
+    )
+    module, _ = onnx2tf.convert(tmp_path / "model" / "m.onnx", [sys.executable, str(script)])
+    assert module.main.outputs
+
+
+# Checkpoints
+
+
+def forged(path: Path, change: Any) -> None:
+    """The checkpoint with another story of its fit, and a checksum that agrees with it."""
+    data = path.read_bytes()
+    length = struct.unpack_from("<Q", data)[0]
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    fit = json.loads(header["__metadata__"]["fit"])
+    change(fit["callbacks"]["ModelCheckpoint/0"])
+    header["__metadata__"]["fit"] = json.dumps(fit)
+    del header["__metadata__"]["checksum"]
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    header["__metadata__"]["checksum"] = hashlib.sha256(text + body).hexdigest()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["run-{epoch}.safetensors", "{epoch}.safetensors", "{loss:.9f}.safetensors"]
+)
+def test_a_checkpoint_deletes_no_file_that_the_fit_could_not_have_written(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    victims = [tmp_path / "precious.txt", tmp_path / "precious.safetensors", tmp_path / "runs" / "notes.txt"]
+    for victim in victims:
+        victim.write_text("precious")
+    config = ct.TrainConfig(loss="mse", batch_size=2)
+
+    def keeper() -> Any:
+        return ct.callbacks.ModelCheckpoint(path=f"runs/{pattern}", keep_last=1)
+
+    session = ct.TrainSession(DATA / "mlp.circle", config)
+    save = ct.callbacks.LambdaCallback(
+        on_batch_end=lambda batch, logs: session.save_checkpoint("c.safetensors")
+    )
+    session.fit(X, Y, epochs=3, verbose=0, callbacks=[keeper(), save])
+
+    def blame(remembered: dict[str, Any]) -> None:
+        names = [str(path) for path in victims] + ["../precious.safetensors", "../precious.txt", "notes.txt"]
+        remembered["written"] = [*names, 7, None, *remembered["written"]]
+
+    forged(tmp_path / "c.safetensors", blame)
+    resumed = ct.TrainSession(DATA / "mlp.circle", config)
+    resumed.load_checkpoint("c.safetensors")
+    resumed.fit(X, Y, epochs=3, verbose=0, callbacks=[keeper()])
+    assert all(victim.exists() for victim in victims)
+    assert len(list((tmp_path / "runs").glob("*.safetensors"))) == 1
+
+
+# Names
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose every name fights the terminal, and data for it."""
+    folder = tmp_path_factory.mktemp("evil")
+    rng = np.random.default_rng(0)
+    graph = Graph(EVIL)
+    x = Tensor(f"x{EVIL}", TensorType(DType.FLOAT32, (1, 6)))
+    graph.inputs.append(x)
+    w = constant(rng.standard_normal((5, 6), np.float32), f"w{EVIL}")
+    y = graph.emit(REGISTRY["FULLY_CONNECTED"](), x, w, None, name=f"y{EVIL}")
+    graph.outputs += [y, graph.emit(REGISTRY["SOFTMAX"](), y, name=f"z{EVIL}")]
+    (folder / "evil.circle").write_bytes(format.write(Module([graph], description=EVIL)))
+    np.save(folder / "x.npy", rng.standard_normal((8, 6)).astype(np.float32))
+    np.savez(folder / "y.npz", *2 * [np.eye(5, dtype=np.float32)[rng.integers(0, 5, 8)]])
+    return folder
+
+
+def unprintable(text: str) -> set[str]:
+    return {c for c in text if not c.isprintable() and c != "\n"} | (
+        {"fake"} if "\nerror: fake" in text else set()
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "info {m}", "info {m} --operators", "info {m} --json", "check {m}", "check {m} --json",
+        "predict {m} --input {d}/x.npy", "convert {m} {t}/out.tflite",
+        "eval {m} --input {d}/x.npy --expected {d}/y.npz --loss mse",
+        "eval {m} --input {d}/y.npz --expected {d}/y.npz --loss mse",
+        "train {m} --input {d}/x.npy --expected {d}/y.npz --loss categorical_crossentropy --run-dir {t}/run",
+    ],
+)  # fmt: skip
+def test_names_of_a_file_do_not_reach_the_terminal_raw(
+    words: str, evil: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        main([word.format(m=evil / "evil.circle", d=evil, t=tmp_path) for word in words.split()])
+    said = capsys.readouterr()
+    assert said.out + said.err
+    assert not unprintable(said.out) and not unprintable(said.err)
+    for page in (*tmp_path.rglob("*.txt"), *tmp_path.rglob("*.html"), *tmp_path.rglob("*.csv")):
+        assert not unprintable(page.read_text(encoding="utf-8")), page.name
+
+
+def test_objects_and_errors_show_names_on_one_line(evil: Path) -> None:
+    session = ct.TrainSession(evil / "evil.circle", ct.TrainConfig(loss="mse", batch_size=4))
+    with pytest.raises(ct.CircleTrainError) as error:
+        session.parameters["nothing"] = 0
+    with pytest.raises(ct.CircleTrainError) as other:
+        ct.InferenceSession(evil / "evil.circle")(np.ones((2, 7), np.float32))
+    shown = (error.value, other.value, session.model, session.parameters, *session.model.inputs)
+    for text in (*map(str, shown), *map(repr, shown)):
+        assert text.isprintable() and "x1b]0;owned" in text
+    assert not unprintable(str(session.plan)) and not unprintable(str(session.profile()))
+
+
+def test_letters_of_every_alphabet_stay_as_they_are() -> None:
+    assert str(ct.ModelError("größe 尺寸 μ → ½")) == "größe 尺寸 μ → ½"
+    assert str(ct.ModelError("half a character: \udc80")) == "half a character: \\udc80"
