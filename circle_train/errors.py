@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from circle_train.printable import printable
+
 
 class CircleTrainError(Exception):
-    """Base of every error that circle_train raises on purpose."""
+    """Base of every error that circle_train raises on purpose: one sentence on one line, whatever names it quotes."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(str(message)))
 
 
 class ModelError(CircleTrainError):

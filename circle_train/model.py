@@ -13,6 +13,7 @@ from circle_train.export import with_float_head, with_values
 from circle_train.format import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
+from circle_train.printable import printable
 from circle_train.record import record
 from circle_train.train import circleplus
 from circle_train.train.config import TrainConfig
@@ -166,7 +167,7 @@ class Model:
         inputs, outputs = (
             ", ".join(f"{t.name} {t.shape}" for t in group) for group in (self.inputs, self.outputs)
         )
-        return f"Model({len(self.module.main.nodes)} operators: {inputs} → {outputs})"
+        return printable(f"Model({len(self.module.main.nodes)} operators: {inputs} → {outputs})")
 
 
 def load(source: Source | Model, **options: Any) -> Model:

@@ -11,6 +11,7 @@ from circle_train.ir.graph import known_type
 from circle_train.model import Model
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Gradient, Gradients
+from circle_train.printable import lines, printable
 from circle_train.record import record
 from circle_train.train.program import Program
 from circle_train.train.state import mapped
@@ -84,7 +85,7 @@ class Plan:
             rows.append((*row, op.engine))
         memory = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.memory.items() if nbytes)
         trained = sum(self.parameters.values())
-        return "\n".join(
+        return lines(
             [
                 *table(rows),
                 "",
@@ -99,16 +100,16 @@ class Plan:
 
     def _thrift(self) -> list[str]:
         """What a budget of memory has led to."""
-        lines = []
+        found = []
         if self.parts > 1:
-            lines.append(f"each batch is taken in {self.parts} parts of {self.batch_size // self.parts}")
+            found.append(f"each batch is taken in {self.parts} parts of {self.batch_size // self.parts}")
         if self.repeats:
             names = Counter(repeat.split(" ")[0] for repeat in self.repeats)
             what = ", ".join(f"{number} {name}" for name, number in names.most_common())
-            lines.append(
+            found.append(
                 f"made again instead of kept: {len(self.repeats)} results ({what}), {self.repeated_work:.1%} of a step's work"
             )
-        return lines
+        return found
 
 
 def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
@@ -219,11 +220,12 @@ def program_flops(program: Program) -> int:
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as aligned columns, a rule below the first."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
+    aligned = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    return [lines[0], "  ".join("─" * width for width in widths), *lines[1:]]
+    return [aligned[0], "  ".join("─" * width for width in widths), *aligned[1:]]
 
 
 def size(nbytes: float) -> str:

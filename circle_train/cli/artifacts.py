@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 
 from circle_train.artifacts import make_artifacts
-from circle_train.cli.settings import add_json, add_shapes, add_training, config_of, load_model, print_json
+from circle_train.cli.settings import (
+    add_json,
+    add_shapes,
+    add_training,
+    config_of,
+    load_model,
+    print_json,
+    print_lines,
+)
 from circle_train.session import TrainSession
 
 
@@ -60,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
             {"package": str(folder), "trained": trained, "parameters": len(parameters), "bytes": nbytes}
         )
     else:
-        print(f"{folder}: {len(trained)} of {len(parameters)} parameters are trained")
-        for name, size in nbytes.items():
-            print(f"  {name}  {size} bytes")
+        sizes = (f"  {name}  {size} bytes" for name, size in nbytes.items())
+        print_lines([f"{folder}: {len(trained)} of {len(parameters)} parameters are trained", *sizes])
     return 0

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from circle_train import convert
-from circle_train.cli.settings import add_shapes, load_model
+from circle_train.cli.settings import add_shapes, load_model, print_lines
 from circle_train.errors import ConfigError, ConversionError
 from circle_train.model import Model
 
@@ -58,9 +58,11 @@ def run(options: argparse.Namespace) -> int:
     if options.float_head is not None:
         model = model.with_float_head(options.float_head)
     model.save(options.output)
-    print(f"{options.output}: {len(model.operators)} operators")
-    for name, difference in differences.items():
-        print(f"  {name}: largest difference on random inputs {difference:.1e} of its range")
+    compared = (
+        f"  {name}: largest difference on random inputs {difference:.1e} of its range"
+        for name, difference in differences.items()
+    )
+    print_lines([f"{options.output}: {len(model.operators)} operators", *compared])
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import add_json, print_json
+from circle_train.cli.settings import add_json, print_json, print_lines
 from circle_train.errors import ConfigError
 from circle_train.plan import size, table
 from circle_train.train.prepare import Made, Preparation, open_source, prepare
@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     rows = [("file", "samples", "of", "type", "size")]
     rows += [(str(m.path), str(m.samples), _times(m.shape), m.dtype, size(m.nbytes)) for m in made]
-    print("\n".join(table(rows)))
+    print_lines(table(rows))
     if source.classes:
-        print("classes: " + ", ".join(f"{number} {name}" for number, name in enumerate(source.classes)))
+        print_lines(["classes: " + ", ".join(f"{n} {name}" for n, name in enumerate(source.classes))])
     return 0
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import add_json, add_shapes, add_training, config_of, load_model, print_json
+from circle_train.cli.settings import (
+    add_json,
+    add_shapes,
+    add_training,
+    config_of,
+    load_model,
+    print_json,
+    print_lines,
+)
 from circle_train.cli.train import add_data
 from circle_train.session import TrainSession
 
@@ -30,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        print(" - ".join(f"{name}: {value:.4f}" for name, value in found.items()))
+        print_lines([" - ".join(f"{name}: {value:.4f}" for name, value in found.items())])
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import add_shapes, known_config, load_model
+from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
 from circle_train.session import TrainSession
 from circle_train.train.config import TrainConfig
 
@@ -25,5 +25,5 @@ def run(options: argparse.Namespace) -> int:
     session = TrainSession(model, config.replace(batch_size=1), backend="reference")
     session.load_checkpoint(options.checkpoint)
     session.export(options.out)
-    print(f"{options.out}: {options.model} with the weights of {options.checkpoint}")
+    print_lines([f"{options.out}: {options.model} with the weights of {options.checkpoint}"])
     return 0

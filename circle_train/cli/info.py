@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from circle_train.cli.settings import add_json, add_shapes, load_model, print_json
+from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines
 from circle_train.model import Model, TensorInfo
 from circle_train.plan import size, table
 from circle_train.train.settings import to_dict
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(facts)
     else:
-        print("\n".join(lines(facts, options.operators)))
+        print_lines(lines(facts, options.operators))
     return 0
 
 

@@ -23,6 +23,7 @@ from circle_train.cli import (
     train,
 )
 from circle_train.errors import CircleTrainError
+from circle_train.printable import printable
 
 COMMANDS = (demo, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)
 
@@ -70,13 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return 1
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """One line, without the place in our code."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {printable(str(message))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from circle_train.cli.settings import add_json, print_json
+from circle_train.cli.settings import add_json, print_json, print_lines
 from circle_train.errors import ConfigError
 from circle_train.model import Model, load
 from circle_train.train.config import TrainConfig
@@ -85,5 +85,5 @@ def _say(options: argparse.Namespace, out: str, what: str) -> int:
     if options.json:
         print_json({"file": out, "bytes": os.path.getsize(out)})
     else:
-        print(f"{out}: {what}")
+        print_lines([f"{out}: {what}"])
     return 0

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.cli.settings import add_engine, add_json, add_shapes, known_config, load_model, print_json
+from circle_train.cli.settings import (
+    add_engine,
+    add_json,
+    add_shapes,
+    known_config,
+    load_model,
+    print_json,
+    print_lines,
+)
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
@@ -48,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({name: array.tolist() for name, array in named.items()})
     else:
         for name, array in named.items():
-            print(f"{name} {array.shape}")
+            print_lines([f"{name} {array.shape}"])
             np.savetxt(sys.stdout, array.reshape(len(array), -1), fmt="%.6g")
     return 0
 

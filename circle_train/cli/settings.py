@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from circle_train.errors import ConfigError
 from circle_train.model import Model, load
+from circle_train.printable import as_json, lines
 from circle_train.train import checkpoints, losses, optimizers
 from circle_train.train.config import Activations, TrainConfig, by_name
 from circle_train.train.losses import Loss
@@ -149,8 +149,12 @@ def trainable_of(word: str) -> Any:
 
 
 def print_json(value: Any) -> None:
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-    print()
+    print(as_json(value))
+
+
+def print_lines(texts: Iterable[str]) -> None:
+    """For people: a line for each text."""
+    print(lines(texts))
 
 
 def _default_loss(options: argparse.Namespace) -> str:

@@ -71,11 +71,11 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
     scope = Scope(values, model.opsets, {}, declared_shapes(graph))
     walk.nodes(graph.node, scope, [info.name for info in graph.output])
     if walk.refusals:
-        listed = "\n  ".join(walk.refusals)
+        listed = "; ".join(walk.refusals)
         count = len(walk.refusals)
         raise ConversionError(
             f"{_place(model)}: {count} node{'s' if count > 1 else ''} cannot be expressed in Circle; "
-            f"change them in the model, or try --engine onnx2tf:\n  {listed}"
+            f"change them in the model, or try --engine onnx2tf: {listed}"
         )
     outputs: list[Tensor] = []
     for info in graph.output:

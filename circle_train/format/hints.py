@@ -16,6 +16,7 @@ import numpy as np
 
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
+from circle_train.printable import printable
 
 ENTRY = "circle_train.hints"
 ON_NODES = {"dropout": "RESHAPE", "batch_norm": "ADD", "straight_through": "CAST"}
@@ -73,7 +74,7 @@ def restore(module: Module) -> None:
         raise ModelError(f"metadata '{ENTRY}' is damaged ({error!r}); convert the model anew") from None
     if lost:
         warnings.warn(
-            f"the model was changed since it was converted: what training should know of '{lost[0]}' and "
+            f"the model was changed since it was converted: what training should know of '{printable(lost[0])}' and "
             f"{len(lost) - 1} more is lost (dropout, batch normalisation, numbers that are no parameters)",
             stacklevel=3,
         )

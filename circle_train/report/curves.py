@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from html import escape
 from math import floor, isfinite, log10
 from os import PathLike
+
+from circle_train.printable import as_html
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 52, 14, 38, 44
@@ -40,7 +41,7 @@ def svg(title: str, curves: Curves) -> str:
     marks = ticks(min(points), max(points))
     length = max(len(values) for values in curves.values())
     parts = [
-        f'<text x="{LEFT}" y="20" font-size="14" font-weight="600">{escape(title.replace("_", " "))}</text>'
+        f'<text x="{LEFT}" y="20" font-size="14" font-weight="600">{as_html(title.replace("_", " "))}</text>'
     ]
     for mark in marks:
         y = _y(mark, marks)
@@ -54,7 +55,7 @@ def svg(title: str, curves: Curves) -> str:
     for number, (name, values) in enumerate(curves.items()):
         parts.append(_line(number, name, values, marks, length))
     style = 'font-size="11" font-family="inherit" fill="var(--ink,#475569)"'
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" {style}>{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{as_html(title)}" {style}>{"".join(parts)}</svg>'
 
 
 def _line(number: int, name: str, values: Sequence[float], marks: Sequence[float], length: int) -> str:

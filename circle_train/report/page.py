@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from circle_train.ir.tensor_type import Array
 from circle_train.plan import Plan, count, size
+from circle_train.printable import as_html
 from circle_train.report import confusion
 from circle_train.report.curves import COLOURS, Curves, families, svg
 
@@ -49,7 +50,7 @@ def page(run: Run) -> str:
     charts = "".join(_card(svg(name, group)) for name, group in families(run.curves).items())
     errors = "" if run.confusion is None else _card(_errors(run.confusion, run.examined))
     body = (
-        f'<h1>{escape(run.title)}</h1><p class="sub">{escape(run.summary)}</p>'
+        f'<h1>{as_html(run.title)}</h1><p class="sub">{as_html(run.summary)}</p>'
         f'<div class="tiles">{_tiles(run)}</div><div class="charts">{charts}</div>'
         f'<div class="pair">{_card("<h2>Settings</h2>" + _facts(run.settings))}'
         f"{_card('<h2>Data</h2>' + _facts(run.data) + '<h2 style=margin-top:18px>Memory</h2>' + _memory(run.plan))}</div>"
@@ -57,7 +58,7 @@ def page(run: Run) -> str:
         f'<details class="card"><summary>Every epoch</summary>{_epochs(run.curves)}</details>'
         f'<details class="card"><summary>The whole plan</summary><pre>{escape(str(run.plan))}</pre></details>'
     )
-    title = escape(run.title)
+    title = as_html(run.title)
     return HTML.format(title=title, style=style, body=body)
 
 
@@ -78,13 +79,13 @@ def _tiles(run: Run) -> str:
     tiles.append((size(run.plan.total_bytes), "memory of a step"))
     tiles.append((f"{count(run.plan.flops)}FLOP", f"work of a step of {run.plan.batch_size}"))
     return "".join(
-        f'<section class="card tile"><b>{escape(a)}</b><span>{escape(b)}</span></section>' for a, b in tiles
+        f'<section class="card tile"><b>{as_html(a)}</b><span>{as_html(b)}</span></section>' for a, b in tiles
     )
 
 
 def _facts(rows: Mapping[str, str]) -> str:
     cells = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items()
+        f"<tr><th>{as_html(name)}</th><td>{as_html(value)}</td></tr>" for name, value in rows.items()
     )
     return f'<table class="facts">{cells}</table>'
 
@@ -109,8 +110,8 @@ def _trained(plan: Plan) -> str:
             elements = sum(plan.parameters[name] for name in op.trained)
             shape = "×".join(map(str, op.shape))
             cells = (str(op.index), op.name, shape, f"{elements:,}", count(op.backward_flops))
-            row = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            rows.append(f'<tr title="{escape(", ".join(op.trained))}">{row}</tr>')
+            row = "".join(f"<td>{as_html(cell)}</td>" for cell in cells)
+            rows.append(f'<tr title="{as_html(", ".join(op.trained))}">{row}</tr>')
     backward = sum(op.backward_flops > 0 for op in plan.operators)
     note = f"{len(plan.operators)} operators in all, {backward} of them with a backward pass."
     return f'<table>{"".join(rows)}</table><p class="note">{note}</p>'
@@ -118,14 +119,14 @@ def _trained(plan: Plan) -> str:
 
 def _errors(counts: Array, examined: str) -> str:
     right = counts.trace() / max(counts.sum(), 1)
-    note = f"{escape(examined)}; {right:.1%} right. Rows: what it is; columns: what it was taken for."
+    note = f"{as_html(examined)}; {right:.1%} right. Rows: what it is; columns: what it was taken for."
     return f'<h2>What was taken for what</h2>{confusion.table(counts)}<p class="note">{note}</p>'
 
 
 def _epochs(curves: Curves) -> str:
     names = list(curves)
     length = max((len(values) for values in curves.values()), default=0)
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("epoch", *names))
+    head = "".join(f"<th>{as_html(name)}</th>" for name in ("epoch", *names))
     rows = []
     for i in range(length):
         cells = "".join(

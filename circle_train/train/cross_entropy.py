@@ -19,6 +19,7 @@ from circle_train.ops.loss import (
     SparseCrossEntropy,
     SparseSoftmaxCrossEntropy,
 )
+from circle_train.printable import printable
 from circle_train.record import record
 from circle_train.train.loss import Loss
 from circle_train.train.symbol import Symbol
@@ -70,7 +71,7 @@ class CrossEntropyLoss(Loss):
 
     def _warn(self, output: Symbol, what: str) -> None:
         given = "left open" if self.from_logits is None else self.from_logits
-        place = f"{type(self).__name__}: output '{output.tensor.name}'"
+        place = f"{type(self).__name__}: output '{printable(output.tensor.name)}'"
         warnings.warn(f"{place} {what}; from_logits is {given}, set it as it is meant", stacklevel=2)
 
 
@@ -143,7 +144,7 @@ class ClassLoss(CrossEntropyLoss):
                 raise ConfigError(f"{place} names class {unknown[0]}, expected 0 … {classes - 1}")
             given = [given.get(c, 1.0) for c in range(classes)]
         if given is None or len(given) != classes:
-            found = f"{len(given or ())} numbers for the {classes} classes of output '{output.tensor.name}'"
+            found = f"{len(given or ())} numbers for the {classes} classes of output '{printable(output.tensor.name)}'"
             raise ConfigError(f"{place}: {found}; give one for each class")
         return Symbol(output.graph, constant(np.array(given, np.float32), "class_weights"))
 

@@ -9,6 +9,7 @@ from math import isfinite
 
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
+from circle_train.printable import printable
 from circle_train.train.callback import Callback, Logs
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -56,4 +57,4 @@ class History(Callback):
 
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)
-        return f"<History of {len(self.epoch)} epochs: {last or 'nothing yet'}>"
+        return printable(f"<History of {len(self.epoch)} epochs: {last or 'nothing yet'}>")

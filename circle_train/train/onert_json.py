@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from circle_train.errors import ConfigError
+from circle_train.printable import printable
 from circle_train.train import losses
 from circle_train.train.config import Trainable, TrainConfig
 from circle_train.train.losses import (
@@ -192,4 +193,4 @@ def _arguments(arguments: Mapping[str, Any], known: tuple[str, ...], where: str)
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(printable(message), stacklevel=4)

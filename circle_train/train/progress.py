@@ -7,6 +7,7 @@ import time
 from typing import TextIO
 
 from circle_train.errors import ConfigError
+from circle_train.printable import printable
 from circle_train.train.callback import Callback, Logs
 
 INTERVAL = 0.1
@@ -80,4 +81,4 @@ class Progress(Callback):
 
 
 def _numbers(logs: Logs) -> str:
-    return " ".join(f"{name} {value:.4f}" for name, value in logs.items())
+    return printable(" ".join(f"{name} {value:.4f}" for name, value in logs.items()))

@@ -10,6 +10,7 @@ import numpy as np
 from circle_train.errors import DataError
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
+from circle_train.printable import printable
 from circle_train.train.state import State
 
 Layout = Callable[[str, Array], Array]
@@ -106,7 +107,7 @@ class Parameters(MutableMapping[str, Array]):
 
     def __repr__(self) -> str:
         shown = (f"'{name}': {'×'.join(map(str, array.shape)) or 'a scalar'}" for name, array in self.items())
-        return f"Parameters({', '.join(shown)})"
+        return printable(f"Parameters({', '.join(shown)})")
 
     def _require(self, name: str) -> None:
         if name not in self._state.parameters:

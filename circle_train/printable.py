@@ -1,0 +1,35 @@
+"""Text that came with a file, made fit for a terminal, a log or a page.
+
+Names in models, checkpoints and settings are anything that somebody wrote there: escape sequences that move the cursor, line
+ends that fake a message of ours, marks that turn the reading direction, halves of characters that no terminal takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+
+def printable(text: str) -> str:
+    """The text on one line, with whatever does not print as its escape: \\x1b, \\n, \\u202e."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def lines(texts: Iterable[str]) -> str:
+    """One line for each text."""
+    return "\n".join(map(printable, texts))
+
+
+def as_html(text: str) -> str:
+    """The text as it stands between two tags or in an attribute's quotes."""
+    return escape(printable(text))
+
+
+def as_json(value: Any) -> str:
+    """JSON for people and machines: letters of all alphabets as they are, the rest escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
