@@ -9,7 +9,7 @@ import numpy as np
 
 from circle_train.backends.base import Backend
 from circle_train.executor import Executor
-from circle_train.ir import Graph, Tensor
+from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.train.budget import fit_budget
 from circle_train.train.config import TrainConfig
@@ -33,7 +33,9 @@ class DividedExecutor(Executor):
         self.update = Executor(update, state, backend)
         self.arena = self.part.arena
         self.backend, self.lanes = backend, []
-        self.engines = {**self.part.engines, **self.update.engines}
+        twins = dict(zip(part.operators[: part.forward_nodes], whole.operators, strict=False))
+        engines = {twins.get(node, node): engine for node, engine in self.part.engines.items()}
+        self.engines = {**engines, **self.update.engines}
         self.bound = [*self.part.bound, *self.update.bound]
         kept = [
             *whole.outputs,
@@ -46,10 +48,19 @@ class DividedExecutor(Executor):
         self.parts = whole.batch_size // part.batch_size
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
-        """Gradients of all parts are added up before the weights move."""
+        """Gradients of all parts are added up before the weights move; those that wait for an update go on waiting."""
+        waiting = {key: sums.copy() for key, sums in self._accumulators() if sums.any()}
+        for key in waiting:
+            self.state.arrays[key].fill(0)
+        try:
+            self._run_parts(feeds)
+            self.update.run({})
+        finally:
+            for key, sums in self._accumulators():
+                np.copyto(sums, waiting.get(key, 0))
+
+    def _run_parts(self, feeds: Mapping[Tensor, Array]) -> None:
         whole, part = self.program, self.part.program
-        for array in self._accumulators():
-            array.fill(0)
         assert whole.loss is not None and part.loss is not None
         losses = {whole.loss: part.loss, **dict(zip(whole.losses, part.losses, strict=True))}
         for tensor in losses:
@@ -62,14 +73,13 @@ class DividedExecutor(Executor):
                 np.copyto(self.arrays[mine][samples], self.part[its])
             for mine, its in losses.items():
                 self.arrays[mine] += self.part[its] * np.float32(self._share)
-        self.update.run({})
 
     def rebound(self) -> DividedExecutor:
         """The same programs bound to the arrays that the state has now."""
         return DividedExecutor(self.whole, self.part.program, self.update.program, self.state, self.backend)
 
-    def _accumulators(self) -> list[Array]:
-        return [array for key, array in self.state.arrays.items() if key.kind == "gradient"]
+    def _accumulators(self) -> list[tuple[StateKey, Array]]:
+        return [(key, array) for key, array in self.state.arrays.items() if key.kind == "gradient"]
 
 
 def within_budget(

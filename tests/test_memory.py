@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import networks
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from circle_train.train.budget import parse_bytes, step_bytes
 from circle_train.train.compile import compile
 from circle_train.train.memory import Block, live_bytes, place, plan_memory
 from circle_train.train.program import Mode
+from circle_train.train.symbol import Symbol
 
 spans = st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 8))
 
@@ -137,10 +140,95 @@ def test_a_budget_that_nothing_fits_says_the_least() -> None:
         ct.TrainSession(wide(), config).prepare()
 
 
+class SumOfSquares(ct.losses.Loss):
+    """A loss of somebody's own, whole; what it inherits says nothing of how it is reduced."""
+
+    def __call__(self, output: Symbol, target: Symbol) -> Symbol:
+        return (output - target).square().sum()
+
+
+custom, mse, sparse = ct.losses.custom, ct.losses.MeanSquaredError, ct.losses.SparseCategoricalCrossentropy
+ADD_UP = {
+    "sum of somebody's own": SumOfSquares(),
+    "custom sum": custom(lambda o, t: (o - t).square().sum()),
+    "custom mean": custom(lambda o, t: 1 - 2 * abs(o - t).mean()),
+    "custom by sample": custom(lambda o, t: (o - t).square().mean(1), reduction="sum"),
+    "sum of means": 0.5 * mse() - ct.losses.Huber(),
+    "binary": ct.losses.BinaryCrossentropy(from_logits=True, pos_weight=2.0),
+}
+MIX = {
+    "root of the mean": custom(lambda o, t: (o - t).square().mean().sqrt()),
+    "largest of the batch": custom(lambda o, t: (o - t).square().max()),
+    "products of samples": custom(lambda o, t: (o @ o.T).square().mean()),
+    "less the batch's mean": custom(lambda o, t: (o - o.mean(0)).square().mean()),
+    "asks for the batch's size": custom(lambda o, t: (o - t).square().sum() / o.shape[0]),
+    "sum less a number": custom(lambda o, t: (o - t).square().sum() - 1),
+    "sum and mean": mse() + mse("sum"),
+    "unreduced": mse("none"),
+}
+
+
+def cut(loss: ct.losses.Loss, **changes: object) -> ct.TrainSession:
+    """A session whose budget is the least that it can do with."""
+    config = ct.TrainConfig(loss=loss, optimizer=ct.optimizers.SGD(0.1), batch_size=12, **changes)  # type: ignore[arg-type]
+    with pytest.raises(ct.ConfigError, match="but a step needs") as found:
+        ct.TrainSession(wide(), config.replace(memory_budget=1), threads=1).prepare()
+    least = re.search(r"needs ([\d.]+) MB", str(found.value))
+    assert least is not None
+    return ct.TrainSession(wide(), config.replace(memory_budget=f"{float(least[1]) + 0.01}MB"), threads=1)
+
+
+@pytest.mark.parametrize("name", [*ADD_UP, *MIX])
+def test_a_budget_changes_no_gradient_whatever_the_loss(name: str) -> None:
+    """A batch is cut only where the loss proves that its parts add up."""
+    loss = {**ADD_UP, **MIX}[name]
+    small = cut(loss)
+    whole = ct.TrainSession(wide(), small.config.replace(memory_budget=None), threads=1)
+    x, y = data(12)
+    y = (y > 0).astype(np.float32) if name == "binary" else y
+    np.testing.assert_allclose(small.train_step(x, y).loss, whole.train_step(x, y).loss, rtol=1e-5)
+    for parameter, value in whole.parameters.trainable().items():
+        np.testing.assert_allclose(small.parameters[parameter], value, rtol=1e-4, atol=1e-6)
+    assert (small.plan.parts > 1) == (name in ADD_UP)
+
+
+def test_activations_in_halves_do_not_hide_what_mixes_samples() -> None:
+    """The rounding of an operand stands between an operator and what it reads."""
+    graph = Graph("normed", [networks.new_input("x", 1, 6)])
+    x = graph.emit(networks.make("FULLY_CONNECTED"), graph.inputs[0], networks.weight("w", 6, 6), None)
+    x = graph.emit(
+        networks.make("SUB"),
+        x,
+        graph.emit(networks.make("MEAN", keep_dims=True), x, constant(np.array([0], np.int32))),
+    )
+    x = graph.emit(networks.make("FULLY_CONNECTED"), x, networks.weight("v", 5, 6), None)
+    model = networks.finish(graph, x)
+    config = ct.TrainConfig(loss="mse", batch_size=12, memory_budget=1, activations="bfloat16")
+    with pytest.raises(ct.ConfigError, match="may mix the samples of a batch"):
+        ct.TrainSession(model, config).prepare()
+
+
+def test_waiting_gradients_go_on_waiting_in_a_step_within_a_budget() -> None:
+    session = cut(mse())
+    x, y = data(12)
+    session.train_step(x, y, update=False, accumulate=True)
+    waiting = {name: array.copy() for name, array in session.gradients.items()}
+    session.train_step(x[::-1], y)
+    for name, array in session.gradients.items():
+        np.testing.assert_array_equal(array, waiting[name])
+
+
+def test_the_plan_of_a_batch_in_parts_names_the_engines() -> None:
+    session = cut(mse())
+    assert session.plan.parts > 1
+    engines = {op.name: op.engine for op in session.plan.operators}
+    assert engines["CONV_2D"] == engines["FULLY_CONNECTED"] == session.backend.name
+
+
 def test_a_loss_that_cannot_be_cut_is_refused() -> None:
-    loss = ct.losses.SparseCategoricalCrossentropy(ignore_index=1)
+    loss = sparse(ignore_index=1)
     config = ct.TrainConfig(loss=loss, batch_size=12, memory_budget="60KB")
-    with pytest.raises(ct.ConfigError, match="and the batch cannot be taken in parts, because"):
+    with pytest.raises(ct.ConfigError, match="because the loss's MAXIMUM may mix the samples of a batch"):
         ct.TrainSession(wide(), config).prepare()
 
 

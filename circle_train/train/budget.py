@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from circle_train.errors import ConfigError
-from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir import Graph
 from circle_train.train.compile import Engine, compile
 from circle_train.train.config import BatchNormMode, TrainConfig
-from circle_train.train.loss import Reduction
 from circle_train.train.program import Mode, Program
 from circle_train.train.recompute import recompute
-from circle_train.train.separable import is_fixed, is_separable
+from circle_train.train.shares import Share, formula, shares
 from circle_train.train.state import mapped
 from circle_train.train.work import step_work
 
@@ -77,13 +76,15 @@ def fit_budget(
         return None
     obstacle = indivisible(config, whole)
     best: Fit | None = None
-    least = inf
+    least, divided = inf, False
     for fit in _fits(model, config, whole, engine, budget, not obstacle):
-        least = min(least, fit.nbytes)
+        least, divided = min(least, fit.nbytes), divided or fit.update is not None
         if fit.nbytes <= budget and (best is None or fit.work < best.work):
             best = fit
     if best is None:
         needed = ceil((least + engine_bytes) / 1e4) / 100
+        if not obstacle and not divided:
+            obstacle = "the loss is another formula for fewer samples"
         raise ConfigError(
             f"memory_budget is {config.memory_budget!r}, but a step needs {needed:.2f} MB even when results are made again "
             f"instead of kept{_how(obstacle, whole.batch_size)}; give at least that, or train fewer parameters"
@@ -104,8 +105,10 @@ def _fits(
     update = compile(model, config, Mode.UPDATE, batch, engine)
     fixed = step_bytes(update, accumulates=True) - update.arena_bytes
     for samples in smaller_batches(batch):
-        share = share_of_loss(config, len(whole.outputs), batch // samples)
+        share = share_of_loss(whole, batch // samples)
         part = compile(model, config, Mode.ACCUMULATE, samples, engine, share)
+        if formula(part) != formula(whole):
+            continue
         fits = fixed + part.arena_bytes <= budget
         part = part if fits else recompute(part, budget - fixed)
         work = batch // samples * step_work(part) + step_work(update)
@@ -115,43 +118,27 @@ def _fits(
 
 
 def _how(obstacle: str, batch: int) -> str:
-    if obstacle:
+    if obstacle and batch > 1:
         return f", and the batch cannot be taken in parts, because {obstacle}"
     return f" and the batch of {batch} is taken sample by sample" if batch > 1 else ""
 
 
-def share_of_loss(config: TrainConfig, outputs: int, parts: int) -> float:
+def share_of_loss(whole: Program, parts: int) -> float:
     """By what a part's loss is multiplied so that the parts' losses add up to the whole batch's."""
-    means = any(loss.reduction is Reduction.MEAN for loss in config.losses_for(outputs))
-    return 1 / parts if means else 1.0
+    return 1 / parts if shares(whole)[0].get(whole.loss) is Share.MEAN else 1.0
 
 
 def indivisible(config: TrainConfig, whole: Program) -> str:
     """Why the parts of a batch would not add up to it; nothing if they do."""
     if config.batch_norm is BatchNormMode.TRAIN:
         return "batch_norm is 'train', by which samples depend on each other"
-    losses = config.losses_for(len(whole.outputs))
-    for loss in losses:
-        for name in ("class_weights", "ignore_index", "terms"):
-            if getattr(loss, name, None) is not None:
-                return f"{type(loss).__name__} has {name}, by which samples depend on each other"
-    reductions = {loss.reduction for loss in losses}
-    if reductions != {Reduction.MEAN} and not reductions <= {Reduction.SUM, Reduction.SUM_ELEMENTS}:
+    made, mixing = shares(whole)
+    if mixing in whole.operators[: whole.forward_nodes]:
+        return f"{mixing} may mix the samples of a batch"
+    losses = {made.get(t) for t in whole.losses} - {Share.SAME}
+    if Share.EACH in losses or len(losses - {None}) > 1:
         return "losses are reduced in different ways, or not at all"
-    mixing = _mixing(whole)
-    return f"{mixing} may mix the samples of a batch" if mixing else ""
-
-
-def _mixing(whole: Program) -> Node | None:
-    """The first operator in which one sample of a batch depends on the others."""
-    together, fixed = set(whole.inputs), set[Tensor]()
-    for node in whole.operators[: whole.forward_nodes]:
-        if is_fixed(node, fixed):
-            fixed.update(node.outputs)
-            continue
-        if not any(t in together for t in node.inputs):
-            continue
-        if not is_separable(node, together, whole.batch_size, fixed):
-            return node
-        together.update(node.outputs)
-    return None
+    if mixing is not None or made.get(whole.loss) not in (Share.MEAN, Share.SUM):
+        return f"the loss's {mixing.op.name if mixing else 'formula'} may mix the samples of a batch"
+    apart = all(made.get(t) is Share.EACH for t in (*whole.outputs, *whole.extra))
+    return "" if apart else "not every output has the batch's samples along its first axis"

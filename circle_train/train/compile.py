@@ -75,8 +75,8 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     drop_dead_nodes(graph)
     verify(graph)
     batch = batch_size or (draft.inputs[0].shape[0] if draft.inputs and draft.inputs[0].shape else 1)
-    operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
     rounded = round_activations(graph, draft.forward, draft.keep) if halves else set()
+    operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
     moving = influence(graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
     cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
     prefix = separate_prefix(graph, cut, batch, engine)

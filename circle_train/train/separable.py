@@ -58,6 +58,17 @@ def _in_rows(node: Node, whole: Set[Tensor]) -> bool:
     return _only_first(node, whole) and len(node.outputs[0].shape) > 1
 
 
+def _in_rows_of_both(node: Node, whole: Set[Tensor]) -> bool:
+    """Prediction and target have samples first, the prediction its classes last."""
+    x = node.inputs[0]
+    return x is not None and len(x.shape) > 1 and all(t in whole for t in node.inputs)
+
+
+def _gives_classes(node: Node, whole: Set[Tensor]) -> bool:
+    axis: int = node.op.axis
+    return _only_first(node, whole) and axis % len(node.outputs[0].shape) != 0
+
+
 def _broadcasts(node: Node, whole: Set[Tensor]) -> bool:
     """Every operand with samples has them first, and no other has that axis."""
     rank = len(node.outputs[0].shape)
@@ -137,7 +148,7 @@ RULES = _table(
         """ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE POW RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU PRELU
         ELU GELU LOGISTIC TANH HARD_SWISH NEG ABS SIGN SQRT RSQRT EXP LOG SQUARE FLOOR CEIL ROUND SIN COS CAST SELECT_V2
         EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT
-        ROUND_TO_BFLOAT16""",
+        ROUND_TO_BFLOAT16 SIGMOID_CROSS_ENTROPY BINARY_CROSS_ENTROPY""",
     ),
     windows=(
         _only_first,
@@ -146,6 +157,11 @@ RULES = _table(
     ),
     rows=(_in_rows, "SOFTMAX LOG_SOFTMAX L2_NORMALIZATION LAYER_NORM RMS_NORM LOCAL_RESPONSE_NORMALIZATION"),
     views=(_always, "RESHAPE SQUEEZE EXPAND_DIMS"),
+    losses=(
+        _in_rows_of_both,
+        "SOFTMAX_CROSS_ENTROPY CROSS_ENTROPY SPARSE_SOFTMAX_CROSS_ENTROPY SPARSE_CROSS_ENTROPY",
+    ),
+    classes=(_gives_classes, "ONE_HOT"),
     products=(_multiplies, "BATCH_MATMUL"),
     reductions=(_along_axes(0, 1), "MEAN SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD"),
     joins=(_joins, "CONCATENATION PACK"),
