@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import sys
 import warnings
@@ -16,13 +17,51 @@ import pytest
 import circle_train as ct
 from circle_train import format
 from circle_train.cli.main import main
+from circle_train.format import encode, tensors, unknown
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
+from circle_train.passes import fold
+from circle_train.train import pages
 
 DATA = Path(__file__).parent / "data"
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj\u2028\r\nerror: fake <script>alert(1)</script>"
 X, Y = np.ones((4, 6), np.float32), np.ones((4, 5), np.float32)
+
+# The page
+
+LIMITS = {
+    "dimensions of a tensor": tensors.MAX_RANK,
+    "elements of a tensor in a file": tensors.MAX_ELEMENTS,
+    "tables inside tables of unknown fields": unknown.DEPTH,
+    "unknown fields that are followed": unknown.LIMIT,
+    "bytes of one flatbuffer that is written": encode.LARGEST,
+    "elements that are computed while loading, for one operator": fold.LARGEST_FOLDED,
+    "bytes of a program's memory": pages.LARGEST,
+}
+
+
+def number(text: str) -> int:
+    """2³¹ − 1 or 10,000 as a number."""
+    power = re.fullmatch("2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)( − 1)?", text)
+    if power is None:
+        return int(text.replace(",", ""))
+    return 2 ** int("".join(str("⁰¹²³⁴⁵⁶⁷⁸⁹".index(digit)) for digit in power[1])) - bool(power[2])
+
+
+def test_the_page_names_every_limit_with_the_number_that_the_code_has() -> None:
+    onnx2tf = pytest.importorskip("circle_train.convert.onnx2tf", exc_type=ImportError)
+    limits = LIMITS | {"seconds that onnx2tf may take": onnx2tf.TIMEOUT_S}
+    page = (DATA.parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page.split("## Limits")[1], re.MULTILINE)
+    assert {name: number(text) for name, text in rows if name != "limit"} == limits
+
+
+def test_every_test_file_that_the_page_names_is_there() -> None:
+    page = (DATA.parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[^`]+)`", page)
+    assert named and all((DATA.parents[1] / name).exists() for name in named)
+
 
 # ONNX: external data
 
