@@ -101,7 +101,7 @@ def _train_epoch(
     )
     average = course.average = course.average or Average(session.metrics)
     for inputs, targets in data.batches(session.config.batch_size, order, state.position):
-        result = session.train_step(inputs, targets)
+        result = session.train_step(inputs, targets, measure=False)
         state.position += 1
         average.add(result.loss, result.outputs, targets)
         course.end_batch(state.position - 1)
@@ -115,7 +115,7 @@ def evaluate(session: TrainSession, x: Any, y: Any = None, batch_size: int | Non
     data = open_data(x, y, program.inputs, program.targets)
     average = Average(session.metrics)
     for inputs, targets in data.batches(batch_size or session.config.batch_size):
-        result = session.eval_step(inputs, targets)
+        result = session.eval_step(inputs, targets, measure=False)
         average.add(result.loss, result.outputs, targets)
     return average.result()
 

@@ -163,27 +163,32 @@ class TrainSession(OnertSteps):
 
     # One batch
 
-    def train_step(self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False) -> StepResult:
-        """Train on one batch. `update=False, accumulate=True` only adds its gradients to those waiting."""
+    def train_step(
+        self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False, measure: bool = True
+    ) -> StepResult:
+        """Train on one batch. `update=False, accumulate=True` only adds its gradients to those waiting.
+
+        `measure=False` leaves the metrics out, for those who measure over many batches.
+        """
         if accumulate:
             if self._reset_is_due:
                 self.reset_gradients()
-            result = self._run(Mode.ACCUMULATE, x, y)
+            result = self._run(Mode.ACCUMULATE, x, y, measure)
             if update:
                 self.update()
             return result
         if not update:
-            return self.eval_step(x, y)
-        result = self._run(Mode.TRAIN, x, y)
+            return self.eval_step(x, y, measure=measure)
+        result = self._run(Mode.TRAIN, x, y, measure)
         self.state.step += 1
         return result
 
-    def eval_step(self, x: Any, y: Any = None) -> StepResult:
+    def eval_step(self, x: Any, y: Any = None, *, measure: bool = True) -> StepResult:
         """Loss, metrics and outputs of one batch; without labels the outputs alone. Nothing changes."""
         if y is None and any(0 not in target.shape[1:] for target in self.program.targets):
             executor = self._predict(x)
-            return self._result(executor, [])
-        return self._run(Mode.EVALUATE, x, y)
+            return self._result(executor, None)
+        return self._run(Mode.EVALUATE, x, y, measure)
 
     def update(self) -> None:
         """Take an optimizer step on the accumulated gradients."""
@@ -280,7 +285,7 @@ class TrainSession(OnertSteps):
         executor.run(dict(zip(executor.program.inputs, coerce(x, executor.program.inputs, "x"), strict=True)))
         return executor
 
-    def _run(self, mode: Mode, x: Any, y: Any) -> StepResult:
+    def _run(self, mode: Mode, x: Any, y: Any, measure: bool) -> StepResult:
         """Feed, run, read."""
         kept = x if isinstance(x, Samples) else None
         count = len(kept) if kept else count_samples(x, self.program.inputs, "x")
@@ -304,18 +309,19 @@ class TrainSession(OnertSteps):
         with unspoiled(self.state, feeds):
             executor.run(feeds)
         self.state.passes += mode.has_backward
-        return self._result(executor, [feeds[t] for t in program.targets])
+        return self._result(executor, [feeds[t] for t in program.targets] if measure else None)
 
-    def _result(self, executor: Executor, targets: Sequence[Array]) -> StepResult:
+    def _result(self, executor: Executor, targets: Sequence[Array] | None) -> StepResult:
         program = executor.program
         outputs = [executor[t].copy() for t in program.outputs]
         losses = [_number(executor[t]) for t in program.losses]
         extra = {t.name: executor[t].copy() for t in program.extra}
-        if program.loss is None:
-            return StepResult(None, {}, outputs, losses, extra)
+        loss = None if program.loss is None else _number(executor[program.loss])
+        if targets is None:
+            return StepResult(loss, {}, outputs, losses, extra)
         self.metrics.reset()
         self.metrics.update(outputs, targets)
-        return StepResult(_number(executor[program.loss]), self.metrics.result(), outputs, losses, extra)
+        return StepResult(loss, self.metrics.result(), outputs, losses, extra)
 
     def _set_scalars(self) -> None:
         self.config.rule.set_scalars(self.state)

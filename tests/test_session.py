@@ -299,3 +299,45 @@ def test_inference_in_any_batch_size_and_by_name() -> None:
         infer.run(["nothing"], {"x": x})
     with pytest.raises(ct.DataError, match="expected"):
         infer(x[:, :3])
+
+
+def test_a_lazy_reset_leaves_the_gradients_readable_until_the_next() -> None:
+    x, y = batch(8)
+    pieces = session(mlp(), batch_size=4)
+    pieces.train_step(x[:4], y[:4], update=False, accumulate=True)
+    first = {name: array.copy() for name, array in pieces.gradients.items()}
+    pieces.reset_gradients(lazy=True)
+    for name, array in pieces.gradients.items():
+        np.testing.assert_array_equal(array, first[name])
+        assert array.any()
+    for _ in range(2):
+        pieces.train_step(x[:4], y[:4], update=False, accumulate=True)
+    for name, array in pieces.gradients.items():
+        np.testing.assert_allclose(array, 2 * first[name], rtol=1e-5, atol=1e-7)
+
+
+class Counted:
+    """A metric of somebody's own that counts the batches it is shown."""
+
+    name = "counted"
+    shown = 0
+
+    def reset(self) -> None:
+        pass
+
+    def update(self, output: object, target: object) -> None:
+        Counted.shown += 1
+
+    def result(self) -> float:
+        return float(Counted.shown)
+
+
+def test_fit_and_evaluate_measure_a_batch_once() -> None:
+    x, y = batch(8)
+    trained = session(mlp(), batch_size=4, metrics=[Counted()])
+    Counted.shown = 0
+    trained.fit(x, y, epochs=3, verbose=0)
+    assert Counted.shown == 6
+    assert trained.evaluate(x, y)["counted"] == 8
+    assert trained.train_step(x[:4], y[:4]).metrics["counted"] == 9
+    assert trained.eval_step(x[:4], y[:4], measure=False).metrics == {}
