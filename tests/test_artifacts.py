@@ -291,3 +291,15 @@ def test_hints_of_what_is_gone_are_a_warning(tmp_path: Path) -> None:
     ct.Model(hints.put_entry(model.module, hints.ENTRY, changed)).save(tmp_path / "x.circle")
     with pytest.warns(UserWarning, match="what training should know of 'conv' and 1 more is lost"):
         ct.load(tmp_path / "x.circle")
+
+
+def test_a_replaced_entry_leaves_nothing_behind(tmp_path: Path) -> None:
+    from circle_train.format import hints, write
+
+    module = ct.load(network(tmp_path)).module
+    once = hints.put_entry(module, "mine", {"text": "a" * 1000})
+    several = once
+    for letter in "bcde":
+        several = hints.put_entry(several, "mine", {"text": letter * 1000})
+    assert hints.read_entry(several, "mine") == {"text": "e" * 1000}
+    assert len(write(several)) == len(write(once))

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ConfigError, ModelError
-from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
+from circle_train.format.training_info import put
+from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.printable import printable
 
 ENTRY = "circle_train.hints"
@@ -124,9 +125,7 @@ def _fill_nominal(module: Module, tensors: Iterable[Tensor]) -> None:
 
 def put_entry(module: Module, name: str, data: Any) -> Module:
     """A module with this metadata entry, in the place of an older one."""
-    entry = Metadata(name, Buffer(np.frombuffer(json.dumps(data).encode(), np.uint8)))
-    kept = [known for known in module.metadata if known.name != name]
-    return replace(module, metadata=[*kept, entry], buffers=[*module.buffers, entry.buffer])
+    return put(module, name, json.dumps(data).encode())
 
 
 def read_entry(module: Module, name: str) -> dict[str, Any] | None:

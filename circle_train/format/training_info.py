@@ -52,9 +52,9 @@ def read_settings(module: Module) -> dict[str, Any] | None:
 def attach(module: Module, record: Table | None, settings: dict[str, Any] | None) -> Module:
     """A module that carries these entries in place of those it had; None takes one away."""
     raw = None if record is None else encode("ModelTraining", record, IDENTIFIER)
-    module = _put(module, RECORD, raw)
+    module = put(module, RECORD, raw)
     text = None if settings is None else json.dumps({"record": _digest(raw), "settings": settings}).encode()
-    return _put(module, SETTINGS, text)
+    return put(module, SETTINGS, text)
 
 
 def _find(module: Module, name: str) -> bytes | None:
@@ -64,8 +64,8 @@ def _find(module: Module, name: str) -> bytes | None:
     return None
 
 
-def _put(module: Module, name: str, raw: bytes | None) -> Module:
-    """Replace an entry where it stands, append it, or take it away."""
+def put(module: Module, name: str, raw: bytes | None) -> Module:
+    """Replace a metadata entry where it stands, append it, or take it away."""
     old = next((entry for entry in module.metadata if entry.name == name), None)
     if raw is None:
         kept = [entry for entry in module.metadata if entry is not old]
