@@ -14,6 +14,7 @@ from onert_files import FOLDER
 import circle_train as ct
 from circle_train.format.training_info import RECORD, SETTINGS, attach, read_record
 from circle_train.format.unknown import Unknown
+from circle_train.train.onert_json import to_onert_json
 
 PLUS = FOLDER / "circleplus"
 MSE, CCE = ct.losses.MeanSquaredError, ct.losses.CategoricalCrossentropy
@@ -77,6 +78,13 @@ BEYOND_ONERT = [
     ct.TrainConfig(MSE(), SGD(0.1, momentum=0.9, nesterov=True, weight_decay=1e-4), 8),
     ct.TrainConfig(CCE(label_smoothing=0.1), ct.optimizers.AdamW(1e-3, weight_decay=0.02, style="ort"), 8),
     ct.TrainConfig("huber", "adam", 8, (1,)),
+    ct.TrainConfig(MSE(), "adamw", 8),
+    ct.TrainConfig(MSE(), SGD(0.1, momentum=0.9), 8),
+    ct.TrainConfig(MSE(), SGD(0.1, weight_decay=0.1), 8),
+    ct.TrainConfig(MSE(), ADAM(0.1, clip_value=1.0), 8),
+    ct.TrainConfig(MSE(reduction="none"), ADAM(0.1), 8),
+    ct.TrainConfig(MSE(reduction="sum_elements"), ADAM(0.1), 8),
+    ct.TrainConfig(CCE(label_smoothing=0.1), ADAM(0.1), 8),
     ct.TrainConfig(MSE(), SGD(ct.schedules.Cosine(0.1, total_steps=100, warmup_steps=5), clip_norm=1.0), 8),
 ]
 
@@ -85,8 +93,15 @@ BEYOND_ONERT = [
 def test_what_onert_cannot_hold_survives(config: ct.TrainConfig, tmp_path: Path) -> None:
     written = rewritten(mlp().with_training(config), tmp_path / "m.circle")
     assert written.training == config
-    has_record = any(entry.name == RECORD for entry in written.module.metadata)
-    assert has_record == isinstance(config.loss, (MSE, CCE))
+    assert all(entry.name != RECORD for entry in written.module.metadata), "ONERT would train by another rule"
+
+
+@pytest.mark.parametrize("config", BEYOND_ONERT, ids=range(len(BEYOND_ONERT)))
+def test_what_onert_cannot_hold_is_not_printed_as_its_json(config: ct.TrainConfig) -> None:
+    with pytest.raises(
+        ct.ConfigError, match=r"ONERT's settings have no \w+.*; print the settings in our own JSON"
+    ):
+        to_onert_json(config, 3)
 
 
 def test_every_setting_survives(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,12 @@ LOSSES: dict[int, type[Loss]] = {
 }
 """The record's numbers; the number of a loss's options is one more."""
 REDUCTIONS = {0: losses.Reduction.MEAN, 1: losses.Reduction.SUM}
+SAID: dict[type, tuple[str, ...]] = {
+    SGD: ("learning_rate",),
+    Adam: ("learning_rate", "beta_1", "beta_2", "epsilon"),
+    **dict.fromkeys(LOSSES.values(), ("reduction", "from_logits")),
+}
+"""What the record has fields for; any other setting is another rule of training."""
 
 
 def training_of(module: Module) -> TrainConfig | None:
@@ -53,7 +59,7 @@ def training_of(module: Module) -> TrainConfig | None:
 def with_training(module: Module, config: TrainConfig | None) -> Module:
     """A module that carries the settings in place of those it had; None takes them away.
 
-    A loss that ONERT has no number for makes ONERT's record absent rather than wrong.
+    A loss or an optimizer that ONERT's record cannot say makes the record absent rather than wrong.
     """
     if config is None:
         return attach(module, None, None)
@@ -231,11 +237,21 @@ def _trace_for_any_batch(name: str, batch_size: int, trace: Callable[[int], Grap
 
 
 def _has_record(config: TrainConfig) -> bool:
-    """Whether ONERT has a number for the loss and one for the kind of optimizer."""
-    loss = config.loss
-    if not isinstance(loss, tuple(LOSSES.values())) or not isinstance(config.optimizer, (SGD, Adam)):
-        return False
-    return isinstance(loss, Loss) and loss.reduction in list(REDUCTIONS.values())
+    """Whether ONERT's record says all of the loss and of the optimizer."""
+    return unsayable(config.loss) is None and unsayable(config.optimizer) is None
+
+
+def unsayable(rule: object) -> str | None:
+    """What ONERT has no field for in a loss or an optimizer: its kind, or the first setting; None where it says all."""
+    said = SAID.get(type(rule))
+    if said is None or not is_dataclass(rule):
+        return "list of losses" if isinstance(rule, tuple) else type(rule).__name__
+    for field in fields(rule):
+        value = getattr(rule, field.name)
+        has_number = value in REDUCTIONS.values() if field.name == "reduction" else not callable(value)
+        if not (field.name in said and has_number) and value != field.default:
+            return f"{type(rule).__name__}({field.name}={value!r})"
+    return None
 
 
 def _known_record(module: Module) -> Table:

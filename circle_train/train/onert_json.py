@@ -9,6 +9,7 @@ from typing import Any
 from circle_train.errors import ConfigError
 from circle_train.printable import printable
 from circle_train.train import losses
+from circle_train.train.circleplus import unsayable
 from circle_train.train.config import Trainable, TrainConfig
 from circle_train.train.losses import (
     CategoricalCrossentropy,
@@ -72,21 +73,24 @@ def from_onert_json(settings: Mapping[str, Any], where: str = "settings") -> Tra
 def to_onert_json(config: TrainConfig, operators: int) -> dict[str, Any]:
     """What circle_plus_gen would print of these settings; sets it cannot say stand as `trainable`."""
     loss, optimizer = config.loss, config.optimizer
+    if found := unsayable(loss) or unsayable(optimizer):
+        raise ConfigError(f"ONERT's settings have no {found}; print the settings in our own JSON")
     assert isinstance(loss, Loss) and isinstance(optimizer, Optimizer)
     reduction = "sum" if loss.reduction is losses.Reduction.SUM else "sum over batch size"
+    kind = next(name for name, cls in LOSSES.items() if cls is type(loss))
     arguments: dict[str, Any] = {"learningRate": optimizer.base_learning_rate}
     if isinstance(optimizer, Adam):
         arguments |= {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2, "epsilon": optimizer.epsilon}
     loss_arguments: dict[str, Any] = {"reduction": reduction}
     if isinstance(loss, losses.CrossEntropyLoss):
         loss_arguments["fromLogits"] = bool(loss.from_logits)
-    found: dict[str, Any] = {
+    made: dict[str, Any] = {
         "optimizer": {"type": "adam" if isinstance(optimizer, Adam) else "sgd", "args": arguments},
-        "loss": {"type": _loss_name(loss), "args": loss_arguments, "reduction": reduction},
+        "loss": {"type": kind, "args": loss_arguments, "reduction": reduction},
         "batchSize": config.batch_size,
     }
     count = _fine_tuning(config.trainable, operators)
-    return found | ({"trainable": list(config.trainable)} if count is None else {"fineTuning": count})  # type: ignore[arg-type]
+    return made | ({"trainable": list(config.trainable)} if count is None else {"fineTuning": count})  # type: ignore[arg-type]
 
 
 def _fine_tuning(trainable: Trainable, operators: int) -> int | None:
@@ -96,13 +100,6 @@ def _fine_tuning(trainable: Trainable, operators: int) -> int | None:
     if isinstance(trainable, tuple) and trainable and trainable[0] == "last":
         return 0 if trainable[1] == operators else int(trainable[1])
     return None
-
-
-def _loss_name(loss: Loss) -> str:
-    for name, cls in LOSSES.items():
-        if isinstance(loss, cls):
-            return name
-    raise ConfigError(f"ONERT has no loss {type(loss).__name__}; print the settings in our own JSON")
 
 
 def _optimizer(settings: Mapping[str, Any], where: str) -> Optimizer:
