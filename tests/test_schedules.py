@@ -124,3 +124,15 @@ def test_a_schedule_goes_on_after_a_checkpoint(tmp_path: Path) -> None:
             trained.train_step(x, y)
     assert second.learning_rate == straight.learning_rate
     np.testing.assert_array_equal(second.parameters.flat(), straight.parameters.flat())
+
+
+def test_parameter_groups_follow_the_schedule() -> None:
+    """Each rate in proportion, step by step: with the group's weights alone trained, as a session of those rates."""
+    schedule = ct.schedules.LinearWarmup(0.3, warmup_steps=3, total_steps=9)
+    groups = [ct.optimizers.ParameterGroup("*", multiplier=0.5)]
+    grouped, by_hand = session(ct.optimizers.SGD(schedule, groups=groups)), session(ct.optimizers.SGD(1.0))
+    x, y = batch()
+    for step in range(6):
+        by_hand.learning_rate = 0.5 * schedule(step)
+        assert grouped.train_step(x, y).loss == by_hand.train_step(x, y).loss
+    np.testing.assert_allclose(grouped.parameters.flat(), by_hand.parameters.flat(), rtol=1e-6, atol=1e-7)

@@ -173,3 +173,33 @@ def test_a_frozen_beginning_with_its_normalisation_runs_sample_by_sample(
     by_batch.train_step(x, y)
     cut = by_batch.program.prefix
     assert cut is None or all(node.op.name != "MEAN" for node in cut.program.graph.nodes)
+
+
+def test_a_batch_is_normalised_with_the_models_epsilon(tmp_path: Path) -> None:
+    """One so large beside the variance that leaving it out is no rounding; torch is the referee."""
+    import onnx
+
+    torch = pytest.importorskip("torch")
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    constants = {
+        "scale": rng.normal(size=3), "shift": rng.normal(size=3), "mean": np.zeros(3), "var": np.ones(3),
+        "w": rng.normal(size=(3, 2)),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "scale", "shift", "mean", "var"], ["n"], epsilon=0.5),
+        helper.make_node("MatMul", ["n", "w"], ["y"]),
+    ]
+    values = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])], values,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    made = session(tmp_path / "net.onnx", loss="mse", batch_norm="train")
+    x = 0.3 * rng.normal(size=(4, 3)).astype(np.float32)
+    scale, shift, w = (torch.from_numpy(constants[name]).float() for name in ("scale", "shift", "w"))
+    normal = torch.nn.functional.batch_norm(torch.from_numpy(x), None, None, scale, shift, True, 0.1, 0.5)
+    result = made.train_step(x, np.zeros((4, 2), np.float32))
+    np.testing.assert_allclose(result.outputs[0], normal @ w, rtol=1e-5, atol=1e-5)
