@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
 from circle_train.convert import portable
-from circle_train.errors import ModelError
+from circle_train.errors import ConfigError, ModelError
 from circle_train.export import with_float_head, with_values
 from circle_train.format import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
+from circle_train.passes.batch import fix_sizes
 from circle_train.printable import printable
 from circle_train.record import record
 from circle_train.train import circleplus
@@ -32,8 +33,9 @@ class Proto(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-File = str | os.PathLike[str] | bytes | BinaryIO
-Source = File | Proto
+Path = str | os.PathLike[str]
+Bytes = bytes | bytearray | memoryview
+Source = Path | Bytes | BinaryIO | Proto
 
 
 @record
@@ -173,22 +175,28 @@ class Model:
 def load(source: Source | Model, **options: Any) -> Model:
     """Load a .circle, .tflite or .onnx model from a path, bytes, a file object or an onnx.ModelProto.
 
-    Options go to the ONNX converter (`io="nhwc"`, `fold_batchnorm=True`).
+    `shapes={"x": (-1, 128)}` fixes sizes that an input leaves open, -1 for those that stay open. The other options go to
+    the ONNX converter (`io="nhwc"`, `fold_batchnorm=True`).
     """
     if isinstance(source, Model):
+        _refuse(options, "the model is loaded already")
         return source
     if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
         raise ModelError(
             f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model"
         )
     if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
-        return load(os.path.join(source, PACKAGED))
+        return load(os.path.join(source, PACKAGED), **options)
+    name = None if isinstance(source, os.PathLike) else getattr(source, "name", None)
     source = _as_file(source)
     if _is_onnx(source):
+        _refuse(options.keys() - set(convert.OPTIONS), f"expected one of {', '.join(convert.OPTIONS)}")
         module, provenance = convert.load_onnx(source, **options)
         return Model(hints.attach(module), provenance)
-    module = format.read(source)
+    _refuse(options.keys() - {"shapes"}, "a Circle or TFLite model takes shapes alone")
+    module = format.read(source, name and str(name))
     hints.restore(module)
+    fix_sizes(module.main, options.get("shapes") or {})
     origin = hints.read_entry(module, portable.ENTRY)
     return Model(module, None if origin is None else portable.restore(origin))
 
@@ -201,28 +209,19 @@ def checkpoint_of(source: Source | Model) -> str | None:
     return path if os.path.exists(path) else None
 
 
-def _as_file(source: Source) -> File:
-    return source.SerializeToString() if isinstance(source, Proto) else source
+def _refuse(options: Iterable[str], why: str) -> None:
+    for name in sorted(options):
+        raise ConfigError(f"load: option '{name}' is not known here, {why}; leave it out")
 
 
-def _is_onnx(source: File) -> bool:
-    """By suffix, or for bytes by the lack of a Circle or TFLite identifier."""
+def _as_file(source: Source) -> Path | Bytes:
+    if isinstance(source, Proto):
+        return source.SerializeToString()
+    return source if isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)) else source.read()
+
+
+def _is_onnx(source: Path | Bytes) -> bool:
+    """By suffix; bytes by their first field, where they are no Circle or TFLite file."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source).lower().endswith(".onnx")
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return not _has_identifier(bytes(source[4:8])) and bytes(source[:1]) in (
-            b"\x08",
-            b"\x0a",
-            b"\x12",
-            b"\x1a",
-            b"\x42",
-            b"\x3a",
-        )
-    position = source.tell()
-    head = source.read(8)
-    source.seek(position)
-    return not _has_identifier(head[4:8]) and head[:1] == b"\x08"
-
-
-def _has_identifier(identifier: bytes) -> bool:
-    return identifier in (b"CIR0", b"TFL3")
+    return bytes(source[4:8]) not in (b"CIR0", b"TFL3") and bytes(source[:1]) in convert.FIRST_BYTES

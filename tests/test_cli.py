@@ -163,7 +163,7 @@ def test_info_and_check_speak_to_machines_and_people(
         ),
         ("export", "net.circle", "--checkpoint", "no.ckpt", "out.circle"),
         ("predict", "net.circle", "--input", "x.npy", "--output", "out.txt"),
-        ("info", "net.circle", "--shape", "x=2x6"),
+        ("info", "net.circle", "--shape", "x=2x7"),
         ("convert", "open.onnx", "out.circle", "--shape", "x=2by6"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,29 @@ def test_external_data_that_is_not_there_or_not_ours_is_refused(
     (folder / "net.onnx").write_bytes(made.SerializeToString())
     with pytest.raises(ct.ConversionError, match=message):
         ct.load(folder / "net.onnx")
+
+
+def test_bytes_and_file_objects_are_told_apart_by_one_rule(tmp_path: Path) -> None:
+    """Protocol Buffers allow fields in any order: a model may begin with any of them."""
+    path = save(tmp_path / "net.onnx", [PRODUCT], numpy_helper.from_array(W, "u"))
+    whole = onnx.load(path)
+    whole.producer_name, whole.domain, whole.doc_string, whole.model_version = "p", "d", "s", 3
+    parts = []
+    for field, _ in whole.ListFields():
+        part = onnx.ModelProto()
+        part.CopyFrom(whole)
+        for other, _ in whole.ListFields():
+            if other.name != field.name:
+                part.ClearField(other.name)
+        parts.append(part.SerializeToString())
+    ct.load(path).save(tmp_path / "net.circle")
+    circle = (tmp_path / "net.circle").read_bytes()
+    turned = [b"".join([*parts[start:], *parts[:start]]) for start in range(len(parts))]
+    assert len(turned) > 6
+    for data, is_onnx in [*((data, True) for data in turned), (circle, False)]:
+        for source in (data, bytearray(data), memoryview(data), io.BytesIO(data)):
+            assert (ct.load(source).provenance is not None) == is_onnx
+    stranger = tmp_path / "x.bin"
+    stranger.write_bytes(b"neither an ONNX model nor a Circle file")
+    with stranger.open("rb") as file, pytest.raises(ct.ModelError, match=r"x\.bin: .*this is no such model"):
+        ct.load(file)

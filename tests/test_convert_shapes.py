@@ -44,6 +44,47 @@ def test_shapes_fix_what_is_open(path: Path) -> None:
     np.testing.assert_allclose(session.predict([x, mask]), np.stack([W.sum(0)] * 2), rtol=1e-5)
 
 
+@pytest.mark.parametrize("suffix", ["circle", "tflite"])
+def test_shapes_fix_what_a_converted_file_leaves_open(path: Path, suffix: str) -> None:
+    """What training advises for a .tflite with open sizes does what it says, and is saved."""
+    converted = path.with_suffix(f".{suffix}")
+    ct.load(path).save(converted)
+    x, mask = np.ones((2, 5, 6), np.float32), np.ones((2, 5, 1), np.float32)
+    config = ct.TrainConfig(loss="mse", batch_size=2)
+    with pytest.raises(ct.DataError, match=r"shapes={'x': \(-1, 5, 6\)}"):
+        ct.TrainSession(converted, config).train_step([x, mask], np.zeros((2, 3), np.float32))
+    model = ct.load(converted, shapes={"x": (-1, 5, 6), "mask": (-1, 5, 1)})
+    assert [info.shape for info in model.inputs] == [(-1, 5, 6), (-1, 5, 1)]
+    model.save(converted)
+    session = ct.TrainSession(converted, config)
+    session.train_step([x, mask], np.zeros((2, 3), np.float32))
+    assert session.predict([x, mask]).shape == (2, 3)
+    for wrong in ({"x": (-1, 5, 7)}, {"x": (-1, 0, 6)}, {"x": (-1, 5)}, {"z": (1, 5, 6)}):
+        with pytest.raises(ct.ConfigError, match=r"only open sizes can be fixed|inputs are x, mask"):
+            ct.load(converted, shapes=wrong)
+
+
+def test_options_that_do_nothing_are_refused(path: Path) -> None:
+    converted = path.with_suffix(".tflite")
+    ct.load(path).save(converted)
+    for source, options, message in (
+        (path, {"nonsense": 1}, "'nonsense' is not known here, expected one of engine, io, fold_batchnorm"),
+        (
+            converted,
+            {"nonsense": 1},
+            "'nonsense' is not known here, a Circle or TFLite model takes shapes alone",
+        ),
+        (converted, {"io": "nhwc"}, "'io' is not known here"),
+        (
+            ct.load(path),
+            {"shapes": {"x": (1, 5, 6)}},
+            "'shapes' is not known here, the model is loaded already",
+        ),
+    ):
+        with pytest.raises(ct.ConfigError, match=message):
+            ct.load(source, **options)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

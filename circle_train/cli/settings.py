@@ -31,20 +31,14 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=1x128",
-        help="fix open sizes of an .onnx model's input, N for those that stay open (may be repeated)",
+        help="fix open sizes of an input, N for those that stay open (may be repeated)",
     )
 
 
 def load_model(options: argparse.Namespace, path: str, **how: Any) -> Model:
     """The model file, in the shapes that were asked for."""
     shapes = dict(_shape_of(word) for word in options.shape)
-    if not path.lower().endswith(".onnx"):
-        if shapes:
-            raise ConfigError(
-                f"--shape {options.shape[0]}: it fixes open sizes of .onnx models, {path} is none"
-            )
-        return load(path)
-    return load(path, shapes=shapes, **how)
+    return load(path, shapes=shapes, **(how if path.lower().endswith(".onnx") else {}))
 
 
 def _shape_of(word: str) -> tuple[str, tuple[int, ...]]:

@@ -13,7 +13,15 @@ from circle_train.errors import ConversionError
 from circle_train.ir import Module
 from circle_train.ir.tensor_type import Array
 
-__all__ = ["Provenance", "load_onnx", "load_with_onnx2tf", "verify", "write_back"]
+__all__ = ["FIRST_BYTES", "OPTIONS", "Provenance", "load_onnx", "load_with_onnx2tf", "verify", "write_back"]
+
+OPTIONS = ("engine", "io", "fold_batchnorm", "shapes")
+"""Of load_onnx."""
+FIRST_BYTES = frozenset(
+    bytes([field << 3 | wire])
+    for field, wire in ((1, 0), (2, 2), (3, 2), (4, 2), (5, 0), (6, 2), (7, 2), (8, 2), (14, 2))
+)
+"""How an ONNX file can begin: with a field of ModelProto, in any order."""
 
 
 def load_onnx(

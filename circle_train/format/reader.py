@@ -24,9 +24,13 @@ SCHEMAS: dict[str, Tables] = {"CIR0": TABLES, "TFL3": TABLES | TFLITE_TABLES}
 """The tables that a file identifier stands for."""
 
 
-def read(source: str | os.PathLike[str] | bytes | BinaryIO) -> Module:
-    """The module of a file, bytes or file object; a path is memory-mapped, constants are views of the map."""
+Bytes = bytes | bytearray | memoryview
+
+
+def read(source: str | os.PathLike[str] | Bytes | BinaryIO, name: str | None = None) -> Module:
+    """The module of a file, bytes (of that name) or file object; a path is memory-mapped, constants are views of the map."""
     data, label = _open(source)
+    label = name or label
     identifier = bytes(data[4:8]).decode("latin-1")
     if identifier not in SCHEMAS:
         raise ModelError(
@@ -40,7 +44,7 @@ def read(source: str | os.PathLike[str] | bytes | BinaryIO) -> Module:
         raise damage.as_error(label, "Model") from None
 
 
-def _open(source: str | os.PathLike[str] | bytes | BinaryIO) -> tuple[Array, str]:
+def _open(source: str | os.PathLike[str] | Bytes | BinaryIO) -> tuple[Array, str]:
     """All bytes, as a read-only array, and what to call them in messages."""
     if isinstance(source, (str, os.PathLike)):
         try:

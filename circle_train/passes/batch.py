@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
 
-from circle_train.errors import ModelError
+from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.passes.fold import infer_node
@@ -60,6 +60,29 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
         if is_open:
             raise
         raise type(error)(_made_for_one_size(error, grown[0], old)) from error
+
+
+def fix_sizes(graph: Graph, asked: Mapping[str, Sequence[int]]) -> None:
+    """Give sizes that inputs leave open the numbers that are asked for; -1 leaves one open.
+
+    What comes behind the inputs is inferred when a program is made.
+    """
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    for name, shape in asked.items():
+        if name not in inputs:
+            raise ConfigError(f"shapes names '{name}', the model's inputs are {', '.join(inputs)}")
+        tensor = inputs[name]
+        signature = tensor.shape_signature or tensor.shape
+        if len(shape) != len(signature) or any(
+            size == 0 or size < -1 or (size != known and -1 not in (size, known))
+            for size, known in zip(shape, signature, strict=True)
+        ):
+            raise ConfigError(
+                f"shapes gives '{name}' as {tuple(shape)}, the model has {signature}; only open sizes can be fixed"
+            )
+        tensor.shape_signature = fixed = tuple(map(max, shape, signature))
+        sizes = (old if new < 0 else new for new, old in zip(fixed, tensor.shape, strict=True))
+        tensor.type = tensor.type.with_shape(tuple(sizes))
 
 
 def _check_one_axis_grew(graph: Graph, old: dict[Tensor, TensorType], source: Tensor) -> None:
