@@ -12,7 +12,6 @@ from circle_train import format
 from circle_train.format import writer
 from circle_train.format.decode import decode
 from circle_train.format.encode import encode
-from circle_train.format.versions import version_of
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops import REGISTRY
 
@@ -89,4 +88,4 @@ def floats(*shape: int, dtype: DType = DType.FLOAT32) -> Tensor:
      3),
 ])  # fmt: skip
 def test_versions_are_the_lowest_that_do(node: Node, version: int) -> None:
-    assert version_of(node) == version
+    assert node.op.versions.needed(node) == version

@@ -19,9 +19,6 @@ FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""
 SMALL = 4096
 """Elements of a tensor whose value is looked for behind initializers."""
-UNFOLDED = frozenset(
-    {"VAR_HANDLE", "READ_VARIABLE", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"}
-)
 
 
 def make(name: str, options: dict[str, Any]) -> Op:
@@ -70,7 +67,7 @@ class Emitter:
                     for t in self.types(given[0])
                 ],
             )
-        if given and all(tensor.is_constant for tensor in given) and op.name not in UNFOLDED:
+        if given and all(tensor.is_constant for tensor in given) and not op.draws:
             folded = self._fold_constants(op, list(inputs))
             if folded is not None:
                 return folded

@@ -6,7 +6,6 @@ from circle_train.errors import ModelError
 from circle_train.format.carried import OperatorCode
 from circle_train.format.nodes import CUSTOM, CUSTOM_PREFIX, OPERATORS
 from circle_train.format.schema import ENUMS
-from circle_train.format.versions import version_of
 from circle_train.ir import Buffer, Graph, Module, Node, Tensor
 from circle_train.ops.opaque import Opaque
 
@@ -93,7 +92,11 @@ class Indices:
         loaded = node.carried.get("operator_code")
         if loaded is not None and loaded.name == node.op.name and id(loaded) in self.code_numbers:
             return self.code_numbers[id(loaded)]
-        version = loaded.version if loaded is not None and loaded.name == node.op.name else version_of(node)
+        version = (
+            loaded.version
+            if loaded is not None and loaded.name == node.op.name
+            else node.op.versions.needed(node)
+        )
         custom = _custom_code(node)
         key = (node.op.name, custom, version)
         if key not in self.new_codes:

@@ -87,6 +87,10 @@ class Quantization:
     zero_point: tuple[int, ...]
     axis: int = 0
 
+    def is_along(self, axis: int | None) -> bool:
+        """Whether the entries of that axis have scales of their own."""
+        return len(self.scale) > 1 and self.axis == axis
+
 
 @dataclass(frozen=True)
 class TensorType:

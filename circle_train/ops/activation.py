@@ -8,10 +8,12 @@ from math import erf, pi, sqrt
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise, LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Unary, broadcast, same_dtype
+from circle_train.ops.versions import INT8, INT8_INT16, Versions
 from circle_train.record import record
 
 
@@ -31,6 +33,10 @@ class FloatUnary(Unary):
 
 @register("RELU")
 class Relu(FloatUnary):
+    versions = Versions({DType.INT8: 2, DType.UINT8: 2, DType.INT16: 3})
+    formula = "max_imm(x, imm=0)"
+    gradient_formulas = {"x": "relu_mask(y, dy)"}
+
     def forward(self, x: Array) -> Array:
         return np.maximum(x, x.dtype.type(0))
 
@@ -43,6 +49,7 @@ class Clipped(FloatUnary):
 
     low = 0.0
     high = 1.0
+    formula = "min_imm(max_imm(x, imm=low), imm=high)"
 
     def forward(self, x: Array) -> Array:
         return np.clip(x, x.dtype.type(self.low), x.dtype.type(self.high))
@@ -54,22 +61,29 @@ class Clipped(FloatUnary):
 @register("RELU6")
 class Relu6(Clipped):
     high = 6.0
+    versions = Versions(INT8_INT16)
+    gradient_formulas = {"x": "relu6_mask(y, dy)"}
 
 
 @register("RELU_N1_TO_1")
 class ReluN1To1(Clipped):
     low = -1.0
+    gradient_formulas = {"x": "relu_n1_to_1_mask(y, dy)"}
 
 
 @register("RELU_0_TO_1")
 class Relu0To1(Clipped):
-    pass
+    gradient_formulas = {"x": "mul(dy, logical_and(greater(y, low), less(y, high)))"}
 
 
 @register("LEAKY_RELU", "LeakyReluOptions")
 @record
 class LeakyRelu(FloatUnary):
     alpha: float = 0.2
+
+    versions = Versions({DType.INT16: 2})
+    formula = "leaky_relu(x, imm=alpha)"
+    gradient_formulas = {"x": "leaky_relu_grad(x, dy, imm=alpha)"}
 
     def forward(self, x: Array) -> Array:
         return np.where(x > 0, x, x * self.alpha)
@@ -91,6 +105,7 @@ class Prelu(Op):
 
     parameters = ("alpha",)
     inplace = ("x",)
+    axes = Elementwise()
 
     def infer(self, x: TensorType, alpha: TensorType) -> TensorType:
         same_dtype(self.name, x, alpha)
@@ -119,6 +134,9 @@ class Prelu(Op):
 
 @register("ELU")
 class Elu(FloatUnary):
+    formula = "elu(x)"
+    gradient_formulas = {"x": "elu_grad(y, dy)"}
+
     def forward(self, x: Array) -> Array:
         return np.where(x > 0, x, np.expm1(np.minimum(x, x.dtype.type(0))))
 
@@ -132,6 +150,10 @@ class Gelu(FloatUnary):
     """x Φ(x), Φ the normal distribution, or its approximation through tanh."""
 
     approximate: bool = False
+
+    versions = Versions({DType.INT8: 2, DType.UINT8: 2})
+    formula = "gelu_tanh(x) if approximate else gelu(x)"
+    gradient_formulas = {"x": "gelu_tanh_grad(x, dy) if approximate else gelu_grad(x, dy)"}
 
     def forward(self, x: Array) -> Array:
         return x * self.phi(x)
@@ -164,6 +186,10 @@ _erf = np.frompyfunc(erf, 1, 1)
 class Logistic(FloatUnary):
     """1 / (1 + exp(-x)), never through an exponential that overflows."""
 
+    versions = Versions(INT8_INT16)
+    formula = "logistic(x)"
+    gradient_formulas = {"x": "logistic_grad(y, dy)"}
+
     def forward(self, x: Array) -> Array:
         small = np.exp(-np.abs(x))
         return np.where(x >= 0, x.dtype.type(1), small) / (1 + small)
@@ -174,6 +200,10 @@ class Logistic(FloatUnary):
 
 @register("TANH")
 class Tanh(FloatUnary):
+    versions = Versions(INT8_INT16)
+    formula = "tanh(x)"
+    gradient_formulas = {"x": "tanh_grad(y, dy)"}
+
     def forward(self, x: Array) -> Array:
         return np.tanh(x)
 
@@ -184,6 +214,9 @@ class Tanh(FloatUnary):
 @register("HARD_SWISH", "HardSwishOptions")
 class HardSwish(FloatUnary):
     """x relu6(x + 3) / 6."""
+
+    formula = "hard_swish(x)"
+    gradient_formulas = {"x": "hard_swish_grad(x, dy)"}
 
     def forward(self, x: Array) -> Array:
         return x * np.clip(x + 3, x.dtype.type(0), x.dtype.type(6)) / 6
@@ -198,6 +231,9 @@ class Softmax(Op):
     """exp(beta x) over the last axis, divided by its sum."""
 
     beta: float = 1.0
+
+    axes = LastAxis()
+    versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType) -> TensorType:
         return _with_last_axis(self.name, x)
@@ -218,6 +254,9 @@ class Softmax(Op):
 @register("LOG_SOFTMAX", "LogSoftmaxOptions")
 class LogSoftmax(Op):
     """x - log Σ exp(x) over the last axis."""
+
+    axes = LastAxis()
+    versions = Versions(INT8)
 
     def infer(self, x: TensorType) -> TensorType:
         return _with_last_axis(self.name, x)

@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
@@ -22,6 +23,8 @@ class ActiveBits(Op):
     low: float = 0.0
     high: float | None = None
     stops_gradient = True
+    axes = Mixes("eight elements share a byte")
+    formula = "logical_and(greater(y, low), less(y, high)) if high else greater(y, low)"
 
     def infer(self, y: TensorType) -> TensorType:
         return TensorType(DType.UINT8, (-(-y.size // 8),))
@@ -44,6 +47,8 @@ class PassActive(Op):
     """dy where the bit is set, else nothing."""
 
     inplace = ("dy",)
+    axes = Mixes("eight elements share a byte")
+    formula = "relu_mask(bits, dy)"
 
     def forward(self, dy: Array, bits: Array) -> Array:
         passes = np.unpackbits(bits, count=dy.size, bitorder="little").reshape(dy.shape)

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from circle_train.errors import DataError, ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Binary, same_dtype
+from circle_train.ops.versions import BOTH_2, INT8, Versions, broadcast_above_4
 from circle_train.record import record
 
 
@@ -36,6 +38,9 @@ class Add(FusedBinary):
     pot_scale_int16: bool = True
 
     identity_gradient = ("x1", "x2")
+    versions = Versions({DType.INT8: 2, DType.INT16: 5, DType.INT64: 4})
+    formula = "add(x1, x2)"
+    gradient_formulas = {"x1": "copy(dy)", "x2": "copy(dy)"}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 + x2
@@ -53,6 +58,9 @@ class Sub(FusedBinary):
     pot_scale_int16: bool = True
 
     identity_gradient = ("x1",)
+    versions = Versions({DType.INT8: 2, DType.INT64: 4, DType.INT16: 5}, (broadcast_above_4(3),))
+    formula = "sub(x1, x2)"
+    gradient_formulas = {"x1": "copy(dy)", "x2": "neg(dy)"}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 - x2
@@ -66,6 +74,10 @@ class Sub(FusedBinary):
 
 @register("MUL", "MulOptions")
 class Mul(FusedBinary):
+    versions = Versions({DType.INT8: 2, DType.INT64: 5, DType.COMPLEX64: 6, DType.INT16: 7, DType.UINT32: 7})
+    formula = "mul(x1, x2)"
+    gradient_formulas = {"x1": "mul(dy, x2)", "x2": "mul(dy, x1)"}
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 * x2
 
@@ -79,6 +91,10 @@ class Mul(FusedBinary):
 @register("DIV", "DivOptions")
 class Div(FusedBinary):
     """Integers are divided towards zero."""
+
+    versions = Versions(features=(broadcast_above_4(2),))
+    formula = "div(x1, x2)"
+    gradient_formulas = {"x1": "div(dy, x2)", "x2": "neg(div(mul(dy, x1), square(x2)))"}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         if x1.dtype.kind == "f":
@@ -104,6 +120,7 @@ def _refuse_zero(op: str, divisor: Array) -> None:
 @register("FLOOR_DIV", "FloorDivOptions")
 class FloorDiv(Binary):
     stops_gradient = True
+    versions = Versions({DType.FLOAT32: 2, DType.INT8: 3, DType.INT16: 3})
 
     def forward(self, x1: Array, x2: Array) -> Array:
         _refuse_zero(self.name, x2)
@@ -113,6 +130,8 @@ class FloorDiv(Binary):
 @register("FLOOR_MOD", "FloorModOptions")
 class FloorMod(Binary):
     """x1 - floor(x1 / x2) * x2: the result has the divisor's sign."""
+
+    versions = Versions(BOTH_2)
 
     def forward(self, x1: Array, x2: Array) -> Array:
         _refuse_zero(self.name, x2)
@@ -129,6 +148,10 @@ class FloorMod(Binary):
 class Maximum(Binary):
     """The gradient of a tie goes to x1."""
 
+    versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
+    formula = "max(x1, x2)"
+    gradient_formulas = {"x1": "mul(dy, greater_equal(x1, x2))", "x2": "mul(dy, less(x1, x2))"}
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.maximum(x1, x2)
 
@@ -142,6 +165,10 @@ class Maximum(Binary):
 @register("MINIMUM", "MaximumMinimumOptions")
 class Minimum(Binary):
     """The gradient of a tie goes to x1."""
+
+    versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
+    formula = "min(x1, x2)"
+    gradient_formulas = {"x1": "mul(dy, less_equal(x1, x2))", "x2": "mul(dy, greater(x1, x2))"}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.minimum(x1, x2)
@@ -159,6 +186,7 @@ class Pow(Binary):
 
     positive_only = True
     integers_too = False
+    formula = "pow(x1, x2)"
 
     def forward(self, x1: Array, x2: Array) -> Array:
         if x1.dtype.kind != "f" and (x2 < 0).any():
@@ -184,6 +212,13 @@ class Pow(Binary):
 
 @register("SQUARED_DIFFERENCE", "SquaredDifferenceOptions")
 class SquaredDifference(Binary):
+    versions = Versions(INT8)
+    formula = "square(sub(x1, x2))"
+    gradient_formulas = {
+        "x1": "mul_imm(mul(dy, sub(x1, x2)), imm=2)",
+        "x2": "mul_imm(mul(dy, sub(x1, x2)), imm=-2)",
+    }
+
     def forward(self, x1: Array, x2: Array) -> Array:
         difference = x1 - x2
         return difference * difference
@@ -251,6 +286,9 @@ class AddN(Op):
     """The sum of operands of one shape."""
 
     identity_gradient = ("xs",)
+    axes = Elementwise()
+    formula = "add(*xs)"
+    gradient_formulas = {"xs": "copy(dy)"}
 
     def infer(self, *xs: TensorType) -> TensorType:
         if not xs:

@@ -12,6 +12,7 @@ A class registered under Circle's operator name declares
   input by broadcasting: the engine sums it back;
 * or, where one computation gives the gradients of several inputs (a sweep back through time), `grads(self, dys, …)`
   and `together`, the names of those inputs: it returns their gradients by name, and the graph has one node for all;
+* `axes`, how it treats the axes of its operands (see ops.axes);
 * `examples()`, which the registry's tests walk.
 
 A fused activation is a field `fused_activation_function`: the engine applies it after `forward` and undoes it before the
@@ -31,6 +32,8 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.axes import Axes, Mixes
+from circle_train.ops.versions import Versions
 from circle_train.record import record
 
 REGISTRY: dict[str, type[Op]] = {}
@@ -98,6 +101,18 @@ class Op:
     """False for what we can only load and save (see ops.opaque)."""
     mutates: ClassVar[bool] = False
     """Writes into its inputs (updates, accumulators) instead of returning something new."""
+    axes: ClassVar[Axes] = Mixes("its class does not say how it treats axes")
+    """Where each entry of an axis goes, and what an operand that lies otherwise, or grows, changes."""
+    static_inputs: ClassVar[tuple[str, ...]] = ()
+    """Inputs that say where elements go: kernels are made for their values. Those that `axes` names are added."""
+    draws: ClassVar[bool] = False
+    """Whether its result is random."""
+    versions: ClassVar[Versions] = Versions()
+    """The operator's versions in files that runtimes other than ours read."""
+    formula: ClassVar[str] = ""
+    """What an engine may compute for each element instead of `forward`: calls of its opcodes on inputs, options, numbers."""
+    gradient_formulas: ClassVar[Mapping[str, str]] = {}
+    """By input: the same of its gradient, on the gradient method's parameters."""
 
     def infer(self, *inputs: Any) -> TensorType | Sequence[TensorType]:
         """The output's type; by default that of the first input."""
@@ -197,6 +212,7 @@ def register(name: str, options: str | None = None, internal: bool = False) -> C
         cls.name, cls.options = name, options
         cls.inputs = _read_inputs(cls)
         cls.gradients = _read_gradients(cls)
+        _read_axes(cls)
         table = INTERNAL if internal else REGISTRY
         if name in table:
             raise TypeError(
@@ -247,6 +263,27 @@ def _read_gradients(cls: type[Op]) -> dict[str, GradientSpec]:
             raise TypeError(f"{cls.__name__}.{method} asks for y, which its fused activation has overwritten")
         gradients[wrt] = GradientSpec(method, needs, method == "grads")
     return gradients
+
+
+def _read_axes(cls: type[Op]) -> None:
+    """Add the operands of `axes` to what must be static; refuse names that are no inputs, and formulas of another forward."""
+    if isinstance(cls.axes, Axes):
+        cls.static_inputs = (*cls.static_inputs, *cls.axes.operands)
+    if unknown := {*cls.static_inputs, *cls.gradient_formulas} - {spec.name for spec in cls.inputs}:
+        raise TypeError(f"{cls.__name__} speaks of {sorted(unknown)}, which forward has not")
+    computed = {
+        "formula": ["forward"],
+        "gradient_formulas": [f"grad_{name}" for name in cls.gradient_formulas],
+    }
+    for formula, methods in computed.items():
+        for method in methods if getattr(cls, formula) else ():
+            if _owner(cls, method) < _owner(cls, formula):
+                raise TypeError(f"{cls.__name__} has a {method} of its own, but the {formula} of a base")
+
+
+def _owner(cls: type[Op], name: str) -> int:
+    """How many classes up the attribute is defined."""
+    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
 def random(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.conv import Conv2D
 from circle_train.ops.linear import BatchMatMul, FullyConnected
@@ -45,6 +46,8 @@ class RoundToBfloat16(Op):
     """A float32 tensor whose every element is a bfloat16."""
 
     inplace = ("x",)
+    axes = Elementwise()
+    formula = "round_bf16(x)"
 
     def forward(self, x: Array) -> Array:
         return rounded(x)
@@ -59,6 +62,9 @@ class RoundToBfloat16(Op):
 class Narrow(Op):
     """Float32 as bfloat16, in half the memory."""
 
+    axes = Elementwise()
+    formula = "copy(x)"
+
     def infer(self, x: TensorType) -> TensorType:
         return TensorType(DType.UINT16, x.shape)
 
@@ -70,6 +76,9 @@ class Narrow(Op):
 @record
 class Widen(Op):
     """Bfloat16 as float32."""
+
+    axes = Elementwise()
+    formula = "copy(x)"
 
     def infer(self, x: TensorType) -> TensorType:
         return TensorType(DType.FLOAT32, x.shape)

@@ -12,7 +12,9 @@ from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import Versions, when
 from circle_train.ops.window import (
     Window,
     check_bias,
@@ -41,6 +43,7 @@ class Convolution(Op):
     dilation_h_factor: int = 1
 
     parameters = ("w", "b")
+    axes = Image()
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -75,6 +78,10 @@ class Conv2D(Convolution):
     """w: outputs × height × width × inputs / groups; the shapes tell the number of groups."""
 
     quantized_bias_type: DType = DType.FLOAT32
+
+    versions = Versions(
+        features=(when(6, lambda node, inputs: inputs[0].shape[-1:] != inputs[1].shape[-1:]),)
+    )
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         check_rank(self.name, 4, input=x, weights=w)
@@ -129,6 +136,8 @@ class DepthwiseConv2D(Convolution):
     """w: 1 × height × width × outputs; output c reads input c // multiplier, which the shapes tell."""
 
     depth_multiplier: int = 1
+
+    versions = Versions(features=(when(2, lambda node, inputs: node.op.dilations != (1, 1)),))
 
     def taps(self, w: TensorType) -> tuple[int, ...]:
         return w.shape[1:3]

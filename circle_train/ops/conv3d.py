@@ -11,6 +11,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.conv_transpose import output_spatial
 from circle_train.ops.window import (
@@ -43,6 +44,7 @@ class VolumeConvolution(Op):
     dilation_h_factor: int = 1
 
     parameters = ("w", "b")
+    axes = Image()
 
     @property
     def strides(self) -> tuple[int, int, int]:
@@ -119,6 +121,8 @@ class Conv3D(VolumeConvolution):
 @record
 class Conv3DTranspose(VolumeConvolution):
     """w: depth × height × width × outputs × inputs."""
+
+    axes = Image(sizes="output_shape")
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
         extents = [(k - 1) * d + 1 for k, d in zip(w_shape[:3], self.dilations, strict=True)]

@@ -12,7 +12,9 @@ from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import Versions, option, when
 from circle_train.ops.window import (
     Window,
     check_bias,
@@ -47,6 +49,7 @@ class TransposedConvolution(Op):
     """Weights are outputs × height × width × inputs; `window` says which convolution is undone."""
 
     parameters = ("w", "b")
+    axes = Image()
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
         raise NotImplementedError(f"{self.name} has no geometry")
@@ -81,6 +84,11 @@ class TransposeConv(TransposedConvolution):
     stride_h: int = 1
     fused_activation_function: Activation = Activation.NONE
     quantized_bias_type: DType = DType.FLOAT32
+
+    axes = Image(sizes="output_shape")
+    versions = Versions(
+        features=(when(3, lambda node, inputs: len(inputs) == 4), option(4, "fused_activation_function"))
+    )
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -146,7 +154,7 @@ class Convolution2DTransposeBias(TransposedConvolution):
             )
         return padding, stride_w, stride_h
 
-    def axes(self, x: tuple[int, ...], w: tuple[int, ...]) -> list[tuple[int, int]]:
+    def extents(self, x: tuple[int, ...], w: tuple[int, ...]) -> list[tuple[int, int]]:
         """Output size and zeros in front, along height and width; -1 where x is not known."""
         padding, stride_w, stride_h = self.fields
         result = []
@@ -157,17 +165,17 @@ class Convolution2DTransposeBias(TransposedConvolution):
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
         _, stride_w, stride_h = self.fields
-        before = tuple(front for _, front in self.axes(x_shape, w_shape))
+        before = tuple(front for _, front in self.extents(x_shape, w_shape))
         return Window(spatial, w_shape[1:3], (stride_h, stride_w), (1, 1), before, x_shape[1:3])
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType) -> TensorType:
         self.check(x, w, b)
         return TensorType(
-            x.dtype, (x.shape[0], *(size for size, _ in self.axes(x.shape, w.shape)), w.shape[0])
+            x.dtype, (x.shape[0], *(size for size, _ in self.extents(x.shape, w.shape)), w.shape[0])
         )
 
     def forward(self, x: Array, w: Array, b: Array) -> Array:
-        spatial = tuple(size for size, _ in self.axes(x.shape, w.shape))
+        spatial = tuple(size for size, _ in self.extents(x.shape, w.shape))
         return scatter(x, w.transpose(TO_KERNEL), self.window(x.shape, w.shape, spatial)) + b
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:

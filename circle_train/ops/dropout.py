@@ -9,6 +9,7 @@ import numpy as np
 
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, register
 from circle_train.record import record
 
@@ -31,6 +32,8 @@ class DropoutMask(Op):
     number: int = 0
     """Tells the masks of one pass apart."""
     stops_gradient = True
+    axes = Mixes("its numbers follow one another")
+    draws = True
 
     def infer(self, random: TensorType) -> TensorType:
         return TensorType(DType.FLOAT32, self.shape)

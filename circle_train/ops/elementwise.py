@@ -9,6 +9,7 @@ import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
+from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random
 
 
@@ -17,6 +18,7 @@ class Unary(Op):
 
     inplace = ("x",)
     positive_only: ClassVar[bool] = False
+    axes = Elementwise()
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -55,6 +57,7 @@ class Binary(Op):
     inplace = ("x1", "x2")
     positive_only: ClassVar[bool] = False
     integers_too: ClassVar[bool] = True
+    axes = Elementwise()
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         same_dtype(self.name, x1, x2)

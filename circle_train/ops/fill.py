@@ -10,10 +10,12 @@ import numpy as np
 from circle_train.errors import DataError, ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import length
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
+from circle_train.ops.versions import Versions, any_type
 from circle_train.record import record
 
 
@@ -25,6 +27,7 @@ class Shape(Movement):
     out_type: DType = DType.INT32
 
     stops_gradient = True
+    axes = Mixes("it tells sizes, not entries")
 
     def infer(self, x: TensorType) -> TensorType:
         if self.out_type not in (DType.INT32, DType.INT64):
@@ -45,6 +48,7 @@ class Shape(Movement):
 @register("RANK", "RankOptions")
 class Rank(Movement):
     stops_gradient = True
+    axes = Mixes("it tells sizes, not entries")
 
     def infer(self, x: TensorType) -> TensorType:
         return TensorType(DType.INT32, (), np.array(x.rank, np.int32))
@@ -61,6 +65,11 @@ class Rank(Movement):
 @register("FILL", "FillOptions")
 class Fill(Movement):
     """A tensor of the given sizes full of one value."""
+
+    axes = Mixes("its operands are sizes and a single value")
+    versions = Versions(
+        {DType.BOOL: 2, DType.STRING: 2, DType.INT8: 3, DType.INT16: 3, DType.FLOAT16: 4}, subject=1
+    )
 
     def infer(self, dims: TensorType, value: TensorType) -> TensorType:
         rank = length(self.name, "dims", dims)
@@ -91,6 +100,8 @@ class Range(Op):
     """start, start + delta, … as long as it is before limit."""
 
     stops_gradient = True
+    axes = Mixes("its operands are bounds, not entries")
+    versions = Versions({DType.INT64: 2})
 
     def infer(self, start: TensorType, limit: TensorType, delta: TensorType) -> TensorType:
         same_dtype(self.name, start, limit, delta)
@@ -126,6 +137,7 @@ class Range(Op):
 @register("ZEROS_LIKE", "ZerosLikeOptions")
 class ZerosLike(Movement):
     stops_gradient = True
+    axes = Elementwise()
 
     def forward(self, x: Array) -> Array:
         return np.zeros_like(x)
@@ -145,6 +157,22 @@ class Cast(Op):
     out_data_type: DType = DType.FLOAT32
     tensor_types: tuple[DType, DType] | None = field(default=None, compare=False)
     """What the file's tensors are: converters leave the options out, and LiteRT never reads them."""
+
+    axes = Elementwise()
+    versions = Versions(
+        features=(
+            any_type(
+                {
+                    DType.UINT32: 2,
+                    DType.INT8: 3,
+                    DType.UINT16: 4,
+                    DType.FLOAT16: 5,
+                    DType.FLOAT64: 5,
+                    DType.BFLOAT16: 7,
+                }
+            ),
+        )
+    )
 
     def with_types(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Cast:
         if len(inputs) != 1 or inputs[0] is None or len(outputs) != 1:

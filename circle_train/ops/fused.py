@@ -8,6 +8,7 @@ from typing import Any
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op, register
 from circle_train.record import record
 
@@ -40,6 +41,8 @@ class Fused(Op):
     """Whether it writes into its inputs (updates) instead of returning something new."""
     overwrites: tuple[int, ...] = ()
     """Inputs that the first output may overwrite."""
+
+    axes = Mixes("it is several nodes, each with axes of its own")
 
     def infer(self, *values: TensorType) -> tuple[TensorType, ...]:
         return self.types

@@ -11,6 +11,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.index import Gather
 from circle_train.ops.movement import Movement
+from circle_train.ops.rearranging import Picks
 from circle_train.record import record
 
 
@@ -22,6 +23,7 @@ class GatherFromEnd(Movement):
     axis: int = 0
 
     parameters = ("table",)
+    axes = Picks()
 
     @property
     def plain(self) -> Gather:

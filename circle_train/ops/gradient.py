@@ -11,6 +11,7 @@ import numpy as np
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Op, register
 from circle_train.record import record
 
@@ -32,6 +33,8 @@ class Gradient(Op):
     """Floating point operations: a gradient costs what its op's forward does."""
     source: int = field(default=-1, compare=False)
     """Index of the operator that this is a gradient of."""
+
+    axes = Mixes("gradients of weights add up what all entries give")
 
     def infer(self, *inputs: TensorType) -> TensorType:
         return TensorType(self.type.dtype, self.type.shape)
@@ -72,6 +75,8 @@ class Gradients(Op):
     work: int = field(default=0, compare=False)
     source: int = field(default=-1, compare=False)
 
+    axes = Mixes("gradients of weights add up what all entries give")
+
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         return tuple(TensorType(type_.dtype, type_.shape) for type_ in self.types)
 
@@ -85,6 +90,15 @@ class Gradients(Op):
         return self.work
 
 
+MASKS = {
+    Activation.NONE: "dy",
+    Activation.RELU: "relu_mask(y, dy)",
+    Activation.RELU6: "relu6_mask(y, dy)",
+    Activation.RELU_N1_TO_1: "relu_n1_to_1_mask(y, dy)",
+    Activation.TANH: "tanh_grad(y, dy)",
+}
+
+
 @register("ACTIVATION_GRADIENT", internal=True)
 @record
 class ActivationGradient(Op):
@@ -92,6 +106,11 @@ class ActivationGradient(Op):
 
     kind: Activation
     inplace = ("dy",)
+    axes = Elementwise(data="dy")
+
+    @property
+    def formula(self) -> str:  # type: ignore[override]
+        return MASKS.get(self.kind, "")
 
     def forward(self, dy: Array, y: Array) -> Array:
         return self.kind.gradient(dy, y)
@@ -103,6 +122,8 @@ class Zeros(Op):
     """The gradient of an output that nobody used."""
 
     type: TensorType
+
+    axes = Mixes("it has no operands")
 
     def infer(self) -> TensorType:
         return TensorType(self.type.dtype, self.type.shape)
@@ -117,6 +138,7 @@ class Accumulate(Op):
     """total += g, in the memory of `total`."""
 
     mutates = True
+    axes = Mixes("it writes into an operand")
 
     def infer(self, total: TensorType, g: TensorType) -> tuple[TensorType, ...]:
         return ()
@@ -136,6 +158,7 @@ class GuardFinite(Op):
     """Stops the run before anything is updated when the loss is NaN or infinite."""
 
     mutates = True
+    axes = Mixes("one entry stops all")
 
     def infer(self, loss: TensorType) -> tuple[TensorType, ...]:
         return ()

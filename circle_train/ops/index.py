@@ -7,12 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import LastAxis, Mixes
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axis_in, has_rank, indices_below, integers, length, same_size, scalar
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, added
+from circle_train.ops.rearranging import Joins, Picks
+from circle_train.ops.versions import Versions, option
 from circle_train.record import record
 
 
@@ -25,6 +28,10 @@ class Gather(Movement):
     batch_dims: int = 0
 
     parameters = ("table",)
+    axes = Picks()
+    versions = Versions(
+        {DType.INT8: 2, DType.BOOL: 3, DType.INT16: 4, DType.INT4: 7}, (option(5, "batch_dims"),)
+    )
 
     def infer(self, table: TensorType, indices: TensorType) -> TensorType:
         integers(self.name, "indices", indices)
@@ -89,6 +96,7 @@ class EmbeddingLookup(Movement):
     """Rows of a table."""
 
     parameters = ("table",)
+    axes = Picks("ids")
 
     def infer(self, ids: TensorType, table: TensorType) -> TensorType:
         integers(self.name, "ids", ids)
@@ -115,6 +123,8 @@ class GatherNd(Movement):
     """The last axis of the indices holds the first coordinates of a part of the input."""
 
     parameters = ("table",)
+    axes = LastAxis(data="indices")
+    versions = Versions({DType.STRING: 2, DType.INT16: 3, DType.BOOL: 5})
 
     def infer(self, table: TensorType, indices: TensorType) -> TensorType:
         integers(self.name, "indices", indices)
@@ -147,6 +157,9 @@ def _coordinates(op: str, indices: Array, shape: tuple[int, ...]) -> tuple[Array
 @register("SCATTER_ND", "ScatterNdOptions")
 class ScatterNd(Movement):
     """Zeros of the given shape with the updates added at the coordinates."""
+
+    axes = Mixes("updates of one place add up")
+    static_inputs = ("shape",)
 
     def infer(self, indices: TensorType, updates: TensorType, shape: TensorType) -> TensorType:
         integers(self.name, "indices", indices)
@@ -185,6 +198,7 @@ class OneHot(Movement):
     axis: int = -1
 
     stops_gradient = True
+    axes = Joins(is_new=True, data="indices")
 
     def infer(self, indices: TensorType, depth: TensorType, on: TensorType, off: TensorType) -> TensorType:
         integers(self.name, "indices", indices)

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axis_in, scalar, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
+from circle_train.ops.rearranging import Joins, Splits
+from circle_train.ops.versions import INT8, INT8_INT16, Versions
 from circle_train.record import record
 
 
@@ -42,6 +44,8 @@ class Concatenation(Movement):
 
     parameters = ("xs",)
     scalar_parameters = False
+    axes = Joins()
+    versions = Versions({DType.INT8: 2, DType.INT16: 3, DType.UINT32: 4})
 
     def infer(self, *xs: TensorType) -> TensorType:
         axis = axis_in(self.name, self.axis, xs[0].rank) if xs else 0
@@ -79,6 +83,9 @@ class Split(Movement):
 
     num_splits: int = 1
 
+    axes = Splits("axis")
+    versions = Versions({DType.INT8: 2, DType.INT32: 3, DType.INT16: 4}, subject=1)
+
     def infer(self, axis: TensorType, x: TensorType) -> list[TensorType]:
         number = scalar(self.name, "axis", axis)
         if self.num_splits < 1:
@@ -112,6 +119,9 @@ class SplitV(Movement):
     """Parts of given sizes, one of which may be -1: the rest."""
 
     num_splits: int = 1
+
+    axes = Splits("axis", ("sizes",))
+    versions = Versions(INT8)
 
     def infer(self, x: TensorType, sizes: TensorType, axis: TensorType) -> list[TensorType]:
         parts = vector(self.name, "sizes", sizes, self.num_splits)
@@ -160,6 +170,9 @@ class Pack(Movement):
     values_count: int = 1
     axis: int = 0
 
+    axes = Joins(is_new=True)
+    versions = Versions(INT8_INT16)
+
     def infer(self, *xs: TensorType) -> TensorType:
         if len(xs) != self.values_count:
             raise ModelError(
@@ -189,6 +202,9 @@ class Unpack(Movement):
 
     num: int = 1
     axis: int = 0
+
+    axes = Splits()
+    versions = Versions({DType.INT8: 2, DType.UINT8: 2, DType.BOOL: 3, DType.INT16: 4})
 
     def infer(self, x: TensorType) -> list[TensorType]:
         axis = axis_in(self.name, self.axis, x.rank)

@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
@@ -31,6 +32,7 @@ class LayerNorm(Op):
 
     epsilon: float = 1e-5
     parameters = ("gamma", "beta")
+    axes = LastAxis()
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> TensorType:
         return TensorType(x.dtype, x.shape)
@@ -70,6 +72,8 @@ class LayerNormStatistics(Op):
     """Mean and 1/√(variance + ε) of every row: what the gradients of LAYER_NORM read."""
 
     epsilon: float = 1e-5
+
+    axes = LastAxis()
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         rows = TensorType(x.dtype, x.shape[:-1])

@@ -11,7 +11,9 @@ from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, WeightsFormat
+from circle_train.ops.axes import Matrix
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import INT8_INT16, Versions, option, when
 from circle_train.ops.window import check_bias, check_floats, check_rank
 from circle_train.record import record
 
@@ -28,6 +30,10 @@ class FullyConnected(Op):
     quantized_bias_type: DType = DType.FLOAT32
 
     parameters = ("w", "b")
+    axes = Matrix(is_layer=True)
+    versions = Versions(
+        features=(when(6, lambda node, inputs: len(node.inputs) == 2), option(5, "keep_num_dims"))
+    )
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         if self.weights_format is not WeightsFormat.DEFAULT:
@@ -97,6 +103,8 @@ class BatchMatMul(Op):
     asymmetric_quantize_inputs: bool = False
 
     parameters = ("w",)
+    axes = Matrix()
+    versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         check_floats(self.name, x, w)

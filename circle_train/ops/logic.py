@@ -8,15 +8,18 @@ import numpy as np
 
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, register
 from circle_train.ops.checks import booleans
 from circle_train.ops.elementwise import broadcast, same_dtype
+from circle_train.ops.versions import INT8, INT8_INT16, Versions
 
 
 class Comparison(Op):
     """Two operands of one element type that broadcast; the result is BOOL."""
 
     stops_gradient = True
+    axes = Elementwise(data="x1")
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         same_dtype(self.name, x1, x2)
@@ -31,36 +34,48 @@ class Comparison(Op):
 
 @register("EQUAL", "EqualOptions")
 class Equal(Comparison):
+    versions = Versions({DType.INT8: 2, DType.STRING: 3, DType.INT16: 4})
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.equal(x1, x2)
 
 
 @register("NOT_EQUAL", "NotEqualOptions")
 class NotEqual(Comparison):
+    versions = Versions({DType.INT8: 2, DType.STRING: 3})
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.not_equal(x1, x2)
 
 
 @register("LESS", "LessOptions")
 class Less(Comparison):
+    versions = Versions(INT8_INT16)
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.less(x1, x2)
 
 
 @register("LESS_EQUAL", "LessEqualOptions")
 class LessEqual(Comparison):
+    versions = Versions(INT8)
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.less_equal(x1, x2)
 
 
 @register("GREATER", "GreaterOptions")
 class Greater(Comparison):
+    versions = Versions(INT8)
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.greater(x1, x2)
 
 
 @register("GREATER_EQUAL", "GreaterEqualOptions")
 class GreaterEqual(Comparison):
+    versions = Versions(INT8_INT16)
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.greater_equal(x1, x2)
 
@@ -69,6 +84,7 @@ class Connective(Op):
     """Two truth values that broadcast."""
 
     stops_gradient = True
+    axes = Elementwise(data="x1")
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         booleans(self.name, "first operand", x1)
@@ -96,6 +112,7 @@ class LogicalOr(Connective):
 @register("LOGICAL_NOT", "LogicalNotOptions")
 class LogicalNot(Op):
     stops_gradient = True
+    axes = Elementwise()
 
     def infer(self, x: TensorType) -> TensorType:
         booleans(self.name, "input", x)

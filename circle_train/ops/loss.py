@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise, LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
@@ -18,6 +19,8 @@ TINY = 1e-20
 @record
 class DenseLoss(Op):
     """A loss of a prediction and a target of the same shape, summed over the last axis."""
+
+    axes = LastAxis(("target",))
 
     def infer(self, x: TensorType, target: TensorType) -> TensorType:
         return TensorType(x.dtype, x.shape[:-1])
@@ -33,6 +36,8 @@ class DenseLoss(Op):
 @record
 class SparseLoss(Op):
     """A loss of a prediction and integer labels; a label outside the classes counts nothing."""
+
+    axes = LastAxis(("target",))
 
     def infer(self, x: TensorType, target: TensorType) -> TensorType:
         return TensorType(x.dtype, x.shape[:-1])
@@ -100,6 +105,8 @@ class SparseCrossEntropy(SparseLoss):
 class SigmoidCrossEntropy(Op):
     """pos_weight·t·log(1 + e^-x) + (1-t)·log(1 + e^x), elementwise and stable at any logit."""
 
+    axes = Elementwise()
+
     def forward(self, x: Array, target: Array, pos_weight: Array | None = None) -> Array:
         near = np.log1p(np.exp(-np.abs(x)))
         positive = target if pos_weight is None else pos_weight * target
@@ -123,6 +130,8 @@ class BinaryCrossEntropy(Op):
 
     The gradient is that at the kept p, so that an output stuck at the wrong end still learns.
     """
+
+    axes = Elementwise(data="p")
 
     def forward(self, p: Array, target: Array, pos_weight: Array | None = None) -> Array:
         kept = self._kept(p)

@@ -10,7 +10,9 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.axes import Image, LastAxis
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import INT8, Versions
 from circle_train.ops.window import check_floats
 from circle_train.record import record
 
@@ -24,6 +26,9 @@ class L2Normalization(Op):
     """y = x / max(‖x‖, 1e-6) along the last axis."""
 
     fused_activation_function: Activation = Activation.NONE
+
+    axes = LastAxis()
+    versions = Versions(INT8)
 
     def infer(self, x: TensorType) -> TensorType:
         check_floats(self.name, x)
@@ -63,6 +68,8 @@ class LocalResponseNormalization(Op):
     bias: float = 1.0
     alpha: float = 1.0
     beta: float = 0.5
+
+    axes = LastAxis()
 
     def infer(self, x: TensorType) -> TensorType:
         check_floats(self.name, x)
@@ -114,6 +121,7 @@ class InstanceNorm(Op):
     fused_activation_function: Activation = Activation.NONE
 
     parameters = ("gamma", "beta")
+    axes = Image()
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> TensorType:
         check_floats(self.name, x, gamma, beta)
@@ -172,6 +180,7 @@ class RmsNorm(Op):
     epsilon: float = 1e-6
 
     parameters = ("gamma",)
+    axes = LastAxis()
 
     def infer(self, x: TensorType, gamma: TensorType) -> TensorType:
         check_floats(self.name, x, gamma)

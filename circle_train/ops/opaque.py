@@ -8,6 +8,7 @@ from typing import Any
 
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import TensorType
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op
 from circle_train.record import record
 
@@ -26,6 +27,7 @@ class Opaque(Op):
     """The options as they lie in the file's Operator table."""
 
     is_runnable = False
+    axes = Mixes("nothing is known of it")
 
     def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """What the file says, for we know no rule."""

@@ -13,6 +13,8 @@ from circle_train.ops.attributes import MirrorPadMode
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import integers, same_size
 from circle_train.ops.movement import Movement, added
+from circle_train.ops.rearranging import PerAxis
+from circle_train.ops.versions import INT8_INT16, Versions, rank_above
 from circle_train.record import record
 
 PADDINGS = (((1, 2),), ((0, 0), (3, 1)), ((1, 0), (0, 2), (1, 1)), ((0, 0), (1, 1), (2, 0), (0, 1)))
@@ -20,6 +22,8 @@ PADDINGS = (((1, 2),), ((0, 0), (3, 1)), ((1, 0), (0, 2), (1, 1)), ((0, 0), (1, 
 
 class Padded(Movement):
     """Paddings are a matrix: one row per axis, elements before and after."""
+
+    axes = PerAxis(("paddings",))
 
     def infer(self, x: TensorType, paddings: TensorType) -> TensorType:
         integers(self.name, "paddings", paddings)
@@ -54,6 +58,8 @@ class Padded(Movement):
 
 @register("PAD", "PadOptions")
 class Pad(Padded):
+    versions = Versions(INT8_INT16, (rank_above(4, 4),))
+
     def forward(self, x: Array, paddings: Array) -> Array:
         return np.pad(x, paddings)
 
@@ -64,6 +70,8 @@ class Pad(Padded):
 @register("PADV2", "PadV2Options")
 class PadV2(Padded):
     """PAD with a value of one's own."""
+
+    versions = Versions(INT8_INT16, (rank_above(4, 4),))
 
     def infer(self, x: TensorType, paddings: TensorType, value: TensorType | None = None) -> TensorType:
         if value is None or value.dtype != x.dtype or not same_size(value.size, 1):
@@ -98,6 +106,8 @@ class MirrorPad(Padded):
     """Reflection at the border: REFLECT leaves the border element out, SYMMETRIC repeats it."""
 
     mode: MirrorPadMode = MirrorPadMode.REFLECT
+
+    versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType, paddings: TensorType) -> TensorType:
         output = super().infer(x, paddings)

@@ -10,7 +10,9 @@ import numpy as np
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import INT8_INT16, Versions
 from circle_train.ops.window import Window, check_floats, check_rank, placements
 from circle_train.record import record
 
@@ -25,6 +27,8 @@ class Pool(Op):
     filter_width: int = 1
     filter_height: int = 1
     fused_activation_function: Activation = Activation.NONE
+
+    axes = Image()
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -96,6 +100,8 @@ def valid_cells(window: Window, dtype: Any) -> Array:
 class MaxPool2D(Pool):
     """Among equal cells the first in h-then-w order is the one that counts."""
 
+    versions = Versions(INT8_INT16)
+
     def forward(self, x: Array) -> Array:
         window = self.window(x.shape)
         return collapse(window.pad(x, _lowest(x)), window, np.maximum)
@@ -121,6 +127,8 @@ class MaxPool2D(Pool):
 @register("AVERAGE_POOL_2D", "Pool2DOptions")
 @record
 class AveragePool2D(Pool):
+    versions = Versions(INT8_INT16)
+
     def infer(self, x: TensorType) -> TensorType:
         check_floats(self.name, x)
         return super().infer(x)

@@ -10,6 +10,7 @@ import numpy as np
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.ops.axes import Image, Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.pool import MaxPool2D
 from circle_train.record import record
@@ -24,6 +25,8 @@ class MaxPoolAndPlaces(Op):
     """The pool's output, and for each element the number of the first cell of its window that holds the maximum."""
 
     of: MaxPool2D = field(default_factory=MaxPool2D)
+
+    axes = Image()
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         (y,) = self.of.infer_types((x,))
@@ -52,6 +55,8 @@ class MaxPoolScatter(Op):
     of: MaxPool2D = field(default_factory=MaxPool2D)
     shape: tuple[int, ...] = (1, 1, 1, 1)
     kind: Activation = Activation.NONE
+
+    axes = Mixes("its option holds the shape of the whole batch")
 
     def infer(self, dy: TensorType, places: TensorType, y: TensorType | None = None) -> TensorType:
         return TensorType(dy.dtype, self.shape)

@@ -12,7 +12,9 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import DType, Quantization, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import Versions
 from circle_train.record import record
 
 
@@ -143,6 +145,9 @@ def _expand(metadata: dict[str, Any], nodes: int, size: int, level: int) -> tupl
 class Dequantize(Op):
     """To float32; what integers mean is known to the Quantized op around this one."""
 
+    axes = Elementwise()
+    versions = Versions({DType.INT8: 2, DType.INT16: 3, DType.FLOAT16: 3, DType.INT4: 6})
+
     def infer(self, x: TensorType) -> TensorType:
         return TensorType(DType.FLOAT32 if x.dtype is DType.FLOAT16 else x.dtype, x.shape)
 
@@ -174,6 +179,8 @@ class Dequantize(Op):
 class Quantize(Op):
     """Leaves real numbers as they are; the Quantized op around this one rounds them for its output's type."""
 
+    axes = Elementwise()
+
     def forward(self, x: Array) -> Array:
         return x
 
@@ -191,6 +198,7 @@ class Spread(Op):
     places: Array = field(repr=False)
 
     __eq__, __hash__ = object.__eq__, object.__hash__
+    axes = Mixes("its places count the elements of the whole tensor")
 
     def infer(self, values: TensorType) -> TensorType:
         return TensorType(values.dtype, self.shape)
@@ -208,6 +216,8 @@ class Spread(Op):
 @record
 class Densify(Op):
     """The file stores a constant's nonzero elements; a pass decodes them, and in memory all are there."""
+
+    axes = Elementwise()
 
     def forward(self, x: Array) -> Array:
         return x

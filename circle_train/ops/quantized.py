@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from circle_train.ir import DType, Quantization, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Axes
 from circle_train.ops.base import Op, register
 from circle_train.ops.quantize import dequantize, quantize
+from circle_train.ops.rearranging import Within
 from circle_train.record import record
 
 
@@ -21,6 +23,10 @@ class Quantized(Op):
     """Of the inputs."""
     made: tuple[tuple[DType, Quantization | None], ...]
     """Element type and quantization of the outputs."""
+
+    @property
+    def axes(self) -> Axes:  # type: ignore[override]
+        return Within(of=self.of)
 
     def infer(self, *xs: TensorType | None) -> Sequence[TensorType]:
         real = [self._real_type(x, quantization) for x, quantization in zip(xs, self.given, strict=True)]

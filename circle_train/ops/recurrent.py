@@ -15,6 +15,7 @@ from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.axes import Steps
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.recurrence import Cell, GruCell, RnnCell
 from circle_train.ops.window import check_floats, check_rank
@@ -65,6 +66,7 @@ class Recurrent(Op):
 
     prefixes: ClassVar[tuple[str, ...]] = ("",)
     """Of the weights' names, one for each direction; the second runs from the last step to the first."""
+    axes = Steps(("h", "c"))
 
     @property
     def activation(self) -> Activation:

@@ -10,8 +10,10 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Along
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axes_in, booleans, integers
+from circle_train.ops.versions import BOTH_2, INT8, INT8_INT16, Versions
 from circle_train.record import record
 
 AXES = ((-1,), (0, 2), (1, -1), (2, 1, 1), (0, 1, 2, 3), ())
@@ -25,6 +27,7 @@ class Reducer(Op):
     keep_dims: bool = False
 
     low: ClassVar[float] = -1.0
+    axes = Along(is_reduced=True)
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         integers(self.name, "axis", axis)
@@ -44,12 +47,12 @@ class Reducer(Op):
             )
         return TensorType(x.dtype, (-1,) * (x.rank - 1))
 
-    def axes(self, axis: Array, rank: int) -> tuple[int, ...]:
+    def along(self, axis: Array, rank: int) -> tuple[int, ...]:
         return axes_in(self.name, axis.reshape(-1), rank)
 
     def kept(self, array: Array, axis: Array, x_shape: tuple[int, ...]) -> Array:
         """The reduced array with its axes of size 1 back in place."""
-        axes = self.axes(axis, len(x_shape))
+        axes = self.along(axis, len(x_shape))
         return array.reshape([1 if i in axes else size for i, size in enumerate(x_shape)])
 
     @classmethod
@@ -67,8 +70,10 @@ class Reducer(Op):
 
 @register("SUM", "ReducerOptions")
 class Sum(Reducer):
+    versions = Versions(INT8)
+
     def forward(self, x: Array, axis: Array) -> Array:
-        return x.sum(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)
+        return x.sum(axis=self.along(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)
 
     def grad_x(self, dy: Array, axis: Array, x_shape: tuple[int, ...]) -> Array:
         return np.broadcast_to(self.kept(dy, axis, x_shape), x_shape)
@@ -78,15 +83,17 @@ class Sum(Reducer):
 class Mean(Reducer):
     """The mean; of integers, rounded towards zero."""
 
+    versions = Versions(INT8_INT16)
+
     def forward(self, x: Array, axis: Array) -> Array:
-        axes = self.axes(axis, x.ndim)
+        axes = self.along(axis, x.ndim)
         if x.dtype.kind == "f":
             return x.mean(axis=axes, keepdims=self.keep_dims, dtype=x.dtype)
         count = self.count(axes, x.shape)
         return np.trunc(x.sum(axis=axes, keepdims=self.keep_dims, dtype=np.int64) / count).astype(x.dtype)
 
     def grad_x(self, dy: Array, axis: Array, x_shape: tuple[int, ...]) -> Array:
-        share = dy / self.count(self.axes(axis, len(x_shape)), x_shape)
+        share = dy / self.count(self.along(axis, len(x_shape)), x_shape)
         return np.broadcast_to(self.kept(share, axis, x_shape), x_shape)
 
     @staticmethod
@@ -100,32 +107,37 @@ class Extremum(Reducer):
 
     def grad_x(self, dy: Array, x: Array, axis: Array, y: Array) -> Array:
         chosen = x == self.kept(y, axis, x.shape)
-        share = self.kept(dy, axis, x.shape) / chosen.sum(axis=self.axes(axis, x.ndim), keepdims=True)
+        share = self.kept(dy, axis, x.shape) / chosen.sum(axis=self.along(axis, x.ndim), keepdims=True)
         return chosen * share.astype(dy.dtype)
 
 
 @register("REDUCE_MAX", "ReducerOptions")
 class ReduceMax(Extremum):
+    versions = Versions(INT8_INT16)
+
     def forward(self, x: Array, axis: Array) -> Array:
-        return np.max(x, axis=self.axes(axis, x.ndim), keepdims=self.keep_dims)
+        return np.max(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims)
 
 
 @register("REDUCE_MIN", "ReducerOptions")
 class ReduceMin(Extremum):
+    versions = Versions(INT8_INT16)
+
     def forward(self, x: Array, axis: Array) -> Array:
-        return np.min(x, axis=self.axes(axis, x.ndim), keepdims=self.keep_dims)
+        return np.min(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims)
 
 
 @register("REDUCE_PROD", "ReducerOptions")
 class ReduceProd(Reducer):
     low = 0.5
+    versions = Versions(BOTH_2)
 
     def forward(self, x: Array, axis: Array) -> Array:
-        return x.prod(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)
+        return x.prod(axis=self.along(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)
 
     def grad_x(self, dy: Array, x: Array, axis: Array) -> Array:
         """dy times the product of all the others, which exists where factors are 0."""
-        axes = self.axes(axis, x.ndim)
+        axes = self.along(axis, x.ndim)
         order = [i for i in range(x.ndim) if i not in axes] + list(axes)
         rows = x.transpose(order).reshape(*(x.shape[i] for i in order if i not in axes), -1)
         ones = np.ones_like(rows[..., :1])
@@ -162,10 +174,10 @@ class BooleanReducer(Reducer):
 @register("REDUCE_ANY", "ReducerOptions")
 class ReduceAny(BooleanReducer):
     def forward(self, x: Array, axis: Array) -> Array:
-        return np.asarray(x.any(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims))
+        return np.asarray(x.any(axis=self.along(axis, x.ndim), keepdims=self.keep_dims))
 
 
 @register("REDUCE_ALL", "ReducerOptions")
 class ReduceAll(BooleanReducer):
     def forward(self, x: Array, axis: Array) -> Array:
-        return np.asarray(x.all(axis=self.axes(axis, x.ndim), keepdims=self.keep_dims))
+        return np.asarray(x.all(axis=self.along(axis, x.ndim), keepdims=self.keep_dims))

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import Versions, option
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
 
@@ -21,6 +23,9 @@ class Resize(Op):
 
     align_corners: bool = False
     half_pixel_centers: bool = False
+
+    axes = Image()
+    static_inputs = ("size",)
 
     def infer(self, x: TensorType, size: TensorType) -> TensorType:
         check_rank(self.name, 4, input=x)
@@ -87,6 +92,8 @@ class Resize(Op):
 @register("RESIZE_BILINEAR", "ResizeBilinearOptions")
 @record
 class ResizeBilinear(Resize):
+    versions = Versions({DType.INT8: 2, DType.INT16: 4}, (option(3, "half_pixel_centers"),))
+
     def infer(self, x: TensorType, size: TensorType) -> TensorType:
         check_floats(self.name, x)
         return super().infer(x, size)
@@ -102,6 +109,8 @@ class ResizeBilinear(Resize):
 @register("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
 @record
 class ResizeNearestNeighbor(Resize):
+    versions = Versions({DType.INT8: 2, DType.INT16: 4}, (option(3, "half_pixel_centers", "align_corners"),))
+
     def sources(self, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
         half = np.float32(0.5 if self.half_pixel_centers else 0)
         place = (np.arange(outputs, dtype=np.float32) + half) * self.scale(inputs, outputs)

@@ -7,16 +7,21 @@ from collections.abc import Iterable
 import numpy as np
 
 from circle_train.errors import DataError, ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Along, Mixes
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, has_rank, integers, same_size
 from circle_train.ops.movement import Movement
+from circle_train.ops.versions import Versions
 from circle_train.record import record
 
 
 @register("REVERSE_V2", "ReverseV2Options")
 class ReverseV2(Movement):
+    axes = Along()
+    versions = Versions({DType.BOOL: 2, DType.INT8: 3})
+
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         integers(self.name, "axis", axis)
         if axis.value is not None:
@@ -43,6 +48,8 @@ class ReverseSequence(Movement):
 
     seq_dim: int = 1
     batch_dim: int = 0
+
+    axes = Mixes("an operand says how much of each sequence is turned")
 
     def infer(self, x: TensorType, lengths: TensorType) -> TensorType:
         integers(self.name, "lengths", lengths)

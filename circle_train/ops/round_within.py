@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
@@ -19,6 +20,8 @@ class RoundWithin(Op):
 
     low: float = -128.0
     high: float = 127.0
+
+    axes = Elementwise()
 
     def infer(self, x: TensorType, zero: TensorType | None = None) -> TensorType:
         return TensorType(x.dtype, x.shape)

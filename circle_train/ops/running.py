@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
@@ -17,6 +18,7 @@ class MoveTowards(Op):
 
     momentum: float = 0.9
     mutates = True
+    axes = Mixes("it writes into an operand")
 
     def infer(self, running: TensorType, batch: TensorType) -> tuple[TensorType, ...]:
         return ()

@@ -9,8 +9,10 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Along, LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axis_in, scalar
+from circle_train.ops.versions import INT8, Versions
 from circle_train.record import record
 
 
@@ -21,6 +23,8 @@ class Cumsum(Op):
 
     exclusive: bool = False
     reverse: bool = False
+
+    axes = Along()
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         number = scalar(self.name, "axis", axis)
@@ -60,6 +64,7 @@ class ArgExtremum(Op):
     output_type: DType = DType.INT64
 
     stops_gradient = True
+    axes = Along(is_reduced=True)
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         if self.output_type not in (DType.INT32, DType.INT64):
@@ -82,12 +87,16 @@ class ArgExtremum(Op):
 
 @register("ARG_MAX", "ArgMaxOptions")
 class ArgMax(ArgExtremum):
+    versions = Versions({DType.INT8: 2, DType.BOOL: 3})
+
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmax(int(axis.reshape(())))).astype(self.output_type.numpy)
 
 
 @register("ARG_MIN", "ArgMinOptions")
 class ArgMin(ArgExtremum):
+    versions = Versions({DType.INT8: 2, DType.BOOL: 3})
+
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmin(int(axis.reshape(())))).astype(self.output_type.numpy)
 
@@ -95,6 +104,9 @@ class ArgMin(ArgExtremum):
 @register("TOPK_V2", "TopKV2Options")
 class TopK(Op):
     """The k largest elements of each row, falling, and their places; the first of equals comes first."""
+
+    axes = LastAxis()
+    versions = Versions(INT8)
 
     def infer(self, x: TensorType, k: TensorType) -> tuple[TensorType, TensorType]:
         if x.rank == 0:

@@ -10,6 +10,7 @@ import numpy as np
 from circle_train.errors import DataError, ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Along
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import has_rank, integers, same_size, scalar
 from circle_train.ops.movement import added
@@ -18,6 +19,8 @@ from circle_train.ops.movement import added
 @register("SEGMENT_SUM", "SegmentSumOptions")
 class SegmentSum(Op):
     """Sums of runs of rows; ids ascend, the last one decides how many segments there are."""
+
+    axes = Along((0,))
 
     def infer(self, x: TensorType, ids: TensorType) -> TensorType:
         _check_ids(self.name, x, ids)
@@ -53,6 +56,8 @@ def _check_ids(op: str, x: TensorType, ids: TensorType) -> None:
 
 class UnsortedSegment(Op):
     """Reduces the rows of one id to one row, ids in any order; negative ones belong to no segment."""
+
+    axes = Along((0,))
 
     def infer(self, x: TensorType, ids: TensorType, count: TensorType) -> TensorType:
         _check_ids(self.name, x, ids)

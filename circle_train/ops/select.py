@@ -9,15 +9,23 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import booleans, has_rank, same_size
 from circle_train.ops.elementwise import broadcast, same_dtype
+from circle_train.ops.versions import Versions, when
 from circle_train.record import record
 
 
 @register("SELECT", "SelectOptions")
 class Select(Op):
     """x1 where the condition holds, x2 elsewhere; a vector of conditions chooses rows, a scalar all."""
+
+    axes = Elementwise("condition", data="x1")
+    versions = Versions(
+        {DType.INT8: 2, DType.UINT32: 4},
+        (when(3, lambda node, inputs: any(t.type.rank == 5 for t in inputs)),),
+    )
 
     def infer(self, condition: TensorType, x1: TensorType, x2: TensorType) -> TensorType:
         booleans(self.name, "condition", condition)
@@ -58,6 +66,10 @@ class Select(Op):
 class SelectV2(Op):
     """x1 where the condition holds, x2 elsewhere; all three broadcast."""
 
+    axes = Elementwise(data="x1")
+    versions = Versions({DType.UINT32: 2})
+    formula = "select(condition, x1, x2)"
+
     def infer(self, condition: TensorType, x1: TensorType, x2: TensorType) -> TensorType:
         booleans(self.name, "condition", condition)
         same_dtype(self.name, x1, x2)
@@ -90,6 +102,8 @@ class Where(Op):
     """The coordinates of all elements that are true or not 0, one row each."""
 
     stops_gradient = True
+    axes = Mixes("how many coordinates there are depends on all elements")
+    versions = Versions(features=(when(2, lambda node, inputs: inputs[0].dtype is not DType.BOOL),))
 
     def infer(self, condition: TensorType) -> TensorType:
         count = -1 if condition.value is None else int(np.count_nonzero(condition.value))
@@ -114,6 +128,7 @@ class Unique(Op):
     idx_out_type: DType = DType.INT32
 
     stops_gradient = True
+    axes = Mixes("an element is compared with all before it")
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         has_rank(self.name, "input", x, 1)

@@ -8,11 +8,13 @@ from math import prod
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, vector
 from circle_train.ops.movement import Movement
+from circle_train.ops.rearranging import PerAxis, Permutes, Views
+from circle_train.ops.versions import Versions, rank_above, when
 from circle_train.record import record
 
 
@@ -21,6 +23,7 @@ class View(Movement):
 
     view_of = "x"
     identity_gradient = ("x",)
+    axes = Views()
 
     def grad_x(self, dy: Array, x_shape: tuple[int, ...]) -> Array:
         return dy.reshape(x_shape)
@@ -32,6 +35,8 @@ class Reshape(View):
     """The shape comes from the second input, or from the option where there is none; one size may be -1."""
 
     new_shape: tuple[int, ...] = ()
+
+    axes = Views("shape")
 
     def infer(self, x: TensorType, shape: TensorType | None) -> TensorType:
         if shape is not None and shape.value is None:
@@ -78,21 +83,23 @@ class Squeeze(View):
 
     squeeze_dims: tuple[int, ...] = ()
 
+    versions = Versions({DType.STRING: 2})
+
     def infer(self, x: TensorType) -> TensorType:
-        axes = self.axes(x.shape)
+        axes = self.dropped(x.shape)
         if wrong := [i for i in axes if x.shape[i] not in (1, -1)]:
             raise ModelError(
                 f"{self.name}: axis {wrong[0]} of the input {x} has size {x.shape[wrong[0]]}, expected 1"
             )
         return TensorType(x.dtype, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
-    def axes(self, shape: Sequence[int]) -> tuple[int, ...]:
+    def dropped(self, shape: Sequence[int]) -> tuple[int, ...]:
         if not self.squeeze_dims:
             return tuple(i for i, size in enumerate(shape) if size == 1)
         return axes_in(self.name, self.squeeze_dims, len(shape))
 
     def forward(self, x: Array) -> Array:
-        return x.squeeze(self.axes(x.shape))
+        return x.squeeze(self.dropped(x.shape))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -104,6 +111,8 @@ class Squeeze(View):
 @register("EXPAND_DIMS", "ExpandDimsOptions")
 class ExpandDims(View):
     """A new axis of size 1; -1 puts it last."""
+
+    axes = Views(others=("axis",))
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         number = scalar(self.name, "axis", axis)
@@ -124,6 +133,9 @@ class ExpandDims(View):
 
 @register("TRANSPOSE", "TransposeOptions")
 class Transpose(Movement):
+    axes = Permutes()
+    versions = Versions({DType.INT8: 2, DType.BOOL: 3, DType.INT16: 5}, (rank_above(4, 4), rank_above(5, 6)))
+
     def infer(self, x: TensorType, perm: TensorType) -> TensorType:
         order = vector(self.name, "perm", perm, x.rank)
         if order is None:
@@ -147,6 +159,9 @@ class Transpose(Movement):
 @register("TILE", "TileOptions")
 class Tile(Movement):
     """Each axis repeated as a whole."""
+
+    axes = PerAxis(("multiples",))
+    versions = Versions({DType.STRING: 2, DType.INT8: 3})
 
     def infer(self, x: TensorType, multiples: TensorType) -> TensorType:
         times = vector(self.name, "multiples", multiples, x.rank)
@@ -173,6 +188,8 @@ class Tile(Movement):
 class BroadcastTo(Movement):
     parameters = ("x",)
     scalar_parameters = False
+    axes = PerAxis(("shape",), "shape")
+    versions = Versions({DType.INT8: 3, DType.INT16: 3}, (when(2, lambda node, inputs: True),))
 
     def infer(self, x: TensorType, shape: TensorType) -> TensorType:
         integers(self.name, "shape", shape)

@@ -8,18 +8,29 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import integers, length, same_size, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, placed
+from circle_train.ops.rearranging import Slices
+from circle_train.ops.versions import Versions, option, rank_above
 from circle_train.record import record
+
+Index = int | slice | None
+Numbers = Sequence[int] | Array
 
 
 @register("SLICE", "SliceOptions")
 class Slice(Movement):
     """`size` elements of each axis from `begin` on; size -1 means to the end."""
+
+    axes = Slices(("begin", "size"), "size")
+    versions = Versions(
+        {DType.INT8: 2, DType.STRING: 3, DType.INT16: 4, DType.UINT32: 6}, (rank_above(4, 5),)
+    )
 
     def infer(self, x: TensorType, begin: TensorType, size: TensorType) -> TensorType:
         starts, sizes = vector(self.name, "begin", begin, x.rank), vector(self.name, "size", size, x.rank)
@@ -35,7 +46,10 @@ class Slice(Movement):
         ends = zip(x.shape, starts, sizes, strict=True)
         return TensorType(x.dtype, tuple((n - b if n >= 0 else -1) if s == -1 else s for n, b, s in ends))
 
-    def where(self, begin: Array, size: Array) -> tuple[slice, ...]:
+    def layout(self, rank: int, begin: Numbers, size: Numbers) -> list[Index]:
+        return list(self.where(begin, size))
+
+    def where(self, begin: Numbers, size: Numbers) -> tuple[slice, ...]:
         pairs = zip(begin, size, strict=True)
         return tuple(slice(int(b), None if s == -1 else int(b + s)) for b, s in pairs)
 
@@ -57,10 +71,6 @@ class Slice(Movement):
             yield Example(cls(), (x, np.array(begin, np.int32), np.array(size, np.int32)))
 
 
-Index = int | slice | None
-Numbers = Sequence[int] | Array
-
-
 @register("STRIDED_SLICE", "StridedSliceOptions")
 @record
 class StridedSlice(Movement):
@@ -76,6 +86,18 @@ class StridedSlice(Movement):
     new_axis_mask: int = 0
     shrink_axis_mask: int = 0
     offset: bool = False
+
+    axes = Slices(
+        ("begin", "end", "strides"),
+        "end",
+        masks=("begin_mask", "end_mask"),
+        shifts=("ellipsis_mask", "new_axis_mask"),
+        drops=("shrink_axis_mask",),
+    )
+    versions = Versions(
+        {DType.INT8: 2, DType.BOOL: 3, DType.STRING: 5, DType.UINT32: 7},
+        (rank_above(4, 4), option(6, "ellipsis_mask", "new_axis_mask"), option(8, "offset")),
+    )
 
     def infer(self, x: TensorType, begin: TensorType, end: TensorType, strides: TensorType) -> TensorType:
         for name, operand in (("begin", begin), ("end", end), ("strides", strides)):
@@ -190,6 +212,8 @@ _STRIDED: tuple[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], tuple[in
 @register("DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions")
 class DynamicUpdateSlice(Op):
     """The input with `update` written over it from `start` on, moved so that it lies inside."""
+
+    axes = Mixes("it writes over a part of its input")
 
     def infer(self, x: TensorType, update: TensorType, start: TensorType) -> TensorType:
         same_dtype(self.name, x, update)

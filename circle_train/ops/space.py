@@ -7,9 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Image, Mixes
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.versions import INT8, Versions, when
 from circle_train.ops.window import check_rank
 from circle_train.record import record
 
@@ -19,6 +21,8 @@ class BlockOp(Op):
     """Moves block × block pixels into or out of the channels."""
 
     block_size: int = 2
+
+    axes = Image()
 
     def check(self, x: TensorType) -> None:
         check_rank(self.name, 4, input=x)
@@ -45,6 +49,8 @@ def to_space(x: Array, block: int) -> Array:
 @register("SPACE_TO_DEPTH", "SpaceToDepthOptions")
 @record
 class SpaceToDepth(BlockOp):
+    versions = Versions(INT8)
+
     def infer(self, x: TensorType) -> TensorType:
         self.check(x)
         batch, height, width, channels = x.shape
@@ -72,6 +78,8 @@ class SpaceToDepth(BlockOp):
 @register("DEPTH_TO_SPACE", "DepthToSpaceOptions")
 @record
 class DepthToSpace(BlockOp):
+    versions = Versions(INT8)
+
     def infer(self, x: TensorType) -> TensorType:
         self.check(x)
         batch, height, width, channels = x.shape
@@ -145,6 +153,12 @@ def _cells(block: Array) -> tuple[int, ...]:
 @register("SPACE_TO_BATCH_ND", "SpaceToBatchNDOptions")
 @record
 class SpaceToBatchND(Op):
+    axes = Mixes("pixels become samples")
+    static_inputs = ("block", "paddings")
+    versions = Versions(
+        {DType.INT8: 2, DType.INT16: 4}, (when(3, lambda node, inputs: inputs[0].type.rank != 4),)
+    )
+
     def infer(self, x: TensorType, block: TensorType, paddings: TensorType) -> TensorType:
         sizes, pads = _checked(self.name, "paddings", x, block, paddings)
         spatial = []
@@ -176,6 +190,12 @@ class SpaceToBatchND(Op):
 @register("BATCH_TO_SPACE_ND", "BatchToSpaceNDOptions")
 @record
 class BatchToSpaceND(Op):
+    axes = Mixes("samples become pixels")
+    static_inputs = ("block", "crops")
+    versions = Versions(
+        {DType.INT8: 2, DType.INT16: 4}, (when(3, lambda node, inputs: inputs[0].type.rank != 4),)
+    )
+
     def infer(self, x: TensorType, block: TensorType, crops: TensorType) -> TensorType:
         sizes, cut = _checked(self.name, "crops", x, block, crops)
         cells = int(np.prod(sizes))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.gradient import unbroadcast
 from circle_train.record import record
@@ -17,6 +18,8 @@ class SumTo(Op):
     """Sums over the axes along which `shape` was broadcast."""
 
     shape: tuple[int, ...] = ()
+
+    axes = Mixes("it adds up what was broadcast")
 
     def infer(self, x: TensorType) -> TensorType:
         return TensorType(x.dtype, self.shape)

@@ -10,6 +10,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.window import check_bias, check_floats, check_rank
 from circle_train.record import record
@@ -28,6 +29,7 @@ class Svdf(Op):
     asymmetric_quantize_inputs: bool = False
 
     parameters = ("w", "t", "b")
+    axes = Image(("state",))
 
     def infer(
         self,

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, register
 from circle_train.ops.elementwise import Unary
+from circle_train.ops.versions import BOTH_2, INT8_INT16, Versions
 
 
 class Rounding(Unary):
@@ -24,6 +26,9 @@ class Rounding(Unary):
 
 @register("NEG", "NegOptions")
 class Neg(Unary):
+    formula = "neg(x)"
+    gradient_formulas = {"x": "neg(dy)"}
+
     def forward(self, x: Array) -> Array:
         return -x
 
@@ -38,6 +43,10 @@ class Neg(Unary):
 
 @register("ABS", "AbsOptions")
 class Abs(Unary):
+    versions = Versions({DType.UINT8: 2, DType.INT8: 2, DType.INT16: 4, DType.INT32: 5})
+    formula = "abs(x)"
+    gradient_formulas = {"x": "mul(dy, sign(x))"}
+
     def forward(self, x: Array) -> Array:
         return np.abs(x)
 
@@ -52,6 +61,9 @@ class Abs(Unary):
 
 @register("SIGN", "SignOptions")
 class Sign(Rounding):
+    versions = Versions({DType.INT32: 2})
+    formula = "sign(x)"
+
     def forward(self, x: Array) -> Array:
         return np.sign(x)
 
@@ -59,6 +71,8 @@ class Sign(Rounding):
 @register("SQRT")
 class Sqrt(Unary):
     positive_only = True
+    formula = "sqrt(x)"
+    gradient_formulas = {"x": "mul_imm(div(dy, y), imm=0.5)"}
 
     def forward(self, x: Array) -> Array:
         return np.sqrt(x)
@@ -70,6 +84,9 @@ class Sqrt(Unary):
 @register("RSQRT")
 class Rsqrt(Unary):
     positive_only = True
+    versions = Versions(INT8_INT16)
+    formula = "rsqrt(x)"
+    gradient_formulas = {"x": "mul_imm(mul(dy, mul(square(y), y)), imm=-0.5)"}
 
     def forward(self, x: Array) -> Array:
         return 1 / np.sqrt(x)
@@ -80,6 +97,10 @@ class Rsqrt(Unary):
 
 @register("EXP", "ExpOptions")
 class Exp(Unary):
+    versions = Versions(BOTH_2)
+    formula = "exp(x)"
+    gradient_formulas = {"x": "mul(dy, y)"}
+
     def forward(self, x: Array) -> Array:
         return np.exp(x)
 
@@ -90,6 +111,9 @@ class Exp(Unary):
 @register("LOG")
 class Log(Unary):
     positive_only = True
+    versions = Versions(BOTH_2)
+    formula = "log(x)"
+    gradient_formulas = {"x": "div(dy, x)"}
 
     def forward(self, x: Array) -> Array:
         return np.log(x)
@@ -100,6 +124,9 @@ class Log(Unary):
 
 @register("SIN")
 class Sin(Unary):
+    formula = "sin(x)"
+    gradient_formulas = {"x": "mul(dy, cos(x))"}
+
     def forward(self, x: Array) -> Array:
         return np.sin(x)
 
@@ -109,6 +136,9 @@ class Sin(Unary):
 
 @register("COS", "CosOptions")
 class Cos(Unary):
+    formula = "cos(x)"
+    gradient_formulas = {"x": "neg(mul(dy, sin(x)))"}
+
     def forward(self, x: Array) -> Array:
         return np.cos(x)
 
@@ -118,6 +148,9 @@ class Cos(Unary):
 
 @register("SQUARE", "SquareOptions")
 class Square(Unary):
+    formula = "square(x)"
+    gradient_formulas = {"x": "mul_imm(mul(dy, x), imm=2)"}
+
     def forward(self, x: Array) -> Array:
         return x * x
 
@@ -127,12 +160,16 @@ class Square(Unary):
 
 @register("CEIL")
 class Ceil(Rounding):
+    formula = "ceil(x)"
+
     def forward(self, x: Array) -> Array:
         return np.ceil(x)
 
 
 @register("FLOOR")
 class Floor(Rounding):
+    formula = "floor(x)"
+
     def forward(self, x: Array) -> Array:
         return np.floor(x)
 
@@ -140,6 +177,8 @@ class Floor(Rounding):
 @register("ROUND")
 class Round(Rounding):
     """To the nearest integer, halves to the even one."""
+
+    formula = "round(x)"
 
     def forward(self, x: Array) -> Array:
         return np.rint(x)

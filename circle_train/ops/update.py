@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
@@ -27,6 +28,7 @@ class Update(Op):
 
     rule: Rule
     mutates = True
+    axes = Mixes("it writes into an operand")
 
     def infer(
         self, w: TensorType, g: TensorType, scalars: TensorType, *slots: TensorType
@@ -50,6 +52,7 @@ class ClipByValue(Op):
 
     limit: float = 1.0
     inplace = ("g",)
+    axes = Elementwise(data="g")
 
     def forward(self, g: Array) -> Array:
         return np.clip(g, -self.limit, self.limit)
@@ -65,6 +68,8 @@ class ClipFactor(Op):
     """min(max_norm / (N + 1e-6), 1), N the Euclidean norm of all elements of all inputs together."""
 
     max_norm: float = 1.0
+
+    axes = Mixes("the norm is that of all elements")
 
     def infer(self, *gs: TensorType) -> TensorType:
         return TensorType(gs[0].dtype, ())
@@ -88,6 +93,7 @@ class ScaleBy(Op):
     """g times a factor that is known only at run time."""
 
     inplace = ("g",)
+    axes = Elementwise(data="g")
 
     def forward(self, g: Array, factor: Array) -> Array:
         return g * factor

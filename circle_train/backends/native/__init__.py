@@ -8,7 +8,6 @@ from typing import Any
 
 from circle_train.backends.base import Step
 from circle_train.backends.native import (
-    bfloat16,
     conv,
     elementwise,
     fusion,
@@ -30,7 +29,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.linear import BatchMatMul, FullyConnected
 
 __all__ = ["Native", "is_available"]
-BINDERS = (bfloat16, conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
+BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
 """The modules that know which kernel computes what; importing them registers their binders."""
 DOT_ROWS = 48
 """A product alone, of at most so many rows, is added up in an order of its own (kernels/matmul.cpp)."""

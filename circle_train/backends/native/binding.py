@@ -78,20 +78,15 @@ def bind(node: Node, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return simple(op, op.pad(inputs), outputs) if simple else None
 
 
-LAYOUT = frozenset(
-    ("axis", "begin", "end", "multiples", "paddings", "perm", "shape", "size", "sizes", "strides")
-)
-"""Inputs that say where elements go: kernels are given strides, so these must not be computed at run time."""
-
-
 def _layout_is_known(node: Node) -> bool:
+    """Whether all is constant that says where elements go: kernels are given strides."""
     op = node.op
     if isinstance(op, Gradient):
-        names = [name for name, count in op.counts for _ in range(count)]
+        names, static = [name for name, count in op.counts for _ in range(count)], op.of.static_inputs
     else:
-        names = [op.input_name(i) for i in range(len(node.inputs))]
+        names, static = [op.input_name(i) for i in range(len(node.inputs))], op.static_inputs
     return all(
-        t is None or name not in LAYOUT or t.is_constant for name, t in zip(names, node.inputs, strict=True)
+        t is None or name not in static or t.is_constant for name, t in zip(names, node.inputs, strict=True)
     )
 
 

@@ -39,7 +39,7 @@ CODES = {
 @binds(*CODES)
 def reducer(op: reducers.Reducer, inputs: Values, outputs: Sequence[Array]) -> Calls:
     x, axis = inputs
-    axes = op.axes(axis, x.ndim)
+    axes = op.along(axis, x.ndim)
     scale = 1 / max(reducers.Mean.count(axes, x.shape), 1) if isinstance(op, reducers.Mean) else 1.0
     return reduced(x, outputs[0], axes, CODES[type(op)], scale)
 
@@ -100,7 +100,7 @@ def spread(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(reducer_, reducers.Reducer)
     if not floats(dy, out):
         return None
-    axes = reducer_.axes(given["axis"], out.ndim)
+    axes = reducer_.along(given["axis"], out.ndim)
     scale = 1 / max(reducers.Mean.count(axes, out.shape), 1) if isinstance(reducer_, reducers.Mean) else 1.0
     kept = dy.reshape([1 if i in axes else n for i, n in enumerate(out.shape)])
     return chain(lambda b, x: b.emit(ChainOp.MUL_IMM, x, imm=scale), [kept], out)

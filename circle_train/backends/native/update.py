@@ -23,6 +23,7 @@ from circle_train.backends.native.codes import UPDATE_SCALARS, ChainOp, Kernel, 
 from circle_train.backends.native.step import Call
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op, register
 from circle_train.ops.fused import Fused
 from circle_train.ops.gradient import Accumulate, GuardFinite
@@ -49,6 +50,8 @@ class UpdateNumbers(Op):
     """A rule's scalars in the places where the kernels look for them, with the rule's constants around."""
 
     rule: Optimizer
+
+    axes = Mixes("its operand is a list of different numbers")
 
     def infer(self, scalars: TensorType) -> TensorType:
         return TensorType(DType.FLOAT32, (UPDATE_SCALARS,))
