@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+
 from circle_train.printable import printable
+
+LONGEST = 300
+"""Characters of a foreign error, or of an operator's options, that a message quotes."""
 
 
 class CircleTrainError(Exception):
@@ -34,3 +39,24 @@ class CheckpointError(CircleTrainError):
 
 class ConversionError(CircleTrainError):
     """A model cannot be expressed in the format that was asked for."""
+
+
+FOREIGN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What Python and numpy raise where sizes, types and values that were read contradict each other."""
+
+
+def shown(value: object) -> str:
+    """An error or a setting as one line of bounded length."""
+    text = " ".join(str(value).split()) or type(value).__name__
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

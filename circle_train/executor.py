@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.backends.base import Backend, Reference, Step
 from circle_train.ir import Node, Tensor
+from circle_train.ir.blame import Blame
 from circle_train.ir.tensor_type import Array
 from circle_train.train.pages import aligned, allocate
 from circle_train.train.program import Prefix, Program
@@ -144,7 +145,8 @@ class Executor:
             outputs = [self[t] for t in node.outputs]
             if node.op.view_input is not None:
                 continue
-            step = backend.bind(node, inputs, outputs)
+            with Blame(node):
+                step = backend.bind(node, inputs, outputs)
             for member in node.carried.get("members", (node,)):
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
@@ -168,6 +170,6 @@ def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type:
     """Run nodes one by one on arrays of whatever shape they turn out to have (for models of dynamic shapes)."""
     with np.errstate(all="ignore"):
         for node in nodes:
-            inputs = [None if t is None else values[t] if t in values else t.data for t in node.inputs]
-            for tensor, value in zip(node.outputs, node.op.compute(inputs), strict=True):
-                values[tensor] = value
+            with Blame(node):
+                inputs = [None if t is None else values[t] if t in values else t.data for t in node.inputs]
+                values.update(zip(node.outputs, node.op.compute(inputs), strict=True))

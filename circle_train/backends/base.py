@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.blame import Blame
 from circle_train.ir.tensor_type import Array
 
 Step = Callable[[], None]
@@ -69,7 +70,7 @@ class Reference:
         fixed_inputs, fixed_outputs = list(inputs), list(outputs)
 
         def step() -> None:
-            with np.errstate(all="ignore"):
+            with Blame(node), np.errstate(all="ignore"):
                 for result, output in zip(op.compute(fixed_inputs), fixed_outputs, strict=True):
                     np.copyto(output, result)
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from circle_train.errors import ModelError
+from circle_train.errors import FOREIGN, ModelError, shown
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
@@ -39,6 +39,9 @@ from circle_train.record import record
 REGISTRY: dict[str, type[Op]] = {}
 """Circle's operators by name; what we add ourselves (losses, gradients, updates) is in INTERNAL."""
 INTERNAL: dict[str, type[Op]] = {}
+
+LARGEST = 1 << 48
+"""Elements of a tensor that addresses and our arithmetic on sizes can hold."""
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
 
@@ -154,20 +157,40 @@ class Op:
     def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """`infer` with its arity checked and its result as a tuple."""
         self.check_arity(inputs)
-        result = self.infer(*self.pad(inputs))
-        return (result,) if isinstance(result, TensorType) else tuple(result)
+        try:
+            result = self.infer(*self.pad(inputs))
+            types = (result,) if isinstance(result, TensorType) else tuple(result)
+        except FOREIGN as error:
+            raise self.misfit(inputs, error) from error
+        for type_ in types:
+            if min(type_.shape, default=0) < -1 or type_.size > LARGEST:
+                raise ModelError(
+                    f"{self.name}: its result would be {type_}, expected sizes from 0 and at most {LARGEST} elements; "
+                    "the file is damaged"
+                )
+        return types
 
     def compute(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """`forward` and the fused activation."""
-        result = self.forward(*self.pad(inputs))
-        outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-        return tuple(self.activation.apply(output) for output in outputs) if self.activation else outputs
+        try:
+            result = self.forward(*self.pad(inputs))
+            outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            return tuple(self.activation.apply(output) for output in outputs) if self.activation else outputs
+        except FOREIGN as error:
+            raise self.misfit(inputs, error) from error
 
     def gradient(self, name: str, arguments: Mapping[str, Any]) -> Array:
         """The gradient of one input, as its method computes it."""
         spec = self.gradients[name]
         result: Any = getattr(self, spec.method)(**arguments)
         return result[name] if spec.is_joint else result
+
+    def misfit(self, inputs: Sequence[TensorType | Array | None], error: Exception) -> ModelError:
+        """What Python or numpy said of these inputs, as an error of ours."""
+        given = ", ".join(_described(value) for value in inputs)
+        return ModelError(
+            f"{self.name}: its inputs ({given}) do not fit its options {shown(self)}: {shown(error)}"
+        )
 
     def pad(self, inputs: Sequence[Any]) -> list[Any]:
         """Trailing optional inputs may be missing in a file."""
@@ -203,6 +226,13 @@ class Op:
     def input_name(self, index: int) -> str:
         """The parameter name of the index-th input."""
         return self.inputs[min(index, len(self.inputs) - 1)].name
+
+
+def _described(value: TensorType | Array | None) -> str:
+    """Element type and shape."""
+    if value is None or isinstance(value, TensorType):
+        return "none" if value is None else str(value)
+    return f"{np.asarray(value).dtype} {'×'.join(map(str, np.shape(value))) or 'scalar'}"
 
 
 def register(name: str, options: str | None = None, internal: bool = False) -> Callable[[OpClass], OpClass]:

@@ -148,8 +148,8 @@ class Accumulate(Op):
         return ()
 
 
-class NonFiniteLoss(ArithmeticError):
-    """The loss is not a number; nothing has been updated yet."""
+class NonFiniteLoss(Exception):
+    """The loss is not a number; nothing has been updated yet. Whoever runs the step says so in an error of ours."""
 
 
 @register("GUARD_FINITE", internal=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from circle_train.errors import CircleTrainError, ModelError
+from circle_train.errors import ModelError
 from circle_train.ir import Buffer, Graph, Node, TensorType
+from circle_train.ir.blame import Blame
 from circle_train.ir.graph import known_type
 from circle_train.ir.tensor_type import Array
 
@@ -34,15 +35,8 @@ def infer(graph: Graph, fold_floats: bool) -> None:
 
 def infer_node(node: Node) -> None:
     """Set the output types of one node; its errors name the node."""
-    try:
+    with Blame(node):
         types = node.op.infer_types([known_type(t) for t in node.inputs])
-    except ModelError as error:
-        raise type(error)(f"{node}: {str(error).removeprefix(node.op.name).lstrip(' :')}") from error
-    except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError, AttributeError) as error:
-        shapes = ", ".join("none" if t is None else str(t.type) for t in node.inputs)
-        raise ModelError(
-            f"{node}: its inputs ({shapes}) do not fit its options {node.op}: {error}"
-        ) from error
     if len(types) != len(node.outputs):
         raise ModelError(
             f"{node}: has {len(node.outputs)} outputs, the operator makes {len(types)}: the file is damaged"
@@ -73,10 +67,5 @@ def _fold(node: Node, fold_floats: bool) -> bool:
 
 
 def _compute(node: Node) -> tuple[Array, ...]:
-    try:
-        with np.errstate(all="ignore"):
-            return tuple(node.op.compute([None if t is None else t.data for t in node.inputs]))
-    except CircleTrainError:
-        raise
-    except (ValueError, IndexError, TypeError, OverflowError, MemoryError, NotImplementedError) as error:
-        raise ModelError(f"{node}: cannot be computed from its constants: {error}") from error
+    with Blame(node), np.errstate(all="ignore"):
+        return tuple(node.op.compute([None if t is None else t.data for t in node.inputs]))
