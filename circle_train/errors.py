@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from circle_train.printable import printable
 
@@ -60,3 +62,12 @@ def shown(value: object) -> str:
     """An error or a setting as one line of bounded length."""
     text = " ".join(str(value).split()) or type(value).__name__
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+@contextmanager
+def refusing(kind: type[CircleTrainError], place: str, remedy: str) -> Iterator[None]:
+    """What is foreign within this block was caused by what is read there: an error of this kind names the place."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise kind(f"{place} contradicts itself ({shown(error)}); {remedy}") from error

@@ -128,7 +128,10 @@ def test_groups_survive_our_json() -> None:
     [
         ({"los": "mse"}, "'los' is unknown.*did you mean 'loss'"),
         ({"optimizer": {"type": "sgd", "lr": 0.1}}, "'lr' is unknown"),
-        ({"optimizer": {"type": "sgd", "learning_rate": "fast"}}, "numbers"),
+        (
+            {"optimizer": {"type": "sgd", "learning_rate": "fast"}},
+            "learning_rate is 'fast', expected a number",
+        ),
         ({"loss": {"reduction": "sum"}}, "expected a name or an object with a 'type'"),
         ({"trainable": "last:two"}, "expected a number behind 'last:'"),
         ({"optimizer": {"type": "sgd", "learning_rate": {"type": "magic"}}}, "'magic' is unknown"),

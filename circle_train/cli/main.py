@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ from circle_train.cli import (
     predict,
     train,
 )
-from circle_train.errors import CircleTrainError
+from circle_train.errors import CircleTrainError, shown
 from circle_train.printable import printable
 
 COMMANDS = (demo, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--debug", action="store_true", help="show where in the code an error arose")
     top.add_argument("--version", action="version", version=f"circle-train {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
@@ -55,19 +57,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     warnings.showwarning = _show_warning
     try:
+        return _run(options)
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        return _fail(_said(error, options.debug))
+
+
+def _run(options: argparse.Namespace) -> int:
+    """The command; nobody reading any more is no error, and Ctrl-C none of ours."""
+    try:
         status: int = options.run(options)
         sys.stdout.flush()
         return status
-    except CircleTrainError as error:
-        return _fail(str(error))
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _said(error: Exception, debug: bool) -> str:
+    """One line; what we did not foresee is ours to mend."""
+    if isinstance(error, CircleTrainError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'input or output'}: {error.strerror or error}"
+    how = "" if debug else " with what `circle-train --debug …` prints"
+    return f"{type(error).__name__}: {shown(error)}; this is a fault of circle-train, please report it{how}"
 
 
 def _fail(message: str) -> int:

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from circle_train.convert.provenance import Provenance
-from circle_train.errors import ConversionError
+from circle_train.errors import ConversionError, refusing
 from circle_train.ir import Module
 from circle_train.ir.tensor_type import Array
 
@@ -40,7 +40,7 @@ def load_onnx(
         if value not in known:
             raise ConversionError(f"{name} is '{value}', expected one of {', '.join(known)}")
     result: tuple[Module, Provenance]
-    with _needing_onnx():
+    with _needing_onnx(), refusing(ConversionError, "the ONNX model", "check it with onnx.checker"):
         if engine == "onnx2tf":
             result = _import("onnx2tf").convert(source)
         else:

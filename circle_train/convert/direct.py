@@ -14,8 +14,8 @@ from circle_train.convert.provenance import Provenance
 from circle_train.convert.registry import Bundle
 from circle_train.convert.symbols import Assignment, assignments
 from circle_train.convert.tidy import tidy
-from circle_train.convert.walk import MALFORMED, Scope, Walk
-from circle_train.errors import ConversionError, ModelError
+from circle_train.convert.walk import Scope, Walk
+from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Tensor, TensorType
 
 Shapes = dict[str, tuple[int, ...]]
@@ -30,9 +30,10 @@ def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tu
             return _convert(model, assignment, nhwc, fold_batchnorm)
         except ConversionError as error:
             failure = error
-        except (ModelError, *MALFORMED) as error:
+        except (ModelError, *FOREIGN) as error:
             failure = ConversionError(
-                f"{_place(model)}: its nodes, shapes and weights contradict each other ({error}); check it with onnx.checker"
+                f"{_place(model)}: its nodes, shapes and weights contradict each other "
+                f"({shown(error)}); check it with onnx.checker"
             )
             failure.__cause__ = error
     assert failure is not None

@@ -15,7 +15,7 @@ from circle_train.convert.messages import Attribute
 from circle_train.convert.provenance import Lineage
 from circle_train.convert.refusal import Refusal
 from circle_train.convert.registry import Bundle, Call, handler_for
-from circle_train.errors import ModelError
+from circle_train.errors import FOREIGN, ModelError, shown
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
@@ -30,17 +30,6 @@ VALUES: dict[int, str] = {
     Attribute.GRAPHS: "graphs",
 }
 """The field that holds an attribute's value."""
-MALFORMED = (
-    ValueError,
-    IndexError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    ZeroDivisionError,
-    AttributeError,
-    MemoryError,
-)
-"""What numpy and Python say of attributes and shapes that contradict each other."""
 
 
 @dataclass
@@ -95,10 +84,10 @@ class Walk:
             results = self._convert(node, domain, scope, place)
         except (Refusal, ModelError) as error:
             self._refuse(node, f"{place}: {error}" if str(error) else "")
-        except MALFORMED as error:
+        except FOREIGN as error:
             self._refuse(
                 node,
-                f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {error})",
+                f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {shown(error)})",
             )
         else:
             for name, tensor in zip(node.output, results, strict=False):

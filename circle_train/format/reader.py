@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from circle_train.errors import ModelError
+from circle_train.errors import ModelError, refusing
 from circle_train.format.carried import OperatorCode, Signature, Source
 from circle_train.format.decode import Damage, Table, Tables, decode
 from circle_train.format.nodes import read_node, read_operator_code, sort_nodes
@@ -37,11 +37,12 @@ def read(source: str | os.PathLike[str] | Bytes | BinaryIO, name: str | None = N
             f"{label}: bytes 4 to 8 are {identifier!r}, expected 'CIR0' (.circle) or 'TFL3' (.tflite): "
             "this is no such model; .onnx files are converted first"
         )
-    root = decode(data, "Model", identifier.encode(), SCHEMAS[identifier], label)
-    try:
-        return read_module(Source(data, root, identifier))
-    except Damage as damage:
-        raise damage.as_error(label, "Model") from None
+    with refusing(ModelError, label, "the file is damaged, load another copy"):
+        root = decode(data, "Model", identifier.encode(), SCHEMAS[identifier], label)
+        try:
+            return read_module(Source(data, root, identifier))
+        except Damage as damage:
+            raise damage.as_error(label, "Model") from None
 
 
 def _open(source: str | os.PathLike[str] | Bytes | BinaryIO) -> tuple[Array, str]:

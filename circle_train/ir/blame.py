@@ -6,6 +6,7 @@ from types import TracebackType
 
 from circle_train.errors import FOREIGN, CircleTrainError, ModelError, shown
 from circle_train.ir.graph import Node
+from circle_train.printable import printable
 
 
 class Blame:
@@ -20,7 +21,7 @@ class Blame:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        place = str(self.node)
+        place = printable(str(self.node))
         if isinstance(error, CircleTrainError) and not str(error).startswith(place):
             said = str(error).removeprefix(self.node.op.name).lstrip(" :")
             raise type(error)(f"{place}: {said}") from error

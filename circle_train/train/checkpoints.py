@@ -11,12 +11,13 @@ import os
 from types import ModuleType
 from typing import Protocol
 
-from circle_train.errors import CheckpointError
+from circle_train.errors import CheckpointError, refusing
 from circle_train.format import ort_checkpoint
 from circle_train.format.atomic import atomic_write
 from circle_train.format.ort_checkpoint import is_ort_checkpoint
 from circle_train.ir import Module
 from circle_train.train import named_checkpoint, onert_checkpoint, ort_state
+from circle_train.train.changes import Changes
 from circle_train.train.config import TrainConfig
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters
@@ -60,25 +61,33 @@ def save(session: Session, path: str | os.PathLike[str]) -> None:
 def load(session: Session, path: str | os.PathLike[str]) -> None:
     """Take over a file's state; CheckpointError, and nothing changed, where it does not fit."""
     where = os.fspath(path)
-    data = _read(where)
-    if is_ort_checkpoint(data):
-        beside = f"{where}.data"
-        found = ort_checkpoint.read(data, _read(beside) if os.path.exists(beside) else None, where)
-        changes = ort_state.changes_of(found, session.state, session.config, session.parameters.inward, where)
-    else:
-        form = _format_of(path)
-        changes = form.decode_state(data, session.model.module, session.state, session.config, where)
+    with refusing(CheckpointError, f"checkpoint {where}", "nothing was changed, load another one"):
+        changes = _changes(session, where)
     changes.apply(session.state)
     if changes.seed is not None:
         session.seed = changes.seed
 
 
+def _changes(session: Session, where: str) -> Changes:
+    """What the file would change, read and compared."""
+    data = _read(where)
+    if is_ort_checkpoint(data):
+        beside = f"{where}.data"
+        found = ort_checkpoint.read(data, _read(beside) if os.path.exists(beside) else None, where)
+        return ort_state.changes_of(found, session.state, session.config, session.parameters.inward, where)
+    form = _format_of(where)
+    changes: Changes = form.decode_state(data, session.model.module, session.state, session.config, where)
+    return changes
+
+
 def stored_config(path: str | os.PathLike[str]) -> TrainConfig | None:
     """What a checkpoint says of the settings it was written under, if anything."""
-    data = _read(os.fspath(path))
+    where = os.fspath(path)
+    data = _read(where)
     if is_ort_checkpoint(data):
         return None
-    found: TrainConfig | None = _format_of(path).stored_config(data, os.fspath(path))
+    with refusing(CheckpointError, f"checkpoint {where}", "load another one"):
+        found: TrainConfig | None = _format_of(path).stored_config(data, where)
     return found
 
 

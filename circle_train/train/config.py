@@ -12,6 +12,7 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.record import record
 from circle_train.train import losses, optimizers
+from circle_train.train.kinds import is_number, refuse_misfits
 from circle_train.train.losses import Loss
 from circle_train.train.optimizers import Optimizer
 
@@ -98,6 +99,9 @@ class TrainConfig:
             raise ConfigError(
                 f"activations is {self.activations!r}, expected 'float32' or 'bfloat16'"
             ) from None
+        refuse_misfits(self)
+        if self.loss_weights is not None and not all(is_number(weight) for weight in self.loss_weights):
+            raise ConfigError(f"loss_weights is {self.loss_weights!r}, expected a number for each output")
 
     @property
     def rule(self) -> Optimizer:
@@ -127,8 +131,8 @@ def normalized(trainable: Trainable) -> Trainable:
         trainable = ("last", trainable)
     if callable(trainable) or trainable in ("all", "none"):
         return trainable
-    if isinstance(trainable, str):
-        raise ConfigError(f"trainable is '{trainable}', expected {EXPECTED_TRAINABLE}")
+    if isinstance(trainable, (str, Mapping)):
+        raise ConfigError(f"trainable is {trainable!r}, expected {EXPECTED_TRAINABLE}")
     items = tuple(trainable)
     if len(items) == 2 and items[0] == "last" and isinstance(items[1], int):
         count = items[1]

@@ -21,6 +21,7 @@ from circle_train.ops.loss import (
 )
 from circle_train.printable import printable
 from circle_train.record import record
+from circle_train.train.kinds import is_number
 from circle_train.train.loss import Loss
 from circle_train.train.symbol import Symbol
 
@@ -111,7 +112,11 @@ class ClassLoss(CrossEntropyLoss):
         if self.class_weights is not None:
             is_mapping = isinstance(self.class_weights, Mapping)
             weights = self.class_weights.values() if is_mapping else self.class_weights  # type: ignore[union-attr]
-            self._require("class_weights", all(0 <= w < float("inf") for w in weights), "numbers from 0")
+            self._require(
+                "class_weights",
+                all(is_number(w) and 0 <= w < float("inf") for w in weights),
+                "numbers from 0",
+            )
             if not is_mapping:
                 object.__setattr__(self, "class_weights", tuple(self.class_weights))
 

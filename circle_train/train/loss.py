@@ -11,6 +11,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
+from circle_train.train.kinds import is_number, refuse_misfits
 from circle_train.train.symbol import Symbol
 
 
@@ -47,6 +48,7 @@ class Loss:
             raise ConfigError(
                 f"{type(self).__name__}: reduction is {self.reduction!r}, expected one of {expected}"
             ) from None
+        refuse_misfits(self)
 
     def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
         """The unreduced losses, weighted; and the weights where they are not all one."""
@@ -122,6 +124,14 @@ class Sum(Loss):
     """A weighted sum of losses of the same output and target; each term is reduced in its own way."""
 
     terms: tuple[tuple[float, Loss], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        are_pairs = all(
+            isinstance(term, tuple) and len(term) == 2 and is_number(term[0]) and isinstance(term[1], Loss)
+            for term in self.terms
+        )
+        self._require("terms", bool(self.terms) and are_pairs, "pairs of a factor and a loss")
 
     def __call__(self, output: Symbol, target: Symbol) -> Symbol:
         weighted = [loss(output, target) * factor for factor, loss in self.terms]

@@ -13,6 +13,7 @@ import numpy as np
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.train.kinds import refuse_misfits
 from circle_train.train.losses import BinaryCrossentropy, Loss
 
 
@@ -31,6 +32,7 @@ class Metric:
     name: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        refuse_misfits(self)
         self.reset()
 
     def reset(self) -> None:
@@ -107,6 +109,7 @@ class TopKCategoricalAccuracy(Metric):
     name = "top_k_categorical_accuracy"
 
     def __post_init__(self) -> None:
+        refuse_misfits(self)
         if self.k < 1:
             raise ConfigError(f"{type(self).__name__}: k is {self.k}, expected a whole number from 1")
         super().__post_init__()

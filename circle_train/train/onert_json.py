@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from circle_train.errors import ConfigError
+from circle_train.errors import ConfigError, refusing
 from circle_train.printable import printable
 from circle_train.train import losses
 from circle_train.train.circleplus import unsayable
@@ -57,6 +57,11 @@ def is_onert_json(settings: Mapping[str, Any]) -> bool:
 
 def from_onert_json(settings: Mapping[str, Any], where: str = "settings") -> TrainConfig:
     """The config that circle_plus_gen's JSON means to say."""
+    with refusing(ConfigError, where, "give what circle_plus_gen takes"):
+        return _config(settings, where)
+
+
+def _config(settings: Mapping[str, Any], where: str) -> TrainConfig:
     refuse_unknown(settings, KEYS, where)
     batch_size = settings.get("batchSize", settings.get("batch_size"))
     if batch_size is None:

@@ -13,6 +13,7 @@ from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.update import ClipByValue, ClipFactor, ScaleBy, Update
 from circle_train.record import record
+from circle_train.train.kinds import refuse_misfits
 from circle_train.train.schedules import Function, Schedule
 
 
@@ -41,6 +42,10 @@ class ParameterGroup:
     weight_decay: float | None = None
 
     def __post_init__(self) -> None:
+        refuse_misfits(self)
+        names = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
+        if not callable(names) and not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"ParameterGroup: parameters is {names!r}, expected names or patterns")
         if self.learning_rate is not None and self.multiplier is not None:
             raise ConfigError(
                 "ParameterGroup: both learning_rate and multiplier are given, expected one of them"
@@ -84,6 +89,7 @@ class Optimizer:
     groups: Sequence[ParameterGroup] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        refuse_misfits(self)
         rate = self.learning_rate
         if not callable(rate):
             self._require("learning_rate", 0 < rate < float("inf"), "a positive number")
@@ -93,6 +99,8 @@ class Optimizer:
             value = getattr(self, name)
             self._require(name, value is None or 0 < value < float("inf"), "a positive number or None")
         object.__setattr__(self, "groups", tuple(self.groups))
+        are_groups = all(isinstance(group, ParameterGroup) for group in self.groups)
+        self._require("groups", are_groups, "ParameterGroup objects")
         self._check_groups()
 
     def _check_groups(self) -> None:
@@ -127,7 +135,14 @@ class Optimizer:
 
     def factor(self, step: int) -> float:
         """The schedule's factor after so many updates."""
-        return self.learning_rate.factor(step) if isinstance(self.learning_rate, Schedule) else 1.0
+        if not isinstance(self.learning_rate, Schedule):
+            return 1.0
+        try:
+            return self.learning_rate.factor(step)
+        except OverflowError:
+            raise ConfigError(
+                f"{self.learning_rate}: its factor after {step} updates is too large for a float; lower its rate"
+            ) from None
 
     @cached_property
     def rules(self) -> tuple[Optimizer, ...]:

@@ -61,7 +61,7 @@ class Adam(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("beta_1", "beta_2"):
-            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+            self._require(name, 0 <= self.rounded(getattr(self, name)) < 1, "in [0, 1) as a float32")
         self._require("epsilon", self.epsilon >= 0, "not negative")
 
     @property

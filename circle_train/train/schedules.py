@@ -7,6 +7,7 @@ from math import cos, isfinite, pi
 
 from circle_train.errors import ConfigError
 from circle_train.record import record
+from circle_train.train.kinds import refuse_misfits
 
 
 @record
@@ -23,6 +24,7 @@ class Schedule:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
+        refuse_misfits(self)
         self._require("learning_rate", 0 < self.learning_rate < float("inf"), "a positive number")
 
     def factor(self, step: int) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ConfigError
+from circle_train.errors import ConfigError, refusing
 from circle_train.ir import Graph
 from circle_train.train import loss_graph, losses, optimizers, schedules
 from circle_train.train.config import TrainConfig
@@ -41,6 +41,11 @@ KEYS = tuple(field.name for field in fields(TrainConfig))
 
 def from_dict(settings: Mapping[str, Any], where: str = "settings") -> TrainConfig:
     """The config that the data describe; unknown keys are refused by name."""
+    with refusing(ConfigError, where, "docs/settings.schema.json says what settings may hold"):
+        return _config(settings, where)
+
+
+def _config(settings: Mapping[str, Any], where: str) -> TrainConfig:
     refuse_unknown(settings, KEYS, where)
     values = dict(settings)
     if "loss" in values:
