@@ -151,7 +151,7 @@ def batch_matmul_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     dy, x, of = given["dy"], given["x"], op.of
     assert isinstance(of, BatchMatMul)
     if out.ndim == 2 and not of.adjoint_lhs and x.ndim >= 2:
-        x, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+        x, dy = _flat(x), _flat(dy)
     if of.adjoint_rhs:
         return product(of, dy, x, out, True, of.adjoint_lhs)
     return product(of, x, dy, out, not of.adjoint_lhs, False)
@@ -160,8 +160,13 @@ def batch_matmul_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 def product(op: Op, a: Array, b: Array, c: Array, turn_a: bool, turn_b: bool) -> Calls:
     """c = a b, either turned round."""
     if b.ndim == 2 and not turn_a and a.ndim > 2 and a.flags.c_contiguous and c.flags.c_contiguous:
-        a, c = a.reshape(-1, a.shape[-1]), c.reshape(-1, c.shape[-1])
+        a, c = _flat(a), _flat(c)
     return strided(op, _turned(a, turn_a), _turned(b, turn_b), c)
+
+
+def _flat(matrices: Array) -> Array:
+    """One matrix of all rows."""
+    return matrices.reshape(prod(matrices.shape[:-1]), matrices.shape[-1])
 
 
 def _turned(matrix: Array, turn: bool) -> Array:

@@ -109,7 +109,7 @@ void round_rows(const RowsProduct& p, const Own& own, int64_t m0, int64_t mc) {
     uint16_t* const to = own.a + i * row;
     if (p.source) {
       const int64_t within = i % kTileRows;
-      if (within == 0) p.source->rows(m0 + i, std::min<int64_t>(kTileRows, mc - i), 0, p.k, own.rows_made, p.k);
+      if (within == 0 && p.k > 0) p.source->rows(m0 + i, std::min<int64_t>(kTileRows, mc - i), 0, p.k, own.rows_made, p.k);
       round_row(own.rows_made + within * p.k, 1, p.k, to);
     } else if (p.halves & CT_HALF_X) {
       const uint16_t* const from = reinterpret_cast<const uint16_t*>(p.a) + (m0 + i) * p.a_row;

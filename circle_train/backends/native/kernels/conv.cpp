@@ -45,6 +45,7 @@ WinogradConv winograd_of(const ct_conv_args& t) {
 
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (!has_outputs(t.shape)) return 0;
   if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
   if (suits_winograd(t.shape) && !t.halves) return winograd_scratch(winograd_of(t), threads);
   int64_t bytes = 0;
@@ -54,6 +55,7 @@ int64_t conv_scratch(const void* opaque, int threads) {
 
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (!has_outputs(t.shape)) return CT_OK;
   if (is_narrow(t) && !t.halves) {
     run_narrow(context, t);
     return CT_OK;

@@ -82,7 +82,8 @@ Plan plan(const ct_conv_shape& s) {
   const int64_t above = (s.kernel_h - 1) * s.dilation_h * s.in_w * s.in_c;
   const int64_t rows = std::max<int64_t>(1, (kNear / int64_t(sizeof(float)) - above) / pixels);
   p.chunks = ceil_div(s.out_h, rows);
-  p.parts = p.blocks < kUnits / 2 ? std::min(ceil_div(kUnits, p.blocks), s.batch * p.chunks) : 1;
+  const int64_t most = std::max<int64_t>(1, s.batch * p.chunks);
+  p.parts = p.blocks < kUnits / 2 ? std::min(ceil_div(kUnits, p.blocks), most) : 1;
   return p;
 }
 
@@ -162,7 +163,7 @@ bool suits_cells(const ct_conv_grad_w_args& t) {
   const ct_conv_shape& s = t.shape;
   const bool meets = s.stride_w * s.in_c % kSets == 0 || s.out_c % kSets == 0;
   const bool plain = t.has_w && !t.halves && (!t.y || t.act == CT_ACT_NONE) && s.groups == 1;
-  return plain && s.in_c % W == 0 && !meets && s.out_h * s.out_w >= kFewPixels;
+  return plain && s.in_c > 0 && s.out_c > 0 && s.in_c % W == 0 && !meets && s.out_h * s.out_w >= kFewPixels;
 }
 
 int64_t cells_scratch(const ct_conv_grad_w_args& t, int workers) {

@@ -43,12 +43,19 @@ Phase phase_at(const ct_conv_grad_x_args& t, int64_t group, int64_t h0, int64_t 
   const ct_conv_shape& s = t.shape;
   Phase p;
   p.t = &t, p.group = group, p.h0 = h0, p.w0 = w0;
-  p.height = h0 < s.in_h ? ceil_div(s.in_h - h0, s.stride_h) : 0;
-  p.width = w0 < s.in_w ? ceil_div(s.in_w - w0, s.stride_w) : 0;
+  p.height = ceil_div(s.in_h - h0, s.stride_h), p.width = ceil_div(s.in_w - w0, s.stride_w);
   p.rows = Taps::of(s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, h0);
   p.cols = Taps::of(s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, w0);
   p.inputs = s.in_c / s.groups, p.outputs = s.out_c / s.groups;
   return p;
+}
+
+// Those that have pixels: a stride may be longer than the image.
+template <class F>
+void each_phase(const ct_conv_grad_x_args& t, int64_t group, F f) {
+  const ct_conv_shape& s = t.shape;
+  for (int64_t h = 0; h < std::min(s.stride_h, s.in_h); ++h)
+    for (int64_t w = 0; w < std::min(s.stride_w, s.in_w); ++w) f(phase_at(t, group, h, w));
 }
 
 // Row m is pixel m of the phase, column (tap row, tap column, o) the dy it was multiplied into.
@@ -144,10 +151,7 @@ void run_phase(Context& context, const Phase& p) {
   Carver carver(context.scratch());
   float* const weights = carver.take<float>(p.depth() * p.inputs);
   with_phase(p, [&](RowsProduct& product, const PhaseSink& sink) {
-    if (p.depth() == 0) {
-      if (product.m > 0) sink.rows(0, product.m, nullptr, 0);
-      return;
-    }
+    if (p.depth() == 0) return sink.rows(0, product.m, nullptr, 0);
     gather_weights(context, p, weights);
     product.b = weights;
     run_rows(context, product, context.scratch() + carver.used());
@@ -237,6 +241,7 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
 
 int64_t conv_grad_x_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
+  if (!has_inputs(t.shape)) return 0;
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul_scratch(&m, threads);
@@ -251,20 +256,19 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
     });
     return most;
   }
-  for (int64_t h = 0; h < t.shape.stride_h; ++h)
-    for (int64_t w = 0; w < t.shape.stride_w; ++w) {
-      const Phase p = phase_at(t, 0, h, w);
-      with_phase(p, [&](RowsProduct& product, const PhaseSink&) {
-        Carver carver(nullptr);
-        carver.take<float>(p.depth() * p.inputs);
-        most = std::max(most, carver.used() + rows_scratch(product, threads));
-      });
-    }
+  each_phase(t, 0, [&](const Phase& p) {
+    with_phase(p, [&](RowsProduct& product, const PhaseSink&) {
+      Carver carver(nullptr);
+      carver.take<float>(p.depth() * p.inputs);
+      most = std::max(most, carver.used() + rows_scratch(product, threads));
+    });
+  });
   return most;
 }
 
 int32_t conv_grad_x(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
+  if (!has_inputs(t.shape)) return CT_OK;
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);
@@ -275,9 +279,7 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
   }
   for (int64_t g = 0; g < t.shape.groups && turns_round(t); ++g) run_turned(context, t, g);
   if (turns_round(t)) return CT_OK;
-  for (int64_t g = 0; g < t.shape.groups; ++g)
-    for (int64_t h = 0; h < t.shape.stride_h; ++h)
-      for (int64_t w = 0; w < t.shape.stride_w; ++w) run_phase(context, phase_at(t, g, h, w));
+  for (int64_t g = 0; g < t.shape.groups; ++g) each_phase(t, g, [&](const Phase& p) { run_phase(context, p); });
   return CT_OK;
 }
 

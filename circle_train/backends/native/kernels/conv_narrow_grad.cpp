@@ -31,7 +31,7 @@ Sums carve(Carver& carver, const ct_conv_grad_w_args& t, const ct_conv_shape* po
   Sums f;
   f.cols = round_up(s.out_c, W);
   f.size = window_floats(s);
-  f.parts = std::min(kMostParts, s.batch * (pool ? pool->out_h : s.out_h));
+  f.parts = std::max<int64_t>(1, std::min(kMostParts, s.batch * (pool ? pool->out_h : s.out_h)));
   f.parts_at = carver.take<float>(f.parts * f.size * f.cols);
   f.biases_at = carver.take<float>(f.parts * f.cols);
   f.turned = carver.take<float>(f.size * s.out_c);

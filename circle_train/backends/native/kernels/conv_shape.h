@@ -33,6 +33,8 @@ inline bool is_pointwise(const ct_conv_shape& s) {
 
 inline int64_t out_pixels(const ct_conv_shape& s) { return s.batch * s.out_h * s.out_w; }
 inline int64_t in_pixels(const ct_conv_shape& s) { return s.batch * s.in_h * s.in_w; }
+inline bool has_outputs(const ct_conv_shape& s) { return out_pixels(s) > 0 && s.out_c > 0; }
+inline bool has_inputs(const ct_conv_shape& s) { return in_pixels(s) > 0 && s.in_c > 0; }
 
 // Short copies dominate here (3 to 64 channels): no call, whole vectors where there are any.
 inline void copy_floats(float* to, const float* from, int64_t n) {

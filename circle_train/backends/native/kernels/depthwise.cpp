@@ -28,14 +28,16 @@ Layout layout_of(const ct_conv_args& t, Carver& carver, int workers) {
 }  // namespace
 
 int64_t depthwise_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
   Carver carver(nullptr);
-  layout_of(*static_cast<const ct_conv_args*>(opaque), carver, threads);
+  if (has_outputs(t.shape)) layout_of(t, carver, threads);
   return carver.used();
 }
 
 int32_t depthwise(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   const ct_conv_shape& s = t.shape;
+  if (!has_outputs(s)) return CT_OK;
   Carver carver(context.scratch());
   const Layout l = layout_of(t, carver, context.workers());
   const RowWindow window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, s.in_w, s.out_w, s.out_c};

@@ -164,7 +164,7 @@ struct GradW {
   GradW(const ct_conv_grad_w_args& args, Carver& carver, int workers) : t(args) {
     const ct_conv_shape& s = t.shape;
     rows = s.batch * s.out_h;
-    parts = std::min<int64_t>(rows, 32);
+    parts = std::max<int64_t>(1, std::min<int64_t>(rows, 32));
     cells = s.kernel_h * s.kernel_w * s.out_c;
     x = {t.x, nullptr, {}, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0};
     dy = dy_reader(t.dy, t.y, t.act, s);
@@ -247,14 +247,16 @@ int32_t depthwise_grad_x(Context& context, const void* opaque) {
 }
 
 int64_t depthwise_grad_w_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
   Carver carver(nullptr);
-  const GradW g(*static_cast<const ct_conv_grad_w_args*>(opaque), carver, threads);
+  if (t.shape.in_c > 0) GradW(t, carver, threads);
   return carver.used();
 }
 
 int32_t depthwise_grad_w(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
   const ct_conv_shape& s = t.shape;
+  if (s.in_c == 0) return CT_OK;
   Carver carver(context.scratch());
   const GradW g(t, carver, context.workers());
   const double work = double(out_pixels(s)) * s.out_c * (0.1 + s.kernel_h * s.kernel_w * 0.02);

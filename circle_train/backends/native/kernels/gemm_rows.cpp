@@ -142,7 +142,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
     t.kc = std::min(s.depth, p.k - k0);
     t.last = k0 + t.kc >= p.k;
     t.load_c = k0 > 0 || (p.accumulate && !p.sink);
-    if (p.source) p.source->rows(m0, mc, k0, t.kc, buffers.a, t.kc);
+    if (p.source && t.kc > 0) p.source->rows(m0, mc, k0, t.kc, buffers.a, t.kc);
     const float* const a = p.source ? buffers.a : p.a + m0 * p.a_row + k0;
     t.a_row = p.source ? t.kc : p.a_row;
     for (t.n = n0; t.n < n1; t.n += kTileCols) {
@@ -173,11 +173,14 @@ void pack_columns(const RowsProduct& p, float* packed, int64_t panel) {
   pack_panel(p.b + n * p.b_col, p.b_row, p.b_col, p.k, cols, panel_width(p.n, n), p.alpha, packed + n * p.k);
 }
 
+bool is_empty(const RowsProduct& p) { return p.m == 0 || p.n == 0; }
+
 double nanoseconds(const RowsProduct& p) { return double(p.m) * p.n * p.k / 100.0; }
 
 }  // namespace
 
 int64_t rows_scratch(const RowsProduct& p, int workers) {
+  if (is_empty(p)) return 0;
   if (p.halves & CT_HALF_OPERANDS) return rounded_rows_scratch(p, workers);
   const Blocks s = plan(p);
   Carver carver(nullptr);
@@ -190,6 +193,7 @@ int64_t rows_scratch(const RowsProduct& p, int workers) {
 }
 
 void run_rows(Context& context, const RowsProduct& p, char* scratch) {
+  if (is_empty(p)) return;
   if (p.halves & CT_HALF_OPERANDS) return run_rounded_rows(context, p, scratch);
   const Blocks s = plan(p);
   Carver carver(scratch);

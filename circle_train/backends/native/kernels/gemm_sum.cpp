@@ -24,17 +24,18 @@ struct Blocks {
   int64_t depth;             // and of one chunk of a part
 };
 
-// Units are a function of the problem alone.
+// Units are a function of the problem alone; a result without rows or columns has one, as the bias may still be wanted.
 Blocks plan(const SumProduct& p) {
   Blocks s;
-  const bool is_short = p.k < kShortSum && !p.transposed && p.m >= kTileRows;
-  const int64_t row_parts = is_short ? round_up(ceil_div(p.m, kTileRows), 4) : p.m <= 144 ? 1 : ceil_div(p.m, 144);
-  s.rows = is_short ? ceil_div(p.m, row_parts) : round_up(ceil_div(p.m, row_parts), kTileRows);
-  s.row_units = ceil_div(p.m, s.rows);
+  const int64_t m = std::max<int64_t>(1, p.m), n = std::max<int64_t>(1, p.n);
+  const bool is_short = p.k < kShortSum && !p.transposed && m >= kTileRows;
+  const int64_t row_parts = is_short ? round_up(ceil_div(m, kTileRows), 4) : m <= 144 ? 1 : ceil_div(m, 144);
+  s.rows = is_short ? ceil_div(m, row_parts) : round_up(ceil_div(m, row_parts), kTileRows);
+  s.row_units = ceil_div(m, s.rows);
   const int64_t widest = is_short ? kStretch : p.k < kShortSum ? 3 * kTileCols : 256;
-  const int64_t col_parts = p.n <= 320 && p.k >= kShortSum ? 1 : ceil_div(p.n, widest);
-  s.cols = round_up(ceil_div(p.n, col_parts), kTileCols);
-  s.col_units = ceil_div(p.n, s.cols);
+  const int64_t col_parts = n <= 320 && p.k >= kShortSum ? 1 : ceil_div(n, widest);
+  s.cols = round_up(ceil_div(n, col_parts), kTileCols);
+  s.col_units = ceil_div(n, s.cols);
   const int64_t units = s.row_units * s.col_units;
   const int64_t most = std::max<int64_t>(1, p.k / kLeastSplit);
   const int64_t splits = std::min(most, units >= 6 ? 1 : ceil_div(12, units));

@@ -28,6 +28,8 @@ struct StridedRows final : RowSource {
   }
 };
 
+bool is_empty(const ct_matmul_args& t) { return t.batch0 * t.batch1 == 0 || t.m == 0 || t.n == 0; }
+
 RowsProduct product_of(const ct_matmul_args& t) {
   RowsProduct p;
   p.m = t.m, p.n = t.n, p.k = t.k;
@@ -221,7 +223,7 @@ struct GradW {
 
 int64_t matmul_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_matmul_args*>(opaque);
-  if (use_dots(t)) return 0;
+  if (is_empty(t) || use_dots(t)) return 0;
   if (use_halves(t)) return Halves(t, nullptr, threads).size;
   const int64_t batch = t.batch0 * t.batch1;
   return batch >= 4 ? round_up(entry_scratch(t, 1), 64) * threads : entry_scratch(t, threads);
@@ -229,6 +231,7 @@ int64_t matmul_scratch(const void* opaque, int threads) {
 
 int32_t matmul(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_matmul_args*>(opaque);
+  if (is_empty(t)) return CT_OK;
   if (use_dots(t)) {
     run_dots(context, t);
     return CT_OK;

@@ -27,10 +27,10 @@ struct Axes {
 // Walks an Axes in order from a given index.
 struct Walk {
   const Axes& axes;
-  int64_t index[CT_MAX_RANK];
+  int64_t index[CT_MAX_RANK] = {};
   int64_t offset = 0;
   Walk(const Axes& a, int64_t from) : axes(a) {
-    for (int d = a.rank - 1; d >= 0; --d) {
+    for (int d = a.rank - 1; d >= 0 && from > 0; --d) {
       index[d] = from % a.size[d];
       from /= a.size[d];
       offset += index[d] * a.stride[d];
@@ -138,7 +138,7 @@ float run_along(const float* x, int64_t n) {
 template <class Op>
 float reduce_along(const Plan& p, int64_t group, int64_t first, int64_t last) {
   const float* const x = p.args.x + Walk(p.kept, group).offset;
-  const int64_t runs = ceil_div(p.length, kRun);
+  const int64_t runs = std::max<int64_t>(1, ceil_div(p.length, kRun));
   Walk walk(p.reduced, first / runs);
   vf total = Op::start();
   for (int64_t i = first; i < last; ++i) {

@@ -1,0 +1,149 @@
+"""Every kernel where an extent is 0, 1, or beside a vector's or a tile's: what numpy says, and nothing written beside it."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sized
+from native import CONSTANTS as C
+from native import TAKES, run, tiers
+from sized import Arrays, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
+
+LANES = {0: 4, 1: 8, 2: 16}
+"""Floats of a tier's vector."""
+LEAST = {"kernel": 1, "stride": 1, "vectors": 1, "multiplier": 1}
+"""Numbers of the operator's, which no extent makes 0."""
+USUAL = {"kernel": 2, "stride": 2, "vectors": 1, "multiplier": 2, "h": 5, "w": 6}
+MARGIN = 64
+"""Elements before and behind an output that must stay as they are."""
+
+
+def layer_norm(rows: int, cols: int) -> Norm:
+    return Norm(rows, cols, True)
+
+
+def rms_norm(rows: int, cols: int) -> Norm:
+    return Norm(rows, cols, False)
+
+
+HALVES = C["CT_HALF_OPERANDS"]
+WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
+    ("MATMUL", sized.matmul, Call.itself),
+    ("MATMUL", sized.matmul_turned, Call.itself),
+    ("MATMUL", sized.matmul_halves, Call.itself),
+    ("MATMUL_GRAD_W", sized.matmul_grad_w, Call.itself),
+    ("MATMUL_GRAD_W", sized.matmul_grad_w_halves, Call.itself),
+    ("CONV", conv, Convolution.forward),
+    ("CONV_GRAD_X", conv, Convolution.grad_x),
+    ("CONV_GRAD_W", conv, Convolution.grad_w),
+    ("DEPTHWISE", depthwise, Convolution.forward),
+    ("DEPTHWISE_GRAD_X", depthwise, Convolution.grad_x),
+    ("DEPTHWISE_GRAD_W", depthwise, Convolution.grad_w),
+    ("MAX_POOL", pool, Pool.largest),
+    ("MAX_POOL_GRAD", pool, lambda p: p.backward(p.sent, index=p.where)),
+    ("MAX_POOL_GRAD", pool, lambda p: p.backward(p.sent, x=p.x)),
+    ("AVERAGE_POOL", pool, Pool.average),
+    ("AVERAGE_POOL_GRAD", pool, lambda p: p.backward(p.shared)),
+    ("CONV_POOL", Pooled, Pooled.forward),
+    ("POOL_CONV_GRAD_W", Pooled, Pooled.backward),
+    ("SOFTMAX", Softmax, lambda s: s.forward(s.y)),
+    ("SOFTMAX_GRAD", Softmax, Softmax.grad),
+    ("LOG_SOFTMAX", Softmax, lambda s: s.forward(np.log(s.y))),
+    ("LOG_SOFTMAX_GRAD", Softmax, Softmax.log_grad),
+    ("SOFTMAX_CROSS_ENTROPY", Softmax, Softmax.cross_entropy),
+    ("MEAN_SQUARED_ERROR", sized.squared_error, Call.itself),
+    ("MEAN_ABSOLUTE_ERROR", sized.absolute_error, Call.itself),
+    ("CHAIN", sized.chained, Call.itself),
+    ("REDUCE", sized.summed_outside, Call.itself),
+    ("REDUCE", sized.summed_inside, Call.itself),
+    ("REDUCE", sized.largest, Call.itself),
+    ("COPY", sized.copied, Call.itself),
+    ("FILL", sized.filled, Call.itself),
+    ("GATHER", sized.gathered, Call.itself),
+    ("SCATTER_ADD", sized.scattered, Call.itself),
+    ("LAYER_NORM", layer_norm, Norm.forward),
+    ("LAYER_NORM_GRAD", layer_norm, Norm.backward),
+    ("RMS_NORM", rms_norm, Norm.forward),
+    ("RMS_NORM_GRAD", rms_norm, Norm.backward),
+    ("UPDATE", sized.updated, Call.itself),
+    ("GUARD_FINITE", sized.guarded, Call.itself),
+]
+"""Each kernel, what is made of extents, and which call of it."""
+IDS = [f"{kernel}-{i}" for i, (kernel, _, _) in enumerate(WAYS)]
+
+
+def test_every_kernel_is_here() -> None:
+    assert {kernel for kernel, _, _ in WAYS} == set(TAKES)
+
+
+def sizes(names: list[str], width: int, changed: int) -> Iterator[dict[str, int]]:
+    """All extents as usual but for so many, which take each value about the vector's width and the tile's."""
+    values = (0, 1, width - 1, width, width + 1, 2 * width + 1)
+    usual = {name: USUAL.get(name, 3) for name in names}
+    for chosen in itertools.combinations(names, min(changed, len(names))):
+        for taken in itertools.product(values, repeat=len(chosen)):
+            if all(value >= LEAST.get(name, 0) for name, value in zip(chosen, taken, strict=True)):
+                yield usual | dict(zip(chosen, taken, strict=True))
+
+
+def fenced(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A copy of the array with a margin around it, and the whole."""
+    whole = np.full(array.size + 2 * MARGIN, 77, array.dtype)
+    inner = whole[MARGIN : MARGIN + array.size].reshape(array.shape)
+    inner[...] = array
+    return inner, whole
+
+
+def check(kernel: str, call: Call, tier: int) -> None:
+    fences = {name: fenced(array) for name, array in call.outputs.items()}
+    outputs: Arrays = {name: inner for name, (inner, _) in fences.items()}
+    assert run(kernel, call.make(outputs), 3, tier) == 0
+    for name, want in call.wants.items():
+        inner, whole = fences[name]
+        assert (whole[:MARGIN] == 77).all() and (whole[MARGIN + inner.size :] == 77).all(), f"beside {name}"
+        np.testing.assert_allclose(inner, want, 1e-4, 1e-4, err_msg=name)
+
+
+def try_all(
+    way: tuple[str, Callable[..., Any], Callable[[Any], Call]], tier: int, changed: int, most: int
+) -> None:
+    kernel, made, ask = way
+    found = list(sizes([*inspect.signature(made).parameters], LANES[tier], changed))
+    for given in random.Random(0).sample(found, min(most, len(found))):
+        with np.errstate(all="ignore"):
+            call = ask(made(**given))
+        try:
+            check(kernel, call, tier)
+        except AssertionError as error:
+            raise AssertionError(f"{given}: {error}") from error
+
+
+@pytest.mark.parametrize("tier", tiers())
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_extents(way: tuple[str, Callable[..., Any], Callable[[Any], Call]], tier: int) -> None:
+    try_all(way, tier, 1, 100)
+    try_all(way, tier, 2, 10)
+
+
+@pytest.mark.parametrize("channels", [3, 16, 256, 300])
+@pytest.mark.parametrize("stride", [2, 30_000])
+def test_a_convolution_whose_stride_is_longer_than_the_image(channels: int, stride: int) -> None:
+    """The last stage of a ResNet over small pictures; of all positions modulo the stride few have a pixel."""
+    for tier, ask in itertools.product(
+        tiers(), (Convolution.forward, Convolution.grad_x, Convolution.grad_w)
+    ):
+        kernel = ask.__name__.replace("forward", "").upper()
+        check("_".join(filter(None, ("CONV", kernel))), ask(conv(2, 1, 3, channels, 300, 3, stride)), tier)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", tiers())
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_three_extents_at_once(way: tuple[str, Callable[..., Any], Callable[[Any], Call]], tier: int) -> None:
+    try_all(way, tier, 3, 300)

@@ -1,0 +1,67 @@
+"""Every operator and gradient where an extent is 0, 1, or beside a vector's: binders and kernels as the specification."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from single_operator import every_example, every_operator
+from test_backends import graph_of, run_graph
+
+from circle_train.backends import native
+from circle_train.backends.base import Reference
+from circle_train.backends.native import Native
+from circle_train.errors import CircleTrainError
+from circle_train.ops import Example, Op
+
+pytestmark = [
+    pytest.mark.skipif(not native.is_available(), reason="the native engine was not built"),
+    pytest.mark.filterwarnings("ignore:Mean of empty slice"),
+]
+
+
+def resized(example: Example, values: Iterable[int]) -> Iterator[tuple[str, Example]]:
+    """The example with one of its extents, wherever it occurs, as each of the values."""
+    known = {extent for value in example.inputs if value is not None for extent in value.shape}
+    for before, after in itertools.product(sorted(known), values):
+        inputs = list(example.inputs)
+        for i, value in enumerate(inputs):
+            if value is not None and value.dtype.kind == "f":
+                inputs[i] = np.resize(
+                    value, [after if extent == before else extent for extent in value.shape]
+                )
+        yield f"{before} is {after}", replace(example, inputs=tuple(inputs))
+
+
+def is_specified(example: Example) -> bool:
+    """Whether the specification has a result for such extents."""
+    try:
+        run_graph(*graph_of(example), Reference(), joined=False)
+    except (CircleTrainError, ValueError, IndexError):
+        return False
+    return True
+
+
+def check(example: Example, values: Iterable[int]) -> None:
+    engine = Native(2)
+    for what, changed in resized(example, values):
+        if not is_specified(changed):
+            continue
+        for joined in (False, True):
+            _, worst = run_graph(*graph_of(changed), engine, joined)
+            assert worst < 4e-5, f"{what} joined={joined}: {worst}"
+
+
+@every_operator
+def test_engine_where_an_extent_is_0(cls: type[Op]) -> None:
+    for example in itertools.islice(cls.examples(), 1):
+        check(example, [0])
+
+
+@pytest.mark.slow
+@every_example
+def test_engine_at_every_extent(example: Example) -> None:
+    check(example, (0, 1, 7, 15, 16, 17))
