@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 
 from circle_train.backends import native
 from circle_train.backends.base import Backend, Reference
+from circle_train.backends.native.codes import MAX_THREADS
 from circle_train.errors import ConfigError
 
 NAMES = ("auto", "native", "reference")
@@ -15,8 +17,8 @@ def choose(name: str, threads: int | None) -> Backend:
     """The engine of this name; "auto" takes the native one where it was built."""
     if name not in NAMES:
         raise ConfigError(f"backend '{name}' is unknown, expected one of {', '.join(NAMES)}")
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads is {threads}, expected a whole number from 1")
+    if threads is not None:
+        _check_threads(threads)
     if name == "reference":
         return Reference()
     if native.is_available():
@@ -27,3 +29,12 @@ def choose(name: str, threads: int | None) -> Backend:
         "the native engine was not built, training runs on the slower numpy reference", stacklevel=3
     )
     return Reference()
+
+
+def _check_threads(asked: object) -> None:
+    try:
+        is_possible = 1 <= operator.index(asked) <= MAX_THREADS  # type: ignore[arg-type]
+    except TypeError:
+        is_possible = False
+    if not is_possible:
+        raise ConfigError(f"threads is {asked!r}, expected a whole number from 1 to {MAX_THREADS}")

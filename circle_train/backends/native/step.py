@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -51,6 +53,7 @@ class Scratch:
         self.lock = threading.Lock()
         """Held during a run: the memory serves one at a time."""
         self._memory: Array = np.empty(0, np.uint8)
+        _EVERY.add(self)
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +66,18 @@ class Scratch:
             self._memory = memory[-memory.ctypes.data % 64 :]
         return self._memory
 
+
+_EVERY: WeakSet[Scratch] = WeakSet()
+
+
+def _unlock_in_child() -> None:
+    """Whoever held a lock when the process forked is not in the child."""
+    for scratch in _EVERY:
+        scratch.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 LONG = 0.3
 """Seconds after which a call is taken in pieces from then on: between them Python looks for signals."""
@@ -78,7 +93,7 @@ class NativeRun:
         self._array = (abi.Step * len(self._calls))()
         for slot, call in zip(self._array, self._calls, strict=True):
             slot.kernel, slot.args = int(call.kernel), ctypes.addressof(call.args)
-        self._pool, self._lock = scratch.pool, scratch.lock
+        self._scratch, self._pool = scratch, scratch.pool
         needs = (scratch.pool.scratch_bytes(call.kernel, call.args) for call in self._calls)
         self._memory = scratch.reserve(max(needs, default=0))
         self._failed = ctypes.c_int64(-1)
@@ -87,7 +102,7 @@ class NativeRun:
 
     def __call__(self) -> None:
         start = perf_counter()
-        with self._lock:
+        with self._scratch.lock:
             for first, arguments in self._pieces:
                 status = self._run(*arguments)
                 if status:

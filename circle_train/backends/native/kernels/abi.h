@@ -16,6 +16,7 @@
 
 #define CT_ABI_VERSION 3
 #define CT_MAX_RANK 8
+#define CT_MAX_THREADS 1024
 #define CT_UPDATE_SCALARS 16
 
 #ifdef __cplusplus
@@ -577,8 +578,9 @@ CT_API const char* ct_kernel_name(int32_t kernel);
 /* The best tier this processor can run. */
 CT_API int32_t ct_best_tier(void);
 
-/* A pool of `threads` (the caller is one of them) and a SIMD tier (CT_TIER_AUTO: the best). NULL when the tier cannot run
- * here. Threads start at the first parallel step and again after a fork. One pool may serve several sessions: a second
+/* A pool of `threads` (1 to CT_MAX_THREADS, the caller is one of them) and a SIMD tier (CT_TIER_AUTO: the best). NULL when the
+ * tier cannot run here. Threads start at the first parallel step and again after a fork; where the system starts fewer, those
+ * share the work. One pool may serve several sessions: a second
  * concurrent ct_run on it simply runs on its own thread alone, with the same result. */
 CT_API ct_pool* ct_pool_create(int32_t threads, int32_t tier);
 CT_API void ct_pool_destroy(ct_pool* pool);

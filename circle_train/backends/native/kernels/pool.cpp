@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -66,9 +67,13 @@ struct Member {
 }  // namespace
 
 struct Pool::Team {
+  // Where the system starts no more threads those that it did share all ranges: who does what changes no result.
   explicit Team(int threads) : ranges(threads), members(threads - 1) {
-    for (int worker = 1; worker < threads; ++worker)
-      members[worker - 1].thread = std::thread([this, worker] { serve(worker); });
+    try {
+      for (int worker = 1; worker < threads; ++worker)
+        members[worker - 1].thread = std::thread([this, worker] { serve(worker); });
+    } catch (const std::exception&) {
+    }
   }
 
   void run(Body new_body, void* new_context, int64_t units) {
@@ -102,7 +107,8 @@ struct Pool::Team {
       stopping.store(true);
     }
     wake.notify_all();
-    for (Member& member : members) member.thread.join();
+    for (Member& member : members)
+      if (member.thread.joinable()) member.thread.join();
   }
 
  private:
@@ -211,11 +217,17 @@ bool Pool::try_acquire() {
 
 void Pool::release() { held_.store(false); }
 
-void Pool::start() { team_.reset(new Team(threads_)); }
+// Without memory for a team the caller works alone: no exception may cross the C ABI.
+void Pool::start() {
+  try {
+    team_.reset(new Team(threads_));
+  } catch (const std::bad_alloc&) {
+  }
+}
 
 void Pool::run(Body body, void* context, int64_t units) {
   if (!team_) start();
-  team_->run(body, context, units);
+  team_ ? team_->run(body, context, units) : body(context, 0, 0, units);
 }
 
 }  // namespace ct
