@@ -26,11 +26,9 @@ class Erf(Op):
 
 
 def lowered(b: Builder, x: Tensor) -> Tensor:
-    """erf(x) = sign(x) (2 Φ(|x| √2) - 1), and GELU(u) = u Φ(u)."""
-    u = b(
-        "MAXIMUM",
-        b("MUL", b("ABS", x), b.like(x, sqrt(2))),
-        b.like(x, 1e-20 if x.dtype.name != "FLOAT16" else 1e-4),
-    )
+    """erf(x) = sign(x) (2 Φ(|x| √2) - 1), and GELU(u) = u Φ(u), for any u > 16 as for 16."""
+    least = 1e-20 if x.dtype.name != "FLOAT16" else 1e-4
+    u = b("MAXIMUM", b("MUL", b("ABS", x), b.like(x, sqrt(2))), b.like(x, least))
+    u = b("MINIMUM", u, b.like(x, 16))
     twice = b("MUL", b("DIV", b("GELU", u), u), b.like(x, 2))
     return b("MUL", b("SIGN", x), b("SUB", twice, b.like(x, 1)))

@@ -219,7 +219,7 @@ class HardSwish(FloatUnary):
     gradient_formulas = {"x": "hard_swish_grad(x, dy)"}
 
     def forward(self, x: Array) -> Array:
-        return x * np.clip(x + 3, x.dtype.type(0), x.dtype.type(6)) / 6
+        return np.where(x < 3, x * np.maximum(x + 3, x.dtype.type(0)) / 6, x)
 
     def grad_x(self, dy: Array, x: Array) -> Array:
         return dy * np.where(x < -3, x.dtype.type(0), np.where(x > 3, x.dtype.type(1), (2 * x + 3) / 6))

@@ -194,9 +194,13 @@ def tangent(c: Call) -> Tensor:
 
 @handles("Sinh", "Cosh")
 def hyperbolic(c: Call) -> Tensor:
+    """cosh(x) = e^h e^h / 2 + e^-|x| / 2 with h = |x| / 2, so that nothing overflows but the result; sinh = tanh cosh."""
     b, x = c.b, c[0]
-    up, down = b("EXP", x), b("EXP", b("NEG", x))
-    return b("MUL", b("SUB" if c.op == "Sinh" else "ADD", up, down), b.like(x, 0.5))
+    size, half = b("ABS", x), b.like(x, 0.5)
+    root = b("EXP", b("MUL", size, half))
+    up, down = b("MUL", b("MUL", root, half), root), b("MUL", b("EXP", b("NEG", size)), half)
+    cosh = b("ADD", up, down)
+    return b("MUL", b("TANH", x), cosh) if c.op == "Sinh" else cosh
 
 
 @handles("Asin", "Acos", "Atan")
@@ -214,7 +218,14 @@ def area(c: Call) -> Tensor:
     one = b.like(x, 1)
     if c.op == "Atanh":
         return b("MUL", b("LOG", b("DIV", b("ADD", one, x), b("SUB", one, x))), b.like(x, 0.5))
+    size = x if c.op == "Acosh" else b("ABS", x)
+    bound = 2.0**7 if x.dtype.name == "FLOAT16" else 2.0**30  # beyond, only the logarithm grows
+    far = b.like(x, bound)
+    near = b("MINIMUM", size, far)
     if c.op == "Acosh":
-        return b("LOG", b("ADD", x, b("SQRT", b("MUL", b("SUB", x, one), b("ADD", x, one)))))
-    size = b("ABS", x)
-    return b("MUL", b("SIGN", x), b("LOG", b("ADD", size, b("SQRT", b("ADD", b("SQUARE", x), one)))))
+        root = b("MUL", b("SQRT", b("SUB", near, one)), b("SQRT", b("ADD", near, one)))
+    else:
+        root = b("SQRT", b("ADD", b("SQUARE", near), one))
+    beyond = b("LOG", b("MUL", b("MAXIMUM", size, far), b.like(x, 1 / bound)))
+    area = b("ADD", b("LOG", b("ADD", near, root)), beyond)
+    return area if c.op == "Acosh" else b("MUL", b("SIGN", x), area)

@@ -53,7 +53,7 @@ inline vf gelu_tanh_grad(vf x, vf dy) {
   return dy * (half + 2.0f * x * e * s * s * kSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x));
 }
 
-inline vf hard_swish(vf x) { return x * at_most(at_least(x + 3.0f, vf{}), splat(6.0f)) * (1.0f / 6.0f); }
+inline vf hard_swish(vf x) { return x < splat(3.0f) ? x * at_least(x + 3.0f, vf{}) * (1.0f / 6.0f) : x; }
 
 inline vf hard_swish_grad(vf x, vf dy) {
   const vf inside = dy * (2.0f * x + 3.0f) * (1.0f / 6.0f);
