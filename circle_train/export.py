@@ -61,9 +61,13 @@ def with_outputs(module: Module, names: Sequence[str]) -> Module:
         raise ConfigError(
             f"outputs: there is no tensor '{unknown[0]}', the model has {', '.join(list(known)[:8])}, …"
         )
-    graph = replace(old, outputs=[known[name] for name in names], nodes=list(old.nodes), tensors=[])
+    graph = old.copy()
+    twins = {tensor.origin: tensor for tensor in graph.all_tensors()}
+    graph.outputs = [twins[known[name]] for name in names]
+    graph.carried = dict(old.carried)
     drop_dead_nodes(graph)
-    graph.nodes = [replace(node, index=index) for index, node in enumerate(graph.nodes)]
+    for index, node in enumerate(graph.nodes):
+        node.index = index
     return _with_graph(module, graph)
 
 

@@ -41,9 +41,7 @@ def opaque() -> Model:
         source = graph.outputs[0]
         out = Tensor(name, source.type)
         op = Opaque(label=f"CUSTOM:{name}Op", custom_code=f"{name}Op", output_types=(source.type,))
-        node = Node(op, [source], [out], index=len(graph.nodes))
-        out.producer = node
-        graph.nodes.append(node)
+        graph.append(Node(op, [source], [out], index=len(graph.nodes)))
         graph.outputs[0] = out
     return model
 

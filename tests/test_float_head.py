@@ -93,7 +93,7 @@ def test_what_quantizes_at_the_end_is_left_out() -> None:
     model = integer_model()
     graph = model.module.main
     again = Tensor("again", TensorType(DType.UINT8, (1, 3)), quantization=Quantization((1 / 256,), (0,)))
-    graph.nodes.append(Node(REGISTRY["QUANTIZE"](), [graph.outputs[0]], [again], 3))
+    graph.append(Node(REGISTRY["QUANTIZE"](), [graph.outputs[0]], [again], 3))
     graph.outputs = [again]
     head = model.with_float_head(2)
     assert [o.name for o in head.operators] == ["FULLY_CONNECTED", "FULLY_CONNECTED", "DEQUANTIZE", "SOFTMAX"]

@@ -98,15 +98,13 @@ def test_nodes_are_sorted_and_cycles_refused() -> None:
     model = mlp()
     graph = model.module.main
     names = [node.outputs[0].name for node in graph.nodes]
-    graph.nodes.reverse()
+    graph.nodes = graph.nodes[::-1]
     sort_topologically(graph)
     assert [node.outputs[0].name for node in graph.nodes] == names
     first, second = Tensor("a", FLOATS), Tensor("b", FLOATS)
     ring = Graph("ring", [], [second])
     for source, result in ((second, first), (first, second)):
-        node = Node(make("NEG"), [source], [result])
-        result.producer = node
-        ring.nodes.append(node)
+        ring.append(Node(make("NEG"), [source], [result]))
     with pytest.raises(ct.ModelError, match="cycle"):
         sort_topologically(ring)
 

@@ -19,7 +19,7 @@ class Builder(Emitter):
     def successor(self) -> Builder:
         """An empty graph in the same worlds, for emitting this one's nodes anew."""
         made = Builder(self.count)
-        made.others, made.lineage, made._kept = self.others, self.lineage, self._kept
+        made.others, made.lineage = self.others, self.lineage
         made._parameters = self._parameters
         return made
 
@@ -38,7 +38,7 @@ class Builder(Emitter):
     def value(self, tensor: Tensor | None) -> Array | None:
         """The elements, where they are known and depend on no symbol."""
         known = self.known(tensor)
-        return None if known is None or id(known) in self.others else known.data
+        return None if known is None or known in self.others else known.data
 
     def sizes(self, tensor: Tensor | None) -> tuple[int, ...] | None:
         """A known vector of integers; entries that depend on a symbol are Sizes."""

@@ -49,7 +49,7 @@ def _convert(
     builder = lay_out(builder, nhwc)
     tidy(builder, fold_batchnorm)
     module = finish(builder, model, assignment)
-    used = {id(t) for t in module.main.all_tensors()}
+    used = set(module.main.all_tensors())
     found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
     lineages = {name: found[name] for name in model.arrays if name in found}
     digest = str(model.digest)
@@ -100,8 +100,7 @@ def _output(builder: Builder, tensor: Tensor, name: str, others: list[Tensor]) -
     tensor = builder.at_run_time(tensor) or tensor
     if tensor.producer is None or any(tensor is other for other in others):
         shape = builder.integers(builder.shape(tensor))
-        builder.emit_unfolded("RESHAPE", tensor, shape)
-        tensor = builder.graph.nodes[-1].outputs[0]
+        tensor = builder.emit_unfolded("RESHAPE", tensor, shape)
     tensor.name = name
     tensor.carried["onnx"] = name
     return tensor

@@ -34,17 +34,16 @@ class Emitter:
     def __init__(self, count: int = 1) -> None:
         self.graph = Graph()
         self.count = count
-        self.others: dict[int, tuple[TensorType, ...]] = {}
+        self.others: dict[Tensor, tuple[TensorType, ...]] = {}
         """By tensor: its types (and values) in the other worlds, where they differ."""
-        self.recipes: dict[int, tuple[Op, list[Tensor | None], int]] = {}
+        self.recipes: dict[Tensor, tuple[Op, list[Tensor | None], int]] = {}
         """By folded tensor that differs between worlds: how to compute it at run time."""
-        self.lineage: dict[int, Lineage] = {}
+        self.lineage: dict[Tensor, Lineage] = {}
         self.annotation: dict[str, Any] = {}
         """Put on every node emitted: which ONNX node it stands for."""
-        self._kept: list[Any] = []
         self._parameters: dict[Lineage, Tensor] = {}
-        self._known: dict[int, Tensor] = {}
-        self._materialized: dict[int, Tensor] = {}
+        self._known: dict[Tensor, Tensor] = {}
+        self._materialized: dict[Tensor, Tensor] = {}
 
     # Emitting
 
@@ -79,8 +78,9 @@ class Emitter:
 
     def _emit_node(self, op: Op, inputs: list[Tensor | None]) -> list[Tensor]:
         outputs = self.graph.emit_all(op, *inputs)
-        self.graph.nodes[-1].carried.update(self.annotation)
-        if any(tensor is not None and id(tensor) in self.others for tensor in inputs):
+        if outputs[0].producer is not None:
+            outputs[0].producer.carried.update(self.annotation)
+        if any(tensor is not None and tensor in self.others for tensor in inputs):
             in_worlds = [
                 op.infer_types([self._type(t, world) for t in inputs]) for world in range(1, self.count)
             ]
@@ -92,13 +92,12 @@ class Emitter:
         if any(type_.shape != tensor.shape for type_ in others):
             if any(type_.rank != tensor.type.rank for type_ in others):
                 raise Refusal("its result has another rank for other sizes of the symbolic dimensions")
-            self.others[id(tensor)] = others
-            self._kept.append(tensor)
+            self.others[tensor] = others
 
     # Folding
 
     def _fold_constants(self, op: Op, inputs: list[Tensor | None]) -> list[Tensor] | None:
-        lineages = [self.lineage.get(id(tensor)) for tensor in inputs]
+        lineages = [None if tensor is None else self.lineage.get(tensor) for tensor in inputs]
         if any(lineages):
             return self._fold_parameter(op, inputs, lineages)
         infer = op.infer_types([self._type(tensor, 0) for tensor in inputs])
@@ -113,7 +112,7 @@ class Emitter:
         return self._fold(op, inputs, values)
 
     def _depth(self, inputs: Sequence[Tensor | None]) -> int:
-        return self.count if any(tensor is not None and id(tensor) in self.others for tensor in inputs) else 1
+        return self.count if any(tensor is not None and tensor in self.others for tensor in inputs) else 1
 
     def _fold(self, op: Op, inputs: list[Tensor | None], values: Sequence[Sequence[Array]]) -> list[Tensor]:
         """Constants for what the op computes in each world, with the recipe where they differ."""
@@ -122,8 +121,8 @@ class Emitter:
             tensor = self.constant(np.asarray(value))
             rest = [np.asarray(world[index]) for world in values[1:]]
             if any(not _same(np.asarray(value), other) for other in rest):
-                self.others[id(tensor)] = tuple(TensorType(DType.of(v.dtype), v.shape, v) for v in rest)
-                self.recipes[id(tensor)] = (op, inputs, index)
+                self.others[tensor] = tuple(TensorType(DType.of(v.dtype), v.shape, v) for v in rest)
+                self.recipes[tensor] = (op, inputs, index)
             outputs.append(tensor)
         return outputs
 
@@ -148,16 +147,15 @@ class Emitter:
 
     def at_run_time(self, tensor: Tensor | None) -> Tensor | None:
         """The tensor; where it is a folded constant that depends on a symbol, the nodes that compute it."""
-        if tensor is None or id(tensor) not in self.recipes:
+        if tensor is None or tensor not in self.recipes:
             return tensor
-        if id(tensor) not in self._materialized:
-            op, inputs, index = self.recipes[id(tensor)]
+        if tensor not in self._materialized:
+            op, inputs, index = self.recipes[tensor]
             made = self._emit_node(op, [self.at_run_time(source) for source in inputs])[index]
             made.type = TensorType(made.dtype, tensor.shape, tensor.data)
-            self.others[id(made)] = self.others[id(tensor)]
-            self._kept.append(made)
-            self._materialized[id(tensor)] = made
-        return self._materialized[id(tensor)]
+            self.others[made] = self.others[tensor]
+            self._materialized[tensor] = made
+        return self._materialized[tensor]
 
     # Constants
 
@@ -165,7 +163,6 @@ class Emitter:
         """A number of a formula: never trained."""
         tensor = constant(np.asarray(value, dtype))
         tensor.carried["trainable"] = False
-        self._kept.append(tensor)
         return tensor
 
     def like(self, tensor: Tensor, value: Any) -> Tensor:
@@ -179,8 +176,7 @@ class Emitter:
         self._parameters[lineage] = tensor = constant(value, lineage.name)
         if not trainable:
             tensor.carried["trainable"] = False
-        self.lineage[id(tensor)] = lineage
-        self._kept.append(tensor)
+        self.lineage[tensor] = lineage
         return tensor
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
@@ -195,9 +191,9 @@ class Emitter:
         if is_symbolic(values):
             columns = [worlds(value, self.count) for value in values]
             arrays = [np.array(column, dtype) for column in zip(*columns, strict=True)]
-            self.others[id(tensor)] = tuple(TensorType(tensor.dtype, a.shape, a) for a in arrays[1:])
+            self.others[tensor] = tuple(TensorType(tensor.dtype, a.shape, a) for a in arrays[1:])
             parts: list[Tensor | None] = [self._scalar(value, dtype) for value in values]
-            self.recipes[id(tensor)] = (make("PACK", {"values_count": len(parts), "axis": 0}), parts, 0)
+            self.recipes[tensor] = (make("PACK", {"values_count": len(parts), "axis": 0}), parts, 0)
         return tensor
 
     def _scalar(self, value: int, dtype: Any) -> Tensor:
@@ -219,20 +215,20 @@ class Emitter:
     # What is known of tensors
 
     def _type(self, tensor: Tensor | None, world: int) -> TensorType | None:
-        if tensor is not None and world and id(tensor) in self.others:
-            return self.others[id(tensor)][world - 1]
+        if tensor is not None and world and tensor in self.others:
+            return self.others[tensor][world - 1]
         return known_type(tensor)
 
     def _value(self, tensor: Tensor, world: int) -> Array:
-        if world and id(tensor) in self.others:
-            value = self.others[id(tensor)][world - 1].value
+        if world and tensor in self.others:
+            value = self.others[tensor][world - 1].value
             assert value is not None
             return value
         return tensor.data
 
     def types(self, tensor: Tensor) -> list[TensorType]:
         """The tensor's type in every world where it differs."""
-        return [tensor.type, *self.others.get(id(tensor), ())]
+        return [tensor.type, *self.others.get(tensor, ())]
 
     def set_worlds(self, tensor: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
         """Declare the shapes of a graph input in the other worlds."""
@@ -242,8 +238,8 @@ class Emitter:
         """The tensor as a constant, also where it was not folded because an initializer takes part."""
         if tensor is None or tensor.is_constant:
             return tensor
-        if id(tensor) in self._known:
-            return self._known[id(tensor)]
+        if tensor in self._known:
+            return self._known[tensor]
         node = tensor.producer
         if node is None or not 0 <= tensor.type.size <= SMALL:
             return None
@@ -259,9 +255,9 @@ class Emitter:
                 for world in depth
             ]
         folded = self._fold(node.op, list(node.inputs), values)[node.outputs.index(tensor)]
-        self._known[id(tensor)] = folded
-        if id(folded) in self.recipes:
-            self._materialized[id(folded)] = tensor
+        self._known[tensor] = folded
+        if folded in self.recipes:
+            self._materialized[folded] = tensor
         return folded
 
 

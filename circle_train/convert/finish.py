@@ -30,8 +30,8 @@ def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     turned = [t.name for t in (*graph.inputs, *graph.outputs) if t.carried.pop("nhwc", False)]
     facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
     note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
-    constants = {id(t.buffer): t.buffer for t in graph.all_tensors() if t.buffer is not None}
-    buffers = [Buffer(), *constants.values(), note.buffer]
+    constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    buffers = [Buffer(), *constants, note.buffer]
     return Module([graph], buffers, [note], description="converted from ONNX by circle-train")
 
 
@@ -57,7 +57,7 @@ def _set_types(graph: Graph, model: Source, assignment: Assignment) -> None:
     except ModelError:
         _infer(graph, [_placed(s[0], last) for s, last in zip(shapes, nhwc, strict=True)])
     for tensor in graph.all_tensors():
-        columns = list(zip(*(world[id(tensor)] for world in worlds if id(tensor) in world), strict=True))
+        columns = list(zip(*(world[tensor] for world in worlds if tensor in world), strict=True))
         if any(len(set(column)) > 1 for column in columns):
             tensor.shape_signature = tuple(c[0] if len(set(c)) == 1 else -1 for c in columns)
 
@@ -66,7 +66,7 @@ def _placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
     return (shape[0], *shape[2:], shape[1]) if channels_last else shape
 
 
-def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[Tensor, tuple[int, ...]]:
     """Give the inputs these shapes, infer all others, compute shape arithmetic; shapes by tensor."""
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         tensor.type = TensorType(tensor.dtype, shape)
@@ -79,7 +79,7 @@ def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[int, tuple[int, 
                 tensor.type = type_
             elif any(a not in (-1, z) for a, z in zip(type_.shape, tensor.shape, strict=True)):
                 raise ConversionError(f"{node}: made {type_}, but the ONNX model states {tensor.type}")
-    found = {id(tensor): tensor.shape for tensor in graph.all_tensors()}
+    found = {tensor: tensor.shape for tensor in graph.all_tensors()}
     for node in graph.nodes:
         for tensor in node.outputs:
             tensor.type = TensorType(tensor.dtype, tensor.shape)
@@ -115,9 +115,9 @@ def _name(graph: Graph) -> None:
 
     tensors = list(graph.all_tensors())
     first = [*graph.inputs, *graph.outputs]
-    chosen = {id(t) for t in first}
-    constants = [t for t in tensors if t.is_constant and t.name != "constant" and id(t) not in chosen]
-    chosen.update(id(t) for t in constants)
-    for tensor in [*first, *constants, *(t for t in tensors if id(t) not in chosen)]:
+    chosen = set(first)
+    constants = [t for t in tensors if t.is_constant and t.name != "constant" and t not in chosen]
+    chosen.update(constants)
+    for tensor in [*first, *constants, *(t for t in tensors if t not in chosen)]:
         claim(tensor, tensor.name)
         tensor.carried.pop("onnx", None)

@@ -30,14 +30,9 @@ class Layout:
         self.old = old
         self.b = old.successor()
         self.nhwc = nhwc
-        self.stored: dict[int, Stored] = {}
-        self.shuffled: dict[int, Shuffled] = {}
-        self.consumers: dict[int, list[Node]] = {}
-        self._transposed: dict[tuple[int, Order], Tensor] = {}
-        for node in old.graph.nodes:
-            for tensor in node.inputs:
-                if tensor is not None:
-                    self.consumers.setdefault(id(tensor), []).append(node)
+        self.stored: dict[Tensor, Stored] = {}
+        self.shuffled: dict[Tensor, Shuffled] = {}
+        self._transposed: dict[tuple[Tensor, Order], Tensor] = {}
 
     def run(self) -> Builder:
         self.b.graph.inputs = [self._input(tensor) for tensor in self.old.graph.inputs]
@@ -53,14 +48,14 @@ class Layout:
     def _input(self, tensor: Tensor) -> Tensor:
         """With nhwc, an image input is given channels last."""
         order = CHANNELS_FIRST.get(tensor.type.rank)
-        images = any(n.op.name == "TRANSPOSE" for n in self.consumers.get(id(tensor), ()))
+        images = any(n.op.name == "TRANSPOSE" for n in self.old.graph.readers(tensor))
         if not self.nhwc or order is None or not images:
             return tensor
         back = inverse(order)
         types = [permuted(t.shape, back) for t in self.old.types(tensor)]
         made = Tensor(tensor.name, TensorType(tensor.dtype, types[0]), carried={"nhwc": True})
         self.b.set_worlds(made, types[1:])
-        self.stored[id(tensor)] = Stored(made, order)
+        self.stored[tensor] = Stored(made, order)
         return made
 
     def _output(self, tensor: Tensor) -> Tensor:
@@ -78,7 +73,7 @@ class Layout:
     # Where tensors lie
 
     def where(self, tensor: Tensor) -> Stored:
-        return self.stored.get(id(tensor)) or Stored(tensor, tuple(range(tensor.type.rank)))
+        return self.stored.get(tensor) or Stored(tensor, tuple(range(tensor.type.rank)))
 
     def plain(self, tensor: Tensor | None) -> Tensor | None:
         """The new tensor in the old one's order."""
@@ -93,7 +88,7 @@ class Layout:
             return stored.tensor
         back = inverse(order)
         wanted = tuple(stored.order[axis] for axis in back)
-        key = (id(stored.tensor), wanted)
+        key = (stored.tensor, wanted)
         if key not in self._transposed:
             self._transposed[key] = self._transpose(stored.tensor, wanted)
         return self._transposed[key]
@@ -127,11 +122,11 @@ class Layout:
                 new.name = old.name
                 new.carried.update(old.carried)
             self.b.refine(new, permuted(old.shape, inverse(orders[index])) if orders else old.shape)
-            self.stored[id(old)] = Stored(new, orders[index] if orders else tuple(range(old.type.rank)))
+            self.stored[old] = Stored(new, orders[index] if orders else tuple(range(old.type.rank)))
 
     def alias(self, old: Tensor, new: Tensor, order: Order) -> None:
         """The old tensor is the new one, in this order; nothing is computed."""
-        self.stored[id(old)] = Stored(new, order)
+        self.stored[old] = Stored(new, order)
 
     def choose(self, tensors: Sequence[Tensor], rank: int) -> Order:
         """The order in which most bytes of the operands lie already; in doubt not ONNX's."""

@@ -196,7 +196,7 @@ def last_axis(layout: Layout, node: Node) -> bool:
     source = node.inputs[0]
     if source is None:
         return False
-    if node.op.name == "FULLY_CONNECTED" and id(source) in layout.shuffled:
+    if node.op.name == "FULLY_CONNECTED" and source in layout.shuffled:
         return _shuffled_layer(layout, node, source)
     stored = layout.where(source)
     last = source.type.rank - 1
@@ -209,7 +209,7 @@ def last_axis(layout: Layout, node: Node) -> bool:
 
 def _shuffled_layer(layout: Layout, node: Node, source: Tensor) -> bool:
     """A dense layer after a flattening: its weights are put into the order in which the elements lie."""
-    shuffled = layout.shuffled[id(source)]
+    shuffled = layout.shuffled[source]
     b, weights = layout.b, node.inputs[1]
     assert weights is not None
     outputs, inputs = b.shape(weights)

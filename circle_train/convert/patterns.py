@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.convert.emitter import make
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.node import made_by
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Op
 
@@ -66,61 +67,53 @@ def is_number(tensor: Tensor) -> bool:
     return tensor.is_constant and tensor.type.size == 1
 
 
-def function_of_one(node: Node, positions: dict[int, int]) -> Match | None:
+def function_of_one(node: Node, graph: Graph) -> Match | None:
     """The node as the end of a formula of one tensor: evaluated and compared, however it is written."""
     if node.op.name not in ("MUL", "DIV") or not node.outputs[0].dtype.is_float:
         return None
     region: list[Node] = [node]
     frontier = _operands(node)
     while len(region) <= LONGEST:
-        if len(frontier) == 1:
-            (match,) = (_recognised(region, next(iter(frontier.values())), node),)
-            if match is not None:
-                return match
+        if len(frontier) == 1 and (match := _recognised(region, next(iter(frontier)), node)) is not None:
+            return match
         last = max(
-            (t for t in frontier.values() if t.producer is not None and t.producer.op.name in FORMULAS),
-            key=lambda t: positions[id(t.producer)],
+            (maker for t in frontier if (maker := made_by(t, *FORMULAS)) is not None),
+            key=graph.place,
             default=None,
         )
-        if last is None or last.producer is None:
+        if last is None:
             return None
-        del frontier[id(last)]
-        region.append(last.producer)
-        frontier.update(_operands(last.producer))
+        del frontier[last.outputs[0]]
+        region.append(last)
+        frontier.update(_operands(last))
     return None
 
 
-def _operands(node: Node) -> dict[int, Tensor]:
-    return {id(t): t for t in node.inputs if t is not None and not is_number(t)}
+def _operands(node: Node) -> dict[Tensor, None]:
+    return dict.fromkeys(t for t in node.inputs if t is not None and not is_number(t))
 
 
 def _recognised(region: list[Node], x: Tensor, end: Node) -> Match | None:
     if x.shape != end.outputs[0].shape or x.is_constant or len(region) < 3:
         return None
-    values = {id(x): PROBE}
+    values = {x: PROBE}
     with np.errstate(all="ignore"):
         for node in reversed(region):
             arrays = [_probe(t, values) for t in node.inputs]
             if any(a is None for a in arrays):
                 return None
-            (values[id(node.outputs[0])],) = node.op.compute(arrays)
-    found = values[id(end.outputs[0])]
+            (values[node.outputs[0]],) = node.op.compute(arrays)
+    found = values[end.outputs[0]]
     for op, expected in targets():
         if found.shape == expected.shape and np.allclose(found, expected, rtol=1e-6, atol=2e-6):
             return Match(op, (x,))
     return None
 
 
-def _probe(tensor: Tensor | None, values: dict[int, Array]) -> Array | None:
+def _probe(tensor: Tensor | None, values: dict[Tensor, Array]) -> Array | None:
     if tensor is None:
         return None
-    return tensor.data.reshape(()).astype(np.float64) if is_number(tensor) else values.get(id(tensor))
-
-
-def made_by(tensor: Tensor | None, *names: str) -> Node | None:
-    """The tensor's producer if it is one of these operators."""
-    node = None if tensor is None else tensor.producer
-    return node if node is not None and node.op.name in names else None
+    return tensor.data.reshape(()).astype(np.float64) if is_number(tensor) else values.get(tensor)
 
 
 def _split(node: Node | None) -> tuple[Tensor, Tensor] | None:
@@ -153,7 +146,7 @@ def _over_last(node: Node | None) -> Tensor | None:
     return node.inputs[0] if node.op.keep_dims and axes == [node.inputs[0].type.rank - 1] else None
 
 
-def root_mean_square(node: Node, _positions: dict[int, int]) -> Match | None:
+def root_mean_square(node: Node, _graph: Graph) -> Match | None:
     """γ · x / √(mean(x²) + ε) over the last axis; not in a LayerNormalization, which TFLite must read."""
     outer = _split(node) if node.op.name == "MUL" else None
     if (
@@ -208,7 +201,7 @@ def _inverse_root_of(tensor: Tensor) -> Tensor | None:
     return _root_of(divided.inputs[1])
 
 
-def unit_length(node: Node, _positions: dict[int, int]) -> Match | None:
+def unit_length(node: Node, _graph: Graph) -> Match | None:
     """x / max(√(Σ x²), ε) over the last axis, ε as small as L2_NORMALIZATION's own."""
     if node.op.name != "DIV" or node.inputs[0] is None:
         return None
@@ -235,7 +228,3 @@ def unit_length_of(x: Tensor, norm: Tensor | None) -> Match | None:
 
 
 PATTERNS = (function_of_one, root_mean_square, unit_length)
-
-
-def positions_of(graph: Graph) -> dict[int, int]:
-    return {id(node): index for index, node in enumerate(graph.nodes)}

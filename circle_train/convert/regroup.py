@@ -84,11 +84,10 @@ def _shuffling(
     """An image flattened for dense layers: flattened as it lies, the weights shuffled instead."""
     source, target = node.inputs[0], node.outputs[0]
     assert source is not None
-    users = layout.consumers.get(id(target), [])
+    users = layout.old.graph.readers(target)
     dense = all(n.op.name == "FULLY_CONNECTED" and n.inputs[0] is target for n in users)
     dense = dense and all(n.inputs[1] is not None and n.inputs[1].is_constant for n in users)
-    is_output = any(target is out for out in layout.old.graph.outputs)
-    if target.type.rank != 2 or not users or not dense or is_output or not groups:
+    if target.type.rank != 2 or not users or not dense or target in layout.old.graph.outputs or not groups:
         return False
     stored, (axes, made) = layout.where(source), groups[-1]
     others = [stored.order[axis] for group in groups[:-1] for axis in group[0]]
@@ -99,7 +98,5 @@ def _shuffling(
         return False
     new = layout.old.shape(target)
     layout.alias(target, layout.b.reshape(stored.tensor, new), (0, 1))
-    layout.shuffled[id(target)] = Shuffled(
-        tuple(int(old[a]) for a in axes), tuple(axes.index(a) for a in lying)
-    )
+    layout.shuffled[target] = Shuffled(tuple(int(old[a]) for a in axes), tuple(axes.index(a) for a in lying))
     return True

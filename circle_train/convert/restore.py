@@ -68,7 +68,7 @@ def _turn_input(graph: Graph, inner: Tensor) -> None:
     outer = _like(inner, (0, rank - 1, *range(1, rank - 1)))
     graph.inputs[graph.inputs.index(inner)] = outer
     inner.name = f"{outer.name}/channels_last"
-    graph.nodes.insert(0, _transpose(outer, inner, (0, *range(2, rank), 1)))
+    graph.insert(_transpose(outer, inner, (0, *range(2, rank), 1)))
 
 
 def _turn_output(graph: Graph, inner: Tensor) -> None:
@@ -78,7 +78,7 @@ def _turn_output(graph: Graph, inner: Tensor) -> None:
     outer = _like(inner, order)
     graph.outputs[graph.outputs.index(inner)] = outer
     inner.name = f"{outer.name}/channels_last"
-    graph.nodes.append(_transpose(inner, outer, order))
+    graph.append(_transpose(inner, outer, order))
 
 
 def _like(tensor: Tensor, order: Sequence[int]) -> Tensor:
@@ -91,6 +91,4 @@ def _like(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def _transpose(source: Tensor, result: Tensor, order: Sequence[int]) -> Node:
-    node = Node(REGISTRY["TRANSPOSE"](), [source, constant(np.array(order, np.int32), "order")], [result])
-    result.producer = node
-    return node
+    return Node(REGISTRY["TRANSPOSE"](), [source, constant(np.array(order, np.int32), "order")], [result])

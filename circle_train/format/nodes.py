@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from circle_train.format.options import is_default, read_options, tag_of, write_
 from circle_train.format.places import indices_of, pick
 from circle_train.format.schema import ENUMS, UNIONS
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.order import in_order
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import REGISTRY, Op
 from circle_train.ops.opaque import Opaque
@@ -58,12 +58,10 @@ def read_node(
     op.check_arity(inputs)
     op = op.with_types([None if t is None else t.type for t in inputs], [t.type for t in outputs])
     node = Node(op, inputs, outputs, index, carried)
-    for tensor in outputs:
-        if tensor.producer is not None:
-            raise Damage(
-                f"{code.name} writes '{tensor.name}', as operator {tensor.producer.index} does already"
-            )
-        tensor.producer = node
+    for number, tensor in enumerate(outputs):
+        writer = node if tensor in outputs[:number] else tensor.producer
+        if writer is not None:
+            raise Damage(f"{code.name} writes '{tensor.name}', as operator {writer.index} does already")
     return node
 
 
@@ -105,33 +103,9 @@ def _large_options(fields: Table, data: Array) -> Array:
 
 def sort_nodes(graph: Graph) -> bool:
     """Put nodes into an order in which they can run, stably; False if the file's order was one."""
-    if all(
-        tensor is None or tensor.producer is None or tensor.producer.index < node.index
-        for node in graph.nodes
-        for tensor in node.inputs
-    ):
+    order = in_order(graph.nodes)
+    if order == graph.nodes:
         return False
-    waiting: dict[int, int] = {}
-    readers: dict[int, list[Node]] = {node.index: [] for node in graph.nodes}
-    for node in graph.nodes:
-        producers = {t.producer.index for t in node.inputs if t is not None and t.producer is not None}
-        waiting[node.index] = len(producers)
-        for producer in producers:
-            readers[producer].append(node)
-    ready = [index for index, count in waiting.items() if not count]
-    nodes, order = {node.index: node for node in graph.nodes}, []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(nodes[index])
-        for reader in readers[index]:
-            waiting[reader.index] -= 1
-            if not waiting[reader.index]:
-                heapq.heappush(ready, reader.index)
-    if len(order) < len(nodes):
-        stuck = min(index for index, count in waiting.items() if count)
-        raise Damage(
-            f"operator {stuck} ({nodes[stuck].op.name}) waits for its own output: the graph has a cycle"
-        )
     graph.nodes = order
     return True
 

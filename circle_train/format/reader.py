@@ -17,7 +17,7 @@ from circle_train.format.places import at, indices_of, pick, tables_of, unknown_
 from circle_train.format.schema import TABLES, TFLITE_TABLES
 from circle_train.format.tensors import read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
-from circle_train.ir.graph import EMPTY
+from circle_train.ir.node import EMPTY
 from circle_train.ir.tensor_type import Array
 
 SCHEMAS: dict[str, Tables] = {"CIR0": TABLES, "TFL3": TABLES | TFLITE_TABLES}
@@ -127,7 +127,7 @@ def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[Operator
             group += [pick(tensors, index, "tensor") for index in indices_of(table, field)]
     for index, operator in enumerate(tables_of(table, "operators")):
         with at(f".operators[{index}]"):
-            graph.nodes.append(read_node(operator, index, codes, tensors, data))
+            graph.append(read_node(operator, index, codes, tensors, data))
     graph.carried["fields"] = {
         key: value for key, value in table.items() if isinstance(key, int) or key == "debug_metadata_index"
     }
@@ -139,11 +139,11 @@ def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[Operator
 
 def _settle_buffers(graph: Graph) -> None:
     """Empty buffers stay with constants of no elements; elsewhere they are only an entry of the file."""
-    inputs = {id(tensor) for tensor in graph.inputs}
+    inputs = set(graph.inputs)
     for index, tensor in enumerate(graph.tensors):
         if tensor.buffer is None:
             continue
-        computed = tensor.producer is not None or id(tensor) in inputs
+        computed = tensor.producer is not None or tensor in inputs
         if tensor.buffer.bytes.size == 0 and (computed or tensor.type.size != 0):
             tensor.carried["buffer"] = tensor.buffer
             tensor.buffer = None

@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.format.decode import Damage, Table
 from circle_train.format.places import pick
 from circle_train.ir import Buffer, DType, Quantization, Tensor, TensorType
-from circle_train.ir.graph import EMPTY
+from circle_train.ir.node import EMPTY
 
 MAX_RANK = 32
 MAX_ELEMENTS = 1 << 48

@@ -1,6 +1,7 @@
 """The model in memory: objects that reference objects, never indices."""
 
-from circle_train.ir.graph import Buffer, Graph, Metadata, Module, Node, Operation, StateKey, Tensor
+from circle_train.ir.graph import Graph, Metadata, Module
+from circle_train.ir.node import Buffer, Node, Operation, StateKey, Tensor
 from circle_train.ir.tensor_type import DType, Quantization, TensorType
 
 __all__ = [

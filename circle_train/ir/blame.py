@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from circle_train.errors import FOREIGN, CircleTrainError, ModelError, shown
-from circle_train.ir.graph import Node
+from circle_train.ir.node import Node
 from circle_train.printable import printable
 
 

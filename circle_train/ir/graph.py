@@ -1,119 +1,158 @@
-"""Modules, graphs, nodes, tensors and the buffers behind constant tensors."""
+"""Graphs, which own the edges between their nodes, and modules, which hold all that is in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from circle_train.ir.tensor_type import Array, DType, Quantization, TensorType
-
-EMPTY = np.empty(0, np.uint8)
-
-
-class Operation(Protocol):
-    """What a graph needs to know of an operator: its name and its type rule (see ops.base.Op)."""
-
-    @property
-    def name(self) -> str: ...
-
-    def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]: ...
+from circle_train.ir.edges import Edges
+from circle_train.ir.node import Buffer, Node, Operation, Tensor
+from circle_train.ir.tensor_type import Array, DType, TensorType
 
 
-class StateKey(NamedTuple):
-    """Where a tensor's memory lives between steps: ("value" | an optimizer slot | "scalars", owner)."""
-
-    kind: str
-    owner: str
-
-
-@dataclass(eq=False, slots=True)
-class Buffer:
-    """Raw bytes of constants; tensors that share one Buffer share their values."""
-
-    bytes: Array = field(default_factory=lambda: EMPTY, repr=False)
-    carried: dict[str, Any] = field(default_factory=dict, repr=False)
-
-
-@dataclass(eq=False, slots=True)
-class Tensor:
-    """A value in a graph: an input, a constant (has a buffer), a state, or the output of a node."""
-
-    name: str
-    type: TensorType
-    buffer: Buffer | None = None
-    producer: Node | None = field(default=None, repr=False)
-    state: StateKey | None = None
-    quantization: Quantization | None = None
-    is_variable: bool = False
-    shape_signature: tuple[int, ...] | None = None
-    origin: Tensor | None = field(default=None, repr=False)
-    """The tensor of the loaded module that this one was copied from."""
-    carried: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Fields of the file that we keep without interpreting them."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.type.dtype
-
-    @property
-    def is_constant(self) -> bool:
-        """Has bytes in the file (a zero-element tensor is constant when it has a buffer at all)."""
-        return self.buffer is not None and (self.buffer.bytes.size > 0 or self.type.size == 0)
-
-    @property
-    def data(self) -> Array:
-        """The constant's elements, as a read-only view of its buffer."""
-        numpy_dtype = self.dtype.numpy
-        if self.buffer is None or numpy_dtype is None:
-            raise ValueError(f"tensor '{self.name}' has no elements that numpy can view")
-        return self.buffer.bytes.view(numpy_dtype).reshape(self.shape)
-
-    def root(self) -> Tensor:
-        """The tensor of the loaded module at the end of the chain of copies."""
-        tensor = self
-        while tensor.origin is not None:
-            tensor = tensor.origin
-        return tensor
-
-    def __str__(self) -> str:
-        return f"'{self.name}' ({self.type})"
-
-
-@dataclass(eq=False, slots=True)
-class Node:
-    """One operator of a graph with the tensors that it reads and writes."""
-
-    op: Any  # ops.base.Op; ir knows only the Operation protocol
-    inputs: list[Tensor | None]
-    outputs: list[Tensor]
-    index: int = -1
-    """Position in the loaded module's operator list; -1 for what we added."""
-    carried: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def __str__(self) -> str:
-        name = self.outputs[0].name if self.outputs else ""
-        where = f" (operator {self.index})" if self.index >= 0 else ""
-        return f"{self.op.name} '{name}'{where}"
-
-
-@dataclass(eq=False, slots=True)
 class Graph:
-    """Nodes in an order in which they can run, between inputs and outputs."""
+    """Nodes in an order in which they can run, between inputs and outputs. It alone says who makes and who reads a tensor:
+    nodes come, go and are connected by its methods."""
 
-    name: str = ""
-    inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    """The file's tensor table, in its order, also of tensors that no node uses; empty in graphs we make."""
-    carried: dict[str, Any] = field(default_factory=dict, repr=False)
+    def __init__(
+        self, name: str = "", inputs: Iterable[Tensor] = (), outputs: Iterable[Tensor] = (),
+        nodes: Iterable[Node] = (), tensors: Iterable[Tensor] = (),
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self.tensors = list(tensors)
+        """The file's tensor table, in its order, also of tensors that no node uses; empty in graphs we make."""
+        self.carried: dict[str, Any] = {}
+        self.cursor: Node | None = None
+        """What is emitted goes before this node; None: behind all."""
+        self._nodes: list[Node] | None = []
+        self._edges: Edges | None = None
+        self.append(*nodes)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.edges.place
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """As they are now: those who change the graph meanwhile go on over what they began with."""
+        if self._nodes is None:
+            self._nodes = list(self.edges)
+        return self._nodes
+
+    @nodes.setter
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Exactly these from now on, in this order."""
+        for node in self.nodes:
+            _let_go(node)
+        self._nodes, self._edges = [], None
+        self.append(*nodes)
+
+    @property
+    def edges(self) -> Edges:
+        if self._edges is None:
+            self._edges = Edges(self.nodes)
+        return self._edges
+
+    # Questions
+
+    def readers(self, tensor: Tensor) -> list[Node]:
+        """The nodes that read the tensor."""
+        return list(self.edges.readers.get(tensor, ()))
+
+    def only_reader(self, tensor: Tensor) -> Node | None:
+        """The one node that reads a tensor which nobody else needs."""
+        readers = self.edges.readers.get(tensor, ())
+        return next(iter(readers)) if len(readers) == 1 and tensor not in self.outputs else None
+
+    def place(self, node: Node) -> float:
+        """Grows from node to node in the order in which they run; changes as others come and go."""
+        return self.edges.place[node]
+
+    def joins(self, members: Collection[Node]) -> bool:
+        """Whether one node could do what these do: none needs what others make of another's results."""
+        return len(members) == 1 or self.edges.between(members) is not None
+
+    # Changes
+
+    def append(self, *nodes: Node) -> None:
+        """Behind all others."""
+        for node in nodes:
+            for tensor in node.outputs:
+                tensor.producer = node
+            if self._nodes is not None:
+                self._nodes.append(node)
+            if self._edges is not None:
+                self._edges.insert(node, self._edges.last)
+
+    def insert(self, *nodes: Node, before: Node | None = None, after: Node | None = None) -> None:
+        """Before or behind another node; with neither at the start."""
+        edges, last = self.edges, self.edges.before(before) if before is not None else after
+        for node in nodes:
+            for tensor in node.outputs:
+                tensor.producer = node
+            edges.insert(node, last)
+            last = node
+        self._nodes = None
+
+    def take_over(self, members: Sequence[Node], node: Node) -> None:
+        """Put a node where the first member stands; it makes what the last made, of nothing that is made between."""
+        first, edges = members[0], self.edges
+        makers = [t.producer for t in node.inputs if t is not None and t.producer is not None]
+        if any(edges.place[maker] >= edges.place[first] for maker in makers):
+            raise ValueError(f"{node} reads what is made behind {first}")
+        self.insert(node, before=first)
+        self._take_out(members)
+
+    def replace(self, members: Collection[Node], *nodes: Node) -> None:
+        """Put nodes where the last member stands; they make whatever is still read of what the members made.
+
+        What needs that and stands before moves behind. Members must be such that `joins` holds.
+        """
+        edges, members = self.edges, dict.fromkeys(members)
+        last = max(members, key=edges.place.__getitem__)
+        behind = edges.between(members)
+        if behind is None:
+            raise ValueError(f"{last} needs what others make of the results that it was to be joined with")
+        self.insert(*nodes, after=last)
+        for node in nodes:
+            for member in members:
+                edges.inherit(node, member)
+        self._take_out(members)
+        if nodes:
+            edges.move(behind, nodes[-1])
+
+    def remove(self, nodes: Iterable[Node]) -> None:
+        """Take nodes out of which nothing is needed any more, or nothing that is not known by now."""
+        group = dict.fromkeys(nodes)
+        outputs = set(self.outputs)
+        for node in group:
+            for tensor in node.outputs:
+                needed = tensor in outputs or any(r not in group for r in self.edges.readers.get(tensor, ()))
+                if needed and tensor.buffer is None:
+                    raise ValueError(f"{node} cannot be removed: '{tensor.name}' is still read")
+        self._take_out(group)
+
+    def reconnect(self, node: Node, inputs: Sequence[Tensor | None]) -> None:
+        """Let the node read other tensors."""
+        self.edges.reconnect(node, inputs)
+
+    def redirect(self, old: Tensor, new: Tensor) -> None:
+        """Whoever reads the old tensor reads the new one, the graph's outputs included."""
+        for node in self.readers(old):
+            self.reconnect(node, [new if tensor is old else tensor for tensor in node.inputs])
+        self.outputs = [new if tensor is old else tensor for tensor in self.outputs]
+
+    def _take_out(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self.edges.remove(node)
+            _let_go(node)
+        self._nodes = None
+
+    # Making
 
     def emit(self, op: Operation, *inputs: Tensor | None, name: str = "") -> Tensor:
         """Append a node; its first output, with the type that the op infers."""
@@ -122,17 +161,18 @@ class Graph:
     def emit_all(self, op: Operation, *inputs: Tensor | None, name: str = "") -> list[Tensor]:
         """Append a node; all its outputs."""
         types = op.infer_types([known_type(tensor) for tensor in inputs])
-        stem = name or f"{op.name.lower()}{len(self.nodes)}"
+        stem = name or f"{op.name.lower()}{len(self.nodes if self._edges is None else self._edges.place)}"
         outputs = [Tensor(stem if not i else f"{stem}:{i}", type_) for i, type_ in enumerate(types)]
         node = Node(op, list(inputs), outputs)
-        for tensor in outputs:
-            tensor.producer = node
-        self.nodes.append(node)
+        if self.cursor is None:
+            self.append(node)
+        else:
+            self.insert(node, before=self.cursor)
         return outputs
 
     def all_tensors(self) -> Iterator[Tensor]:
         """Every tensor once: inputs, then what nodes read and write, then outputs."""
-        seen: set[int] = set()
+        seen: set[Tensor] = set()
         groups = [
             self.inputs,
             *(group for node in self.nodes for group in (node.inputs, node.outputs)),
@@ -140,30 +180,35 @@ class Graph:
         ]
         for group in groups:
             for tensor in group:
-                if tensor is not None and id(tensor) not in seen:
-                    seen.add(id(tensor))
+                if tensor is not None and tensor not in seen:
+                    seen.add(tensor)
                     yield tensor
 
     def copy(self) -> Graph:
         """A graph of new tensors and nodes over the same buffers; each new tensor knows its origin."""
-        twins: dict[int, Tensor] = {}
+        twins: dict[Tensor, Tensor] = {}
 
         def twin(tensor: Tensor) -> Tensor:
-            if id(tensor) not in twins:
-                twins[id(tensor)] = Tensor(
+            if tensor not in twins:
+                twins[tensor] = Tensor(
                     tensor.name, tensor.type, tensor.buffer, None, tensor.state, tensor.quantization,
                     tensor.is_variable, tensor.shape_signature, tensor, dict(tensor.carried),
                 )  # fmt: skip
-            return twins[id(tensor)]
+            return twins[tensor]
 
         copy = Graph(self.name, [twin(t) for t in self.inputs], [twin(t) for t in self.outputs])
         for node in self.nodes:
             inputs = [None if t is None else twin(t) for t in node.inputs]
-            made = Node(node.op, inputs, [twin(t) for t in node.outputs], node.index, dict(node.carried))
-            for tensor in made.outputs:
-                tensor.producer = made
-            copy.nodes.append(made)
+            outputs = [twin(t) for t in node.outputs]
+            copy.append(Node(node.op, inputs, outputs, node.index, dict(node.carried)))
         return copy
+
+
+def _let_go(node: Node) -> None:
+    """What the node made is made by nobody, unless another one makes it by now."""
+    for tensor in node.outputs:
+        if tensor.producer is node:
+            tensor.producer = None
 
 
 @dataclass(eq=False, slots=True)

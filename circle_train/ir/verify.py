@@ -1,27 +1,35 @@
-"""What must hold in every graph: each tensor has one maker, and is made before it is read."""
+"""What must hold in every graph: each tensor has one maker, knows it, and is made before it is read."""
 
 from __future__ import annotations
 
 from circle_train.errors import ModelError
-from circle_train.ir.graph import Graph, Tensor
+from circle_train.ir.graph import Graph
+from circle_train.ir.node import Node, Tensor
 
 
 def verify(graph: Graph) -> None:
-    """Raise ModelError naming the first node that reads something nobody made."""
-    made: set[Tensor] = set(graph.inputs)
+    """Raise ModelError naming the first node that reads something nobody made, or that its tensors do not know."""
+    made: dict[Tensor, Node | None] = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         for tensor in node.inputs:
-            if tensor is not None and tensor not in made and not _is_given(tensor):
+            if tensor is None:
+                continue
+            if tensor not in made and not _is_given(tensor):
                 raise ModelError(
                     f"{node}: reads tensor '{tensor.name}', which is no input, no constant and not the result of an "
                     "earlier operator: the file is damaged"
+                )
+            if tensor.producer is not made.get(tensor):
+                raise ModelError(
+                    f"{node}: reads tensor '{tensor.name}', which names {tensor.producer or 'nobody'} as its maker, "
+                    f"expected {made.get(tensor) or 'nobody'}: the graph was not changed by its own methods"
                 )
         for tensor in node.outputs:
             if tensor in made:
                 raise ModelError(
                     f"{node}: writes tensor '{tensor.name}', which already has a value: the file is damaged"
                 )
-            made.add(tensor)
+            made[tensor] = node
     for tensor in graph.outputs:
         if tensor not in made and not _is_given(tensor):
             raise ModelError(f"output '{tensor.name}' is not the result of any operator: the file is damaged")

@@ -52,7 +52,7 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
     is_open = not grown or -1 in (grown[0].shape_signature or ())[:1]
     try:
         for node in graph.nodes:
-            _rewrite_shape(node, old)
+            _rewrite_shape(graph, node, old)
             infer_node(node)
         if not is_open:
             _check_one_axis_grew(graph, old, grown[0])
@@ -122,7 +122,7 @@ def _made_for_one_size(error: ModelError, tensor: Tensor, old: dict[Tensor, Tens
     )
 
 
-def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
+def _rewrite_shape(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
     """Stretch a constant shape operand by what the data has been stretched by."""
     position = SHAPE_INPUT.get(node.op.name)
     if position is None:
@@ -149,7 +149,7 @@ def _rewrite_shape(node: Node, old: dict[Tensor, TensorType]) -> None:
         inputs[position] = constant(
             np.array(shape, np.int32 if operand is None else operand.dtype.numpy), "shape"
         )
-        node.inputs = inputs
+        graph.reconnect(node, inputs)
 
 
 def _follows_by_itself(node: Node, data: Tensor, operand: Tensor) -> bool:

@@ -46,18 +46,13 @@ def is_statistic(tensor: Tensor) -> bool:
 
 def normalise_by_batch(graph: Graph) -> list[Node]:
     """Replace every normalisation; the nodes that move the running statistics, to be run last."""
-    nodes: list[Node] = []
     moves: list[Node] = []
-    for node in graph.nodes:
-        if MARK not in node.carried:
-            nodes.append(node)
-            continue
+    for node in [node for node in graph.nodes if MARK in node.carried]:
         found = _recognise(node)
         made = _Normalised(found)
-        nodes += made.nodes
+        graph.replace([node], *made.nodes)
         for running, batch in ((found.mean, made.mean), (found.variance, made.variance)):
             moves.append(Node(MoveTowards(found.momentum), [running, batch], []))
-    graph.nodes = nodes
     return moves
 
 
@@ -74,15 +69,11 @@ class _Normalised:
         shifted = self.emit(REGISTRY["ADD"](), self.variance, norm.epsilon)
         inverse = self.emit(REGISTRY["RSQRT"](), shifted)
         scaled = self.emit(REGISTRY["MUL"](), centred, self.emit(REGISTRY["MUL"](), inverse, norm.gamma))
-        last = Node(norm.node.op, [scaled, norm.beta], norm.node.outputs, self.index)
-        for tensor in last.outputs:
-            tensor.producer = last
-        self.nodes.append(last)
+        self.nodes.append(Node(norm.node.op, [scaled, norm.beta], norm.node.outputs, self.index))
 
     def emit(self, op: Op, *inputs: Tensor) -> Tensor:
         output = Tensor(f"{op.name.lower()}{self.index}.{len(self.nodes)}", inputs[0].type)
         node = Node(op, list(inputs), [output], self.index)
-        output.producer = node
         infer_node(node)
         self.nodes.append(node)
         return output

@@ -40,15 +40,10 @@ def round_activations(graph: Graph, forward: Iterable[Node], keep: Iterable[Tens
     read = {t for node in graph.nodes if is_backward(node.op) for t in node.inputs if t is not None}
     chosen = dict.fromkeys(_source(t, makers, fixed) for t in makers if t in read and _counts(t, fixed))
     twins = {t: Tensor(f"bfloat16({t.name})", t.type) for t in chosen}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        node.inputs = [twins.get(t, t) if t is not None else None for t in node.inputs]
-        nodes.append(node)
-        for out in node.outputs:
-            if out in twins:
-                nodes.append(Node(RoundToBfloat16(), [out], [twins[out]]))
-                twins[out].producer = nodes[-1]
-    graph.nodes = nodes
+    for tensor, twin in twins.items():
+        for reader in graph.readers(tensor):
+            graph.reconnect(reader, [twin if t is tensor else t for t in reader.inputs])
+        graph.insert(Node(RoundToBfloat16(), [tensor], [twin]), after=tensor.producer)
     rounded = set(twins.values())
     for node in graph.nodes:
         if _moves(node.op) and node.inputs[0] in rounded:
@@ -63,8 +58,7 @@ def store_in_halves(graph: Graph, rounded: Set[Tensor]) -> None:
     narrow: dict[Tensor, Node] = {}
     for tensor in waiting:
         half = Tensor(f"narrow({tensor.name})", Narrow().infer(tensor.type))
-        half.producer = narrow[tensor] = Node(Narrow(), [tensor], [half])
-    nodes = [narrow[t] for t in graph.inputs if t in narrow]
+        narrow[tensor] = Node(Narrow(), [tensor], [half])
     wide: dict[Tensor, tuple[int, Tensor]] = {}
     for i, node in enumerate(graph.nodes):
         for tensor in dict.fromkeys(t for t in node.inputs if t in waiting and i >= start):
@@ -72,13 +66,11 @@ def store_in_halves(graph: Graph, rounded: Set[Tensor]) -> None:
             last, twin = wide.get(tensor, (-NEAR - 1, tensor))
             if i - last > NEAR:
                 twin = Tensor(tensor.name, tensor.type)
-                nodes.append(Node(Widen(), [narrow[tensor].outputs[0]], [twin]))
-                twin.producer = nodes[-1]
+                graph.insert(Node(Widen(), [narrow[tensor].outputs[0]], [twin]), before=node)
             wide[tensor] = i, twin
-            node.inputs = [twin if t is tensor else t for t in node.inputs]
-        nodes.append(node)
-        nodes += [narrow[out] for out in node.outputs if out in narrow]
-    graph.nodes = nodes
+            graph.reconnect(node, [twin if t is tensor else t for t in node.inputs])
+    for tensor, node in reversed(narrow.items()):
+        graph.insert(node, after=tensor.producer)
 
 
 def is_backward(op: Op) -> bool:

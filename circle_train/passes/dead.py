@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from circle_train.ir import Graph, Tensor
+from collections.abc import Iterable, Sequence
+
+from circle_train.ir import Graph, Node, Tensor
 
 
 def drop_dead_nodes(graph: Graph) -> None:
     """Nodes none of whose outputs reach a graph output; those that write into memory stay."""
-    needed: set[Tensor] = set(graph.outputs)
+    needed = needed_nodes(graph.nodes, graph.outputs)
+    if len(needed) < len(graph.nodes):
+        graph.remove(set(graph.nodes).difference(needed))
+
+
+def needed_nodes(nodes: Sequence[Node], outputs: Iterable[Tensor]) -> list[Node]:
+    """The nodes on which the outputs depend, and those that write into memory."""
+    needed: set[Tensor] = set(outputs)
     kept = []
-    for node in reversed(graph.nodes):
+    for node in reversed(nodes):
         if node.op.mutates or any(out in needed for out in node.outputs):
             kept.append(node)
             needed.update(t for t in node.inputs if t is not None)
-    graph.nodes = kept[::-1]
+    return kept[::-1]

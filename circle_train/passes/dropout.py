@@ -15,15 +15,9 @@ RANDOM = StateKey("scalars", "random")
 def drop_at_random(graph: Graph) -> None:
     """Replace each marked node by a product with its mask."""
     random = Tensor("random", TensorType(DType.INT64, (2,)), state=RANDOM)
-    nodes: list[Node] = []
-    found = 0
-    for node in graph.nodes:
-        if MARK in node.carried:
-            nodes.extend(_masked(node, random, found))
-            found += 1
-        else:
-            nodes.append(node)
-    graph.nodes = nodes
+    marked = [node for node in graph.nodes if MARK in node.carried]
+    for number, node in enumerate(marked):
+        graph.replace([node], *_masked(node, random, number))
 
 
 def _masked(node: Node, random: Tensor, number: int) -> list[Node]:
@@ -32,6 +26,4 @@ def _masked(node: Node, random: Tensor, number: int) -> list[Node]:
     op = DropoutMask(output.shape, float(settings["ratio"]), settings.get("seed"), number)
     mask = Tensor(f"{output.name}:mask", TensorType(DType.FLOAT32, output.shape))
     made = Node(op, [random], [mask], node.index)
-    product = Node(Mul(), [node.inputs[0], mask], [output], node.index)
-    mask.producer, output.producer = made, product
-    return [made, product]
+    return [made, Node(Mul(), [node.inputs[0], mask], [output], node.index)]

@@ -24,9 +24,6 @@ def make_float_head(graph: Graph, count: int) -> None:
     for node, meaning in zip(nodes[-count:], meanings, strict=True):
         head.add(node, meaning)
     graph.nodes = [replace(node, index=index) for index, node in enumerate(head.nodes)]
-    for node in graph.nodes:
-        for tensor in node.outputs:
-            tensor.producer = node
     graph.outputs = [head.floats.get(tensor, tensor) for tensor in graph.outputs]
 
 

@@ -25,12 +25,13 @@ def fold_constants(graph: Graph) -> None:
 
 
 def infer(graph: Graph, fold_floats: bool) -> None:
-    kept = []
+    folded = []
     for node in graph.nodes:
         infer_node(node)
-        if not _fold(node, fold_floats):
-            kept.append(node)
-    graph.nodes = kept
+        if _fold(node, fold_floats):
+            folded.append(node)
+    if folded:
+        graph.remove(folded)
 
 
 def infer_node(node: Node) -> None:
@@ -62,7 +63,6 @@ def _fold(node: Node, fold_floats: bool) -> bool:
         array = np.asarray(value, order="C")
         tensor.buffer = Buffer(array.reshape(-1).view(np.uint8))
         tensor.type = TensorType(tensor.type.dtype, array.shape)
-        tensor.producer = None
     return True
 
 

@@ -15,19 +15,20 @@ from circle_train.ops.quantize import Densify, Dequantize, Spread
 
 def make_float_masters(graph: Graph) -> None:
     """Replace DEQUANTIZE and DENSIFY of constants by float32 constants that know their origin."""
-    kept = []
+    decoded = []
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
         op = node.op
         encoded = source is not None and source.buffer is not None and source.producer is None
         if source is None or not encoded or not isinstance(op, (Dequantize, Densify)):
-            kept.append(node)
-        elif isinstance(op, Densify) and (spread := op.spread(source)) is not None:
-            _spread(node, source, *spread)
-            kept.append(node)
+            continue
+        if isinstance(op, Densify) and (spread := op.spread(source)) is not None:
+            _spread(graph, node, source, *spread)
         else:
             _decode(source, node.outputs[0], op.decode(source)[0])
-    graph.nodes = kept
+            decoded.append(node)
+    if decoded:
+        graph.remove(decoded)
 
 
 def widen_halves(graph: Graph) -> None:
@@ -53,13 +54,13 @@ def _decode(source: Tensor, output: Tensor, value: Array) -> None:
     array = np.ascontiguousarray(value, np.float32 if output.dtype.is_float and not is_half else None)
     output.buffer = Buffer(array.reshape(-1).view(np.uint8))
     output.type = TensorType(DType.of(array.dtype), array.shape)
-    output.producer = None
     output.origin = source
 
 
-def _spread(node: Node, source: Tensor, op: Spread, stored: Array) -> None:
+def _spread(graph: Graph, node: Node, source: Tensor, op: Spread, stored: Array) -> None:
     """Make the stored elements of a sparse constant the master; the node spreads them every time."""
     master = constant(stored, source.name)
     master.origin = source
-    node.op, node.inputs = op, [master]
+    node.op = op
+    graph.reconnect(node, [master])
     node.outputs[0].type = TensorType(master.dtype, op.shape)

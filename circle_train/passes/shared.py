@@ -13,7 +13,6 @@ def merge_shared_buffers(graph: Graph) -> None:
     """Let all readers of one buffer read one tensor, through a RESHAPE where the shapes differ."""
     first: dict[tuple[Buffer, int], Tensor] = {}
     replaced: dict[Tensor, Tensor] = {}
-    reshapes: list[Node] = []
     for node in graph.nodes:
         for tensor in node.inputs:
             if tensor is None or not tensor.is_constant or not tensor.dtype.is_float or tensor in replaced:
@@ -22,17 +21,17 @@ def merge_shared_buffers(graph: Graph) -> None:
             chosen = first.setdefault((tensor.buffer, tensor.dtype), tensor)
             if chosen is tensor or chosen.type.size != tensor.type.size:
                 continue
-            replaced[tensor] = chosen if chosen.shape == tensor.shape else _reshaped(chosen, tensor, reshapes)
-    for node in graph.nodes:
-        node.inputs = [t if t is None else replaced.get(t, t) for t in node.inputs]
-    graph.nodes = reshapes + graph.nodes
+            replaced[tensor] = chosen
+    views = [(old, chosen) for old, chosen in replaced.items() if chosen.shape != old.shape]
+    shown = [_reshaped(chosen, old) for old, chosen in views]
+    if shown:
+        graph.insert(*shown)
+        replaced.update((old, node.outputs[0]) for (old, _), node in zip(views, shown, strict=True))
+    for old, new in replaced.items():
+        for node in graph.readers(old):
+            graph.reconnect(node, [new if tensor is old else tensor for tensor in node.inputs])
 
 
-def _reshaped(source: Tensor, like: Tensor, nodes: list[Node]) -> Tensor:
-    view = Tensor(like.name, like.type)
-    node = Node(
-        Reshape(new_shape=like.shape), [source, constant(np.array(like.shape, np.int32), "shape")], [view]
-    )
-    view.producer = node
-    nodes.append(node)
-    return view
+def _reshaped(source: Tensor, like: Tensor) -> Node:
+    shape = constant(np.array(like.shape, np.int32), "shape")
+    return Node(Reshape(new_shape=like.shape), [source, shape], [Tensor(like.name, like.type)])

@@ -68,7 +68,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     if mode.has_backward:
         gradients = add_gradients(draft, trained, share)
         add_updates(graph, config, mode, gradients)
-        graph.nodes += moves
+        graph.append(*moves)
     elif mode is Mode.UPDATE:
         draft = only_updates(graph, config, trained)
     graph.outputs = draft.keep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -26,6 +26,15 @@ class Block:
 
 
 @dataclass
+class Order:
+    """Nodes in an order in which they can run, between inputs and outputs; they may be another graph's."""
+
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    nodes: Sequence[Node]
+
+
+@dataclass
 class MemoryPlan:
     """Blocks, the block of every arena tensor, and the views of what lies outside the arena."""
 
@@ -39,7 +48,7 @@ class MemoryPlan:
         return self.block_of[tensor].offset
 
 
-def plan_memory(graph: Graph, keep: Iterable[Tensor]) -> MemoryPlan:
+def plan_memory(graph: Graph | Order, keep: Iterable[Tensor]) -> MemoryPlan:
     """Lifetimes, then sharing (views and in-place), then offsets."""
     blocks, views = lifetimes(graph, keep)
     unique = list(dict.fromkeys(blocks.values()))
@@ -56,7 +65,9 @@ def live_bytes(graph: Graph) -> list[int]:
     return list(accumulate(change))[: len(graph.nodes)]
 
 
-def lifetimes(graph: Graph, keep: Iterable[Tensor]) -> tuple[dict[Tensor, Block], dict[Tensor, Tensor]]:
+def lifetimes(
+    graph: Graph | Order, keep: Iterable[Tensor]
+) -> tuple[dict[Tensor, Block], dict[Tensor, Tensor]]:
     """The block of every tensor, and the tensors that are views of what lies outside the arena."""
     last_use = _last_uses(graph, keep)
     blocks: dict[Tensor, Block] = {}
@@ -107,7 +118,7 @@ def _insert(placed: list[Block], block: Block) -> None:
     placed.insert(low, block)
 
 
-def _last_uses(graph: Graph, keep: Iterable[Tensor]) -> dict[Tensor, int]:
+def _last_uses(graph: Graph | Order, keep: Iterable[Tensor]) -> dict[Tensor, int]:
     last_use = {t: step for step, node in enumerate(graph.nodes) for t in node.inputs if t is not None}
     last_use.update((tensor, len(graph.nodes)) for tensor in keep)
     return last_use

@@ -117,16 +117,12 @@ def separate(graph: Graph, cut: Cut) -> Graph:
     for node in cut.nodes:
         made = Node(node.op, [twin(t) for t in node.inputs], [twin(t) for t in node.outputs], node.index)  # type: ignore[misc]
         made.carried["members"] = [node]
-        for tensor in made.outputs:
-            tensor.producer = made
-        part.nodes.append(made)
+        part.append(made)
     part.inputs = [twins[t] for t in graph.inputs if t in twins]
     part.outputs = [twins[t] for t in cut.frontier]
     graph.nodes = [node for node in graph.nodes if node not in inside or node.outputs[0] in cut.fixed]
     drop_dead_nodes(graph)
     read = {t for node in graph.nodes for t in node.inputs}
-    for tensor in cut.frontier:
-        tensor.producer = None
     graph.inputs = [t for t in graph.inputs if t in read or t not in twins] + cut.frontier
     return part
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.train.memory import MemoryPlan
@@ -68,6 +68,14 @@ class Draft:
     def keep(self) -> list[Tensor]:
         """What must hold its value until the run is over."""
         return [*self.outputs, *self.extra, *self.losses, *([self.loss] if self.loss is not None else [])]
+
+    def reading(self, graph: Graph, twins: Mapping[Tensor, Tensor]) -> Draft:
+        """The same of another graph, in which twins stand for what nodes make."""
+        outputs, extra, losses = (
+            [twins.get(t, t) for t in g] for g in (self.outputs, self.extra, self.losses)
+        )
+        loss = None if self.loss is None else twins.get(self.loss, self.loss)
+        return replace(self, graph=graph, outputs=outputs, extra=extra, losses=losses, loss=loss)
 
 
 @dataclass

@@ -8,13 +8,13 @@ asked of the graph that this gives, until the fullest moment fits. Nodes that ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.verify import verify
-from circle_train.passes.dead import drop_dead_nodes
-from circle_train.train.memory import Block, plan_memory
+from circle_train.passes.dead import needed_nodes
+from circle_train.train.memory import Block, Order, plan_memory
 from circle_train.train.program import Program
 from circle_train.train.timeline import Timeline
 from circle_train.train.work import total_work, work
@@ -28,23 +28,37 @@ SMALL = 1 / 8
 def recompute(program: Program, limit: int) -> Program:
     """The program with as few results kept as its arena needs to fit the limit, or with the least arena there is."""
     limit -= program.arena_bytes - program.memory.nbytes
-    best, goal = program, limit
+    best, least, goal = Order([], [], []), program.memory.nbytes, limit
     thrift = Thrift(program.graph)
-    while best.memory.nbytes > limit and thrift.reduce(goal):
-        memory = plan_memory(thrift.graph, program.draft.keep)
-        if memory.nbytes < best.memory.nbytes:
-            best = replace(program, graph=thrift.graph, memory=memory, repeats=thrift.repeats)
-        goal -= max(memory.nbytes - limit, 1)
-    if best is not program:
-        for node in best.graph.nodes:
-            for tensor in node.outputs:
-                tensor.producer = node
-        verify(best.graph)
-    return best
+    while least > limit and thrift.reduce(goal):
+        nbytes = plan_memory(thrift.order, program.draft.keep).nbytes
+        if nbytes < least:
+            best, least = thrift.order, nbytes
+        goal -= max(nbytes - limit, 1)
+    return rebuilt(program, best, set(thrift.originals)) if best.nodes else program
+
+
+def rebuilt(program: Program, order: Order, again: Set[Tensor]) -> Program:
+    """The program with its nodes in this order, `again` being made a second time; graph and results are its own."""
+    twins = {t: replace(t, producer=None) for node in order.nodes for t in node.outputs}
+    nodes = [
+        replace(
+            node,
+            inputs=[t if t is None else twins.get(t, t) for t in node.inputs],
+            outputs=[twins[t] for t in node.outputs],
+        )
+        for node in order.nodes
+    ]
+    repeats = [n for n, old in zip(nodes, order.nodes, strict=True) if any(t in again for t in old.outputs)]
+    graph = Graph(program.graph.name, order.inputs, [twins.get(t, t) for t in order.outputs], nodes)
+    verify(graph)
+    draft = program.draft.reading(graph, twins)
+    memory = plan_memory(graph, draft.keep)
+    return replace(program, graph=graph, memory=memory, draft=draft, repeats=repeats)
 
 
 class Thrift:
-    """A graph whose fullest moment is made smaller step by step."""
+    """An order whose fullest moment is made smaller step by step."""
 
     def __init__(self, graph: Graph) -> None:
         self.timeline = Timeline(graph)
@@ -52,13 +66,8 @@ class Thrift:
         """What each tensor that is made again is a twin of."""
 
     @property
-    def graph(self) -> Graph:
-        return self.timeline.graph
-
-    @property
-    def repeats(self) -> list[Node]:
-        """The nodes that run again."""
-        return [node for node in self.graph.nodes if any(t in self.originals for t in node.outputs)]
+    def order(self) -> Order:
+        return self.timeline.order
 
     def reduce(self, goal: int) -> bool:
         """Drop blocks until the fullest moment takes no more than the goal; whether anything could be dropped."""
@@ -116,7 +125,7 @@ class Repeat:
         """The work of what runs again, without that which this makes superfluous."""
         timeline = self.thrift.timeline
         spared = {timeline.made[t] for t in self._later}
-        return total_work(self.nodes) - sum(work(timeline.graph.nodes[step]) for step in spared)
+        return total_work(self.nodes) - sum(work(timeline.order.nodes[step]) for step in spared)
 
     def plan(self) -> bool:
         """Find the nodes; False where there is no way."""
@@ -128,14 +137,12 @@ class Repeat:
         ]
         return all(self._make(t) is not None for t in wanted)
 
-    def applied(self) -> Graph:
-        """The graph with the nodes run again and read from the step on."""
-        graph, instead = self.thrift.graph, {**self.twins, **self._later}
-        later = [_reading(node, instead) for node in graph.nodes[self.step :]]
-        nodes = [*graph.nodes[: self.step], *self.nodes, *later]
-        made = Graph(graph.name, graph.inputs, graph.outputs, nodes)
-        drop_dead_nodes(made)
-        return made
+    def applied(self) -> Order:
+        """The order with the nodes run again and read from the step on."""
+        order, instead = self.thrift.order, {**self.twins, **self._later}
+        later = [_reading(node, instead) for node in order.nodes[self.step :]]
+        nodes = [*order.nodes[: self.step], *self.nodes, *later]
+        return replace(order, nodes=needed_nodes(nodes, order.outputs))
 
     def _make(self, tensor: Tensor) -> Tensor | None:
         """The twin of a tensor, its maker planned before it; None if that cannot run again."""
@@ -144,7 +151,7 @@ class Repeat:
         timeline = self.thrift.timeline
         if tensor not in timeline.made or len(self.nodes) >= LONGEST:
             return None
-        node = timeline.graph.nodes[timeline.made[tensor]]
+        node = timeline.order.nodes[timeline.made[tensor]]
         if node.op.mutates:
             return None
         inputs: list[Tensor | None] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 
-from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir import Node, Tensor
+from circle_train.ir.order import in_order
 from circle_train.ops.attributes import Activation
 from circle_train.ops.gradient import GuardFinite
-from circle_train.passes.order import sort_topologically
 from circle_train.train.program import Program
 from circle_train.train.separable import is_fixed, is_separable
 
@@ -60,9 +60,7 @@ def formula(program: Program) -> list[object]:
 
 def _formed(program: Program) -> list[Node]:
     """The nodes of forward part and loss, each after what it reads."""
-    graph = Graph("formed", nodes=program.operators[: _guard(program)])
-    sort_topologically(graph)
-    return graph.nodes
+    return in_order(program.operators[: _guard(program)])
 
 
 def _guard(program: Program) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import accumulate
 
 from circle_train.ir import Graph, Node, StateKey, Tensor
-from circle_train.train.memory import Block, lifetimes
+from circle_train.train.memory import Block, Order, lifetimes
 
 
 class Timeline:
     """A graph's memory, step by step."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph | Order) -> None:
+        self.order = Order(graph.inputs, graph.outputs, graph.nodes)
         self.blocks, self.views = lifetimes(graph, graph.outputs)
         self.made: dict[Tensor, int] = {t: s for s, node in enumerate(graph.nodes) for t in node.outputs}
         self.live = self._live()
@@ -47,7 +47,7 @@ class Timeline:
         return found
 
     def _live(self) -> list[int]:
-        steps = len(self.graph.nodes)
+        steps = len(self.order.nodes)
         change = [0] * (steps + 2)
         for block in dict.fromkeys(self.blocks.values()):
             change[max(block.first, 0)] += block.nbytes

@@ -1,0 +1,109 @@
+"""What graphs are made of: nodes, the tensors between them, and the buffers behind constant ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from circle_train.ir.tensor_type import Array, DType, Quantization, TensorType
+
+EMPTY = np.empty(0, np.uint8)
+
+
+class Operation(Protocol):
+    """What a graph needs to know of an operator: its name and its type rule (see ops.base.Op)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def infer_types(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]: ...
+
+
+class StateKey(NamedTuple):
+    """Where a tensor's memory lives between steps: ("value" | an optimizer slot | "scalars", owner)."""
+
+    kind: str
+    owner: str
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Raw bytes of constants; tensors that share one Buffer share their values."""
+
+    bytes: Array = field(default_factory=lambda: EMPTY, repr=False)
+    carried: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Tensor:
+    """A value in a graph: an input, a constant (has a buffer), a state, or the output of a node."""
+
+    name: str
+    type: TensorType
+    buffer: Buffer | None = None
+    producer: Node | None = field(default=None, repr=False)
+    state: StateKey | None = None
+    quantization: Quantization | None = None
+    is_variable: bool = False
+    shape_signature: tuple[int, ...] | None = None
+    origin: Tensor | None = field(default=None, repr=False)
+    """The tensor of the loaded module that this one was copied from."""
+    carried: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Fields of the file that we keep without interpreting them."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def is_constant(self) -> bool:
+        """Has bytes in the file (a zero-element tensor is constant when it has a buffer at all)."""
+        return self.buffer is not None and (self.buffer.bytes.size > 0 or self.type.size == 0)
+
+    @property
+    def data(self) -> Array:
+        """The constant's elements, as a read-only view of its buffer."""
+        numpy_dtype = self.dtype.numpy
+        if self.buffer is None or numpy_dtype is None:
+            raise ValueError(f"tensor '{self.name}' has no elements that numpy can view")
+        return self.buffer.bytes.view(numpy_dtype).reshape(self.shape)
+
+    def root(self) -> Tensor:
+        """The tensor of the loaded module at the end of the chain of copies."""
+        tensor = self
+        while tensor.origin is not None:
+            tensor = tensor.origin
+        return tensor
+
+    def __str__(self) -> str:
+        return f"'{self.name}' ({self.type})"
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One operator of a graph with the tensors that it reads and writes."""
+
+    op: Any  # ops.base.Op; ir knows only the Operation protocol
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    index: int = -1
+    """Position in the loaded module's operator list; -1 for what we added."""
+    carried: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        name = self.outputs[0].name if self.outputs else ""
+        where = f" (operator {self.index})" if self.index >= 0 else ""
+        return f"{self.op.name} '{name}'{where}"
+
+
+def made_by(tensor: Tensor | None, *names: str) -> Node | None:
+    """The node that makes the tensor, if it is one of these operators."""
+    node = None if tensor is None else tensor.producer
+    return node if node is not None and node.op.name in names else None
