@@ -22,11 +22,16 @@ from circle_train.record import record
 Sizes = tuple[int, ...]
 CHUNK_BYTES = 4 << 20
 """Upper bound of the patches gathered for one matrix product (or one row of positions, if that is more)."""
+MOST_PADDING, SMALL = 64, 1 << 20
+"""By what zeros may multiply a tensor's elements, unless there are few."""
 
 
 @record
 class Window:
-    """Geometry of one placement: all tuples have one entry per spatial axis."""
+    """Geometry of one placement: all tuples have one entry per spatial axis.
+
+    A stride beyond the axis, of which nothing depends, stands as the axis's length; so does the distance of a single cell.
+    """
 
     spatial: Sizes
     size: Sizes
@@ -40,13 +45,22 @@ class Window:
         cls, spatial: Sizes, size: Sizes, strides: Sizes, padding: Padding, dilations: Sizes | None = None
     ) -> Window:
         """The window of a forward convolution or pool."""
-        dilations = dilations or (1,) * len(size)
+        dilations = tuple(
+            d if k > 1 else min(d, n)
+            for k, d, n in zip(size, dilations or (1,) * len(size), _at_least_one(spatial), strict=True)
+        )
         extents = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
         axes = list(zip(spatial, extents, strides, strict=True))
         before = tuple(padding.amounts(*axis)[0] for axis in axes)
-        return cls(
-            spatial, size, strides, dilations, before, tuple(padding.output_size(*axis) for axis in axes)
-        )
+        positions = tuple(padding.output_size(*axis) for axis in axes)
+        near = tuple(min(s, n) for s, n in zip(strides, _at_least_one(spatial), strict=True))
+        window = cls(spatial, size, near, dilations, before, positions)
+        if prod(window.padded) > max(MOST_PADDING * prod(spatial), SMALL):
+            raise ModelError(
+                f"windows of {size} cells, {dilations} apart, over {spatial} would need {prod(window.padded)} elements "
+                f"with zeros around; expected at most {MOST_PADDING} times as many as there are: the file is damaged"
+            )
+        return window
 
     @property
     def padded(self) -> Sizes:
@@ -100,6 +114,10 @@ class Window:
             for start in range(0, view.shape[1], rows):
                 block = view[sample, start : start + rows]
                 yield (sample, slice(start, start + rows)), block.reshape(-1, width)
+
+
+def _at_least_one(sizes: Sizes) -> Sizes:
+    return tuple(max(size, 1) for size in sizes)
 
 
 def correlate(big: Array, kernel: Array, window: Window, groups: int = 1) -> Array:

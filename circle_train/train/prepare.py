@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ConfigError, DataError
+from circle_train.errors import ConfigError, DataError, shown
 from circle_train.ir.tensor_type import Array
 from circle_train.train.datafiles import one_hot, read_csv, read_idx, read_image_folder
 from circle_train.train.rawfiles import write_raw
@@ -165,7 +165,12 @@ def _read_array(path: Path, what: str) -> Array:
 
 def _read_npz(path: Path) -> tuple[Array, Array | None]:
     """The arrays x and y, or the only array."""
-    with _guarded(path, lambda: np.load(path, allow_pickle=False)) as archive:
+    found: tuple[Array, Array | None] = _guarded(path, lambda: _unpacked(path))
+    return found
+
+
+def _unpacked(path: Path) -> tuple[Array, Array | None]:
+    with np.load(path, allow_pickle=False) as archive:
         if "x" in archive.files:
             return archive["x"], archive["y"] if "y" in archive.files else None
         if len(archive.files) == 1:
@@ -176,5 +181,7 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
 def _guarded(path: Path, read: Any) -> Any:
     try:
         return read()
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"'{path}' cannot be read: {error}; give an intact file") from None
+    except DataError:
+        raise
+    except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
+        raise DataError(f"'{path}' cannot be read: {shown(error)}; give an intact file") from error

@@ -40,8 +40,8 @@ def geometry(op: Convolution, x: Shape, w: Shape, y: Shape) -> abi.ConvShape:
     window = op.window(x, w)
     groups = x[3] // w[3] if isinstance(op, Conv2D) else 1
     return abi.ConvShape(
-        x[0], x[1], x[2], x[3], y[1], y[2], y[3], w[1], w[2], op.stride_h, op.stride_w,
-        op.dilation_h_factor, op.dilation_w_factor, window.before[0], window.before[1], groups,
+        x[0], x[1], x[2], x[3], y[1], y[2], y[3], w[1], w[2], *window.strides,
+        *window.dilations, window.before[0], window.before[1], groups,
     )  # fmt: skip
 
 

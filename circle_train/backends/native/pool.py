@@ -32,7 +32,7 @@ def geometry(op: Pool, x: tuple[int, ...], y: tuple[int, ...]) -> abi.ConvShape:
     """The sizes that kernels read."""
     window = op.window(x)
     return abi.ConvShape(
-        x[0], x[1], x[2], x[3], y[1], y[2], y[3], op.filter_height, op.filter_width, op.stride_h, op.stride_w,
+        x[0], x[1], x[2], x[3], y[1], y[2], y[3], op.filter_height, op.filter_width, *window.strides,
         1, 1, window.before[0], window.before[1], 1,
     )  # fmt: skip
 
