@@ -77,14 +77,17 @@ class Thrift:
         return progress
 
     def _drop_one(self, goal: int) -> bool:
-        """Take the best candidate that makes the fullest moment smaller and no other one fuller than that was."""
+        """Take the best candidate that makes the fullest moment smaller, or leaves fewer that are as full.
+
+        Each is a step down that none can undo: two moments of the same size cannot take turns for ever.
+        """
         timeline = self.timeline
         excess = timeline.most - goal
         found = [Repeat(self, block, step) for block, step in timeline.idle()]
         found = [repeat for repeat in found if repeat.plan() and repeat.saved > 0]
         for repeat in sorted(found, key=lambda r: min(r.saved, excess) / max(r.cost, 1.0), reverse=True):
             after = Timeline(repeat.applied())
-            if after.live[timeline.fullest] < timeline.most and after.most <= timeline.most:
+            if after.fullness < timeline.fullness:
                 self.timeline = after
                 self.originals.update((twin, self.original(t)) for t, twin in repeat.twins.items())
                 return True

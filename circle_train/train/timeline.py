@@ -35,6 +35,11 @@ class Timeline:
         """Bytes in the fullest moment."""
         return self.live[self.fullest] if self.live else 0
 
+    @property
+    def fullness(self) -> tuple[int, int]:
+        """Bytes in the fullest moment, and how many moments are as full."""
+        return self.most, self.live.count(self.most)
+
     def idle(self) -> list[tuple[Block, int]]:
         """The blocks that are kept over the fullest moment and when each is touched next; those of outputs apart."""
         found = []

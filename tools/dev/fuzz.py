@@ -90,7 +90,7 @@ class Worker:
     def __init__(self, target: str, numbers: range, limit: bool) -> None:
         self.target, self.numbers = target, numbers
         self.receiver, sender = CONTEXT.Pipe(duplex=False)
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 -- the process has it for as long as it runs
         self.process = CONTEXT.Process(target=_work, args=(target, numbers, sender, self.log, limit))
         self.process.start()
         sender.close()

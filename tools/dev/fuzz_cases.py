@@ -380,11 +380,13 @@ def packages() -> list[dict[str, bytes]]:
 
 def damaged_package(files: Mapping[str, bytes], rng: Rng) -> dict[str, bytes]:
     name = pick(rng, sorted(files))
-    if name.endswith(".circle"):
-        changed = damaged_model(files[name], rng)
-    else:
-        changed = damaged_checkpoint((name, files[name]), rng)[1]
-    return {**files, name: changed}
+    is_model = name.endswith(".circle")
+    return {
+        **files,
+        name: damaged_model(files[name], rng)
+        if is_model
+        else damaged_checkpoint((name, files[name]), rng)[1],
+    }
 
 
 def run_package(files: Mapping[str, bytes], rng: Rng, folder: Path) -> None:
