@@ -14,7 +14,7 @@ from circle_train.errors import ConfigError
 from circle_train.format import hints
 from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.quantize import quantize
+from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.float_head import make_float_head
 from circle_train.train.parameters import Parameter

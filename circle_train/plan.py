@@ -9,8 +9,8 @@ from circle_train.executor import Executor
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.graph import known_type
 from circle_train.model import Model
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient, Gradients
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient, Gradients
 from circle_train.printable import lines, printable
 from circle_train.record import record
 from circle_train.train.program import Program

@@ -16,7 +16,7 @@ from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
 from circle_train.ir.graph import known_type
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.fused import Fused
+from circle_train.ops.internal.fused import Fused
 from circle_train.plan import table
 from circle_train.record import record
 from circle_train.train.coercion import coerce

@@ -24,7 +24,7 @@ from circle_train.executor import Executor
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.ops.gradient import NonFiniteLoss
+from circle_train.ops.internal.gradient import NonFiniteLoss
 from circle_train.train import prefix
 from circle_train.train.compile import compile
 from circle_train.train.program import Mode

@@ -22,11 +22,11 @@ from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops import Example
-from circle_train.ops.arithmetic import Mul
 from circle_train.ops.attributes import Activation, Padding
-from circle_train.ops.conv import Conv2D, DepthwiseConv2D
-from circle_train.ops.linear import BatchMatMul, FullyConnected
-from circle_train.ops.pool import AveragePool2D, MaxPool2D
+from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
+from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
+from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D
+from circle_train.ops.numeric.arithmetic import Mul
 from circle_train.train.autodiff import add_backward
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")

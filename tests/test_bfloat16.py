@@ -34,10 +34,7 @@ from circle_train.executor import Executor
 from circle_train.ir import DType, Graph
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.ops.bfloat16 import (
-    narrowed,
-    widened,
-)
+from circle_train.ops.internal.bfloat16 import narrowed, widened
 from circle_train.train import compile as compiling
 from circle_train.train.program import Mode
 from circle_train.train.state import State

@@ -14,7 +14,7 @@ from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import (
+from circle_train.ops.internal.bfloat16 import (
     Narrow,
     RoundedBatchMatMul,
     RoundedConv2D,
@@ -24,7 +24,7 @@ from circle_train.ops.bfloat16 import (
     narrowed,
     rounded,
 )
-from circle_train.ops.gradient import Gradient
+from circle_train.ops.internal.gradient import Gradient
 
 
 def test_rounding_is_to_nearest_even() -> None:

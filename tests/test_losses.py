@@ -31,7 +31,7 @@ from circle_train.train.losses import (
 GOLDEN = json.loads((Path(__file__).parent / "data" / "torch_losses.json").read_text(encoding="utf-8"))[
     "cases"
 ]
-LOSS_OPS = [name for name, cls in INTERNAL.items() if cls.__module__ == "circle_train.ops.loss"]
+LOSS_OPS = [name for name, cls in INTERNAL.items() if cls.__module__ == "circle_train.ops.internal.loss"]
 
 
 def random(*shape: int, seed: int = 0) -> Any:

@@ -18,8 +18,8 @@ from circle_train.ops import INTERNAL, REGISTRY, Example, Op
 from circle_train.ops.axes import Mixes, Permuted
 from circle_train.ops.base import random, register
 from circle_train.ops.elementwise import Unary
+from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.orders import Order, inverse
-from circle_train.ops.quantized import Quantized
 
 MORE = [
     Example(make("SLICE"), (random(2, 4, 3), np.array([0, 1, 0]), np.array([-1, 2, 3]))),

@@ -13,8 +13,8 @@ from circle_train.ir import Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Example, Op
-from circle_train.ops.arithmetic import Add, Mul
-from circle_train.ops.reduce import Sum
+from circle_train.ops.numeric.arithmetic import Add, Mul
+from circle_train.ops.numeric.reduce import Sum
 from circle_train.train.autodiff import add_backward
 
 STEP = 1e-5

@@ -179,6 +179,6 @@ def test_large_images_are_convolved_in_chunks(monkeypatch: pytest.MonkeyPatch) -
 
     before = results()
     monkeypatch.setattr("circle_train.ops.window.CHUNK_BYTES", 1)
-    monkeypatch.setattr("circle_train.ops.conv.BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr("circle_train.ops.layers.conv.BLOCK_ELEMENTS", 1)
     for own, expected in zip(results(), before, strict=True):
         np.testing.assert_allclose(own, expected, rtol=1e-12)

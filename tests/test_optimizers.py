@@ -16,7 +16,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import INTERNAL
-from circle_train.ops.update import Update
+from circle_train.ops.internal.update import Update
 from circle_train.train import optimizers, schedules
 from circle_train.train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, ParameterGroup, RMSprop
 

@@ -10,7 +10,7 @@ import circle_train as ct
 from circle_train import passes
 from circle_train.ir import DType, Graph, Node, StateKey, Tensor, TensorType
 from circle_train.ir.graph import constant
-from circle_train.ops.gradient import Accumulate
+from circle_train.ops.internal.gradient import Accumulate
 from circle_train.passes.batch import stretched
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.schedule import update_early

@@ -18,7 +18,7 @@ from circle_train.ir import Buffer, DType, Graph, Module, Node, Quantization, Te
 from circle_train.ir.graph import known_type
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.attributes import Activation, Padding
-from circle_train.ops.quantize import densify, dequantize, quantize
+from circle_train.ops.numeric.quantize import densify, dequantize, quantize
 from circle_train.passes import before_training, run
 from circle_train.passes.quantized import run_quantized
 

@@ -132,7 +132,7 @@ def test_masks_follow_from_the_seed(tmp_path: Path) -> None:
 
 
 def test_masks_differ_from_pass_to_pass_and_keep_the_mean() -> None:
-    from circle_train.ops.dropout import DropoutMask
+    from circle_train.ops.internal.dropout import DropoutMask
 
     op = DropoutMask((200, 500), 0.3)
     first, second = (op.forward(np.array([4, passes])) for passes in (0, 1))
@@ -144,7 +144,7 @@ def test_masks_differ_from_pass_to_pass_and_keep_the_mean() -> None:
 
 def test_the_generator_is_c_plus_plus_minstd_rand0() -> None:
     """Its ten thousandth number is 1043618065, says the standard."""
-    from circle_train.ops.dropout import MODULUS, uniform
+    from circle_train.ops.internal.dropout import MODULUS, uniform
 
     expected = np.float32((1043618065 - 1) / (MODULUS - 1))
     assert uniform(1, 10_000)[-1] == pytest.approx(expected, rel=1e-6)

@@ -5,7 +5,7 @@ from importlib import import_module
 
 from circle_train.ops.base import INTERNAL, REGISTRY, Example, Op, register
 
-for _module in pkgutil.iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)
 
 __all__ = ["INTERNAL", "REGISTRY", "Example", "Op", "register"]

@@ -15,7 +15,7 @@ from circle_train.errors import UnsupportedOpError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY, Op
-from circle_train.ops.running import MoveTowards
+from circle_train.ops.internal.running import MoveTowards
 from circle_train.passes.fold import infer_node
 from circle_train.record import record
 

@@ -11,12 +11,12 @@ from dataclasses import fields
 
 from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import PRODUCTS, Narrow, RoundToBfloat16, Widen
-from circle_train.ops.conv import Conv2D
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import ActivationGradient, Gradient, Gradients
-from circle_train.ops.pool_places import MaxPoolScatter
-from circle_train.ops.shape import Transpose
+from circle_train.ops.internal.bfloat16 import PRODUCTS, Narrow, RoundToBfloat16, Widen
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import ActivationGradient, Gradient, Gradients
+from circle_train.ops.internal.pool_places import MaxPoolScatter
+from circle_train.ops.layers.conv import Conv2D
+from circle_train.ops.shapes.shape import Transpose
 
 LEAST = 4096
 """Elements of a tensor that is worth rounding; statistics and the like stay as they are."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from circle_train.ir import DType, Graph, Node, StateKey, Tensor, TensorType
-from circle_train.ops.arithmetic import Mul
-from circle_train.ops.dropout import DropoutMask
+from circle_train.ops.internal.dropout import DropoutMask
+from circle_train.ops.numeric.arithmetic import Mul
 
 MARK = "dropout"
 """What such a node carries: {"ratio": …, "seed": … or None}; it passes its input on unchanged."""

@@ -9,8 +9,8 @@ import numpy as np
 from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.fill import Cast
-from circle_train.ops.quantize import Densify, Dequantize, Spread
+from circle_train.ops.numeric.fill import Cast
+from circle_train.ops.numeric.quantize import Densify, Dequantize, Spread
 
 
 def make_float_masters(graph: Graph) -> None:

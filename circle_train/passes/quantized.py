@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Quantization, Tensor
+from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.opaque import Opaque
-from circle_train.ops.quantized import Quantized
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT64)
 PACKED = (DType.INT4, DType.UINT4)

@@ -6,7 +6,7 @@ import numpy as np
 
 from circle_train.ir import Buffer, Graph, Node, Tensor
 from circle_train.ir.graph import constant
-from circle_train.ops.shape import Reshape
+from circle_train.ops.shapes.shape import Reshape
 
 
 def merge_shared_buffers(graph: Graph) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.node import made_by
-from circle_train.ops.round_within import RoundWithin
+from circle_train.ops.internal.round_within import RoundWithin
 from circle_train.passes.dead import drop_dead_nodes
 
 MARK = "straight_through"

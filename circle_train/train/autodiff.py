@@ -10,8 +10,8 @@ import numpy as np
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.graph import constant
-from circle_train.ops.arithmetic import Add
-from circle_train.ops.gradient import ActivationGradient, Gradient, Gradients, Zeros
+from circle_train.ops.internal.gradient import ActivationGradient, Gradient, Gradients, Zeros
+from circle_train.ops.numeric.arithmetic import Add
 
 
 def add_backward(

@@ -9,7 +9,7 @@ from circle_train import passes
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
-from circle_train.ops.gradient import Accumulate, GuardFinite
+from circle_train.ops.internal.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_in_halves

@@ -11,7 +11,7 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.loss import (
+from circle_train.ops.internal.loss import (
     BinaryCrossEntropy,
     CrossEntropy,
     SigmoidCrossEntropy,

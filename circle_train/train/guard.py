@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.gradient import NonFiniteLoss
+from circle_train.ops.internal.gradient import NonFiniteLoss
 from circle_train.train.state import State
 
 KEPT = "the weights are those before this step"

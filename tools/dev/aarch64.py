@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sanitize import SOURCE, copy_beside
 
-TESTS = ("tests/kernels", "tests/test_engine_sessions.py", "tests/test_onert_golden.py")
+TESTS = ("tests/backends/kernels", "tests/test_engine_sessions.py", "tests/test_onert_golden.py")
 LEFT_OUT = "not two_processes and not sums"
 """What starts Python once more, which qemu is not asked for, and long sums in float64."""
 TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static", "cmake", "apt-get", "dpkg-deb")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/kernels"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/backends/kernels"))
 from native import CONSTANTS, struct
 
 RELU, RELU6 = CONSTANTS["CT_ACT_RELU"], CONSTANTS["CT_ACT_RELU6"]

@@ -35,13 +35,13 @@ SHARES: tuple[tuple[str, ...], ...] = (
         "(every_operator and AVX2) or any_size or index or forked",
     ),
     (
-        "tests/kernels/test_images.py",
-        "tests/kernels/test_winograd.py",
+        "tests/backends/kernels/test_images.py",
+        "tests/backends/kernels/test_winograd.py",
         "-k",
         "not test_error and not sums and not any_batch",
     ),
     (
-        "tests/kernels",
+        "tests/backends/kernels",
         "-k",
         "not test_images and not test_winograd and not many_times and not share_a_pool and not another_thread "
         "and not leaves_the_core and not forked "

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "circle_train" / "backends" / "native"
 TESTS = (
-    "tests/kernels",
+    "tests/backends/kernels",
     "tests/test_backends.py",
     "tests/test_backend_training.py",
     "tests/test_damaged_training.py",

@@ -26,7 +26,7 @@ from circle_train.backends.native.library import Pool, load
 from circle_train.backends.native.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.linear import BatchMatMul, FullyConnected
+from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
 
 __all__ = ["Native", "is_available"]
 BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)

@@ -15,10 +15,10 @@ from circle_train.ir import Node
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import PRODUCTS
-from circle_train.ops.conv import DepthwiseConv2D
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
+from circle_train.ops.internal.bfloat16 import PRODUCTS
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.layers.conv import DepthwiseConv2D
 
 Calls = Sequence[Call] | None
 """None: this node (type, layout, option) is not covered."""

@@ -25,10 +25,10 @@ from circle_train.backends.native.pool import geometry as pool_geometry
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.bfloat16 import RoundedConv2D
-from circle_train.ops.conv import Conv2D, Convolution, DepthwiseConv2D
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
+from circle_train.ops.internal.bfloat16 import RoundedConv2D
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.layers.conv import Conv2D, Convolution, DepthwiseConv2D
 
 Shape = tuple[int, ...]
 Arrays = Mapping[str, Any]

@@ -12,11 +12,11 @@ from circle_train.backends.native.chain import Builder, assemble, is_bits
 from circle_train.backends.native.codes import ChainOp
 from circle_train.backends.native.formula import Formula
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.active_bits import ActiveBits, PassActive
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import INTERNAL, REGISTRY, Op
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
+from circle_train.ops.internal.active_bits import ActiveBits, PassActive
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
 
 BITWISE = (ActiveBits, PassActive)
 """What writes or reads bits; to all others uint8 are numbers."""

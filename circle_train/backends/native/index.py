@@ -22,10 +22,10 @@ from circle_train.backends.native.binding import (
 from circle_train.backends.native.codes import Kernel
 from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.fused import Fused
-from circle_train.ops.gather_from_end import GatherFromEnd
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.index import EmbeddingLookup, Gather
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gather_from_end import GatherFromEnd
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.shapes.index import EmbeddingLookup, Gather
 
 INDEX_TYPES = (np.int32, np.int64)
 

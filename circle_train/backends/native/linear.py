@@ -27,11 +27,11 @@ from circle_train.backends.native.update import gradient_only, update_of
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import RoundedBatchMatMul, RoundedFullyConnected
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.linear import BatchMatMul, FullyConnected
-from circle_train.ops.shape import Transpose
+from circle_train.ops.internal.bfloat16 import RoundedBatchMatMul, RoundedFullyConnected
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
+from circle_train.ops.shapes.shape import Transpose
 
 Arrays = Mapping[str, Any]
 Updates = Mapping[str, abi.Update | None]

@@ -20,10 +20,10 @@ from circle_train.backends.native.binding import (
 )
 from circle_train.backends.native.codes import Kernel
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.activation import LogSoftmax, Softmax
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.loss import SoftmaxCrossEntropy
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.loss import SoftmaxCrossEntropy
+from circle_train.ops.numeric.activation import LogSoftmax, Softmax
 from circle_train.record import record
 
 

@@ -12,11 +12,11 @@ from circle_train.backends.native.binding import Calls, Values, binds, binds_gra
 from circle_train.backends.native.codes import MAX_RANK, Kernel
 from circle_train.backends.native.step import Call
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import join, pad, shape
-from circle_train.ops import slice as slices
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.gradient import Gradient, Zeros
+from circle_train.ops.internal.gradient import Gradient, Zeros
+from circle_train.ops.shapes import join, pad, shape
+from circle_train.ops.shapes import slice as slices
 
 WORDS = (1, 2, 4, 8)
 

@@ -10,8 +10,8 @@ from circle_train.backends.native.binding import Calls, Values, binds, binds_fus
 from circle_train.backends.native.codes import Kernel
 from circle_train.backends.native.update import update_of
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.fused import Fused
-from circle_train.ops.layer_norm import LayerNorm
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.layer_norm import LayerNorm
 
 
 @binds(LayerNorm)

@@ -18,9 +18,9 @@ from circle_train.backends.native.binding import (
 )
 from circle_train.backends.native.codes import Kernel
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.pool import AveragePool2D, MaxPool2D, Pool
-from circle_train.ops.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D, Pool
 
 KERNELS = {
     MaxPool2D: (Kernel.MAX_POOL, Kernel.MAX_POOL_GRAD),

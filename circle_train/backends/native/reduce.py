@@ -22,10 +22,11 @@ from circle_train.backends.native.binding import (
 from circle_train.backends.native.chain import chain
 from circle_train.backends.native.codes import MAX_RANK, ChainOp, Kernel, Reduce
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import arithmetic, conv
-from circle_train.ops import reduce as reducers
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.sum_to import SumTo
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.sum_to import SumTo
+from circle_train.ops.layers import conv
+from circle_train.ops.numeric import arithmetic
+from circle_train.ops.numeric import reduce as reducers
 
 CODES = {
     reducers.Sum: Reduce.SUM,

@@ -18,7 +18,7 @@ from circle_train.backends.native.codes import Kernel, Status
 from circle_train.backends.native.library import Pool
 from circle_train.errors import CircleTrainError, DataError
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.gradient import NonFiniteLoss
+from circle_train.ops.internal.gradient import NonFiniteLoss
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op, register
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Accumulate, GuardFinite
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Accumulate, GuardFinite
 from circle_train.record import record
 from circle_train.train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
 

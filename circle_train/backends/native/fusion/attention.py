@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from circle_train.backends.native.fusion.rewriter import Rewriter, fused_node
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ops.bfloat16 import RoundedBatchMatMul
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.linear import BatchMatMul
-from circle_train.ops.shape import Transpose
+from circle_train.ops.internal.bfloat16 import RoundedBatchMatMul
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.layers.linear import BatchMatMul
+from circle_train.ops.shapes.shape import Transpose
 
 MOST_AXES = 4
 

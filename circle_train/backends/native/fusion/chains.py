@@ -7,9 +7,9 @@ from circle_train.backends.native.codes import CHAIN_REGISTERS
 from circle_train.backends.native.elementwise import BITWISE, is_elementwise
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ops.fused import Fused
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.sum_to import SumTo
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.sum_to import SumTo
 
 MOST_INPUTS = CHAIN_REGISTERS // 2
 MOST_OUTPUTS = 4

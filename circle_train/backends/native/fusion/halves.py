@@ -11,9 +11,15 @@ from circle_train.backends.native.fusion.products import KERNELS, ProductOptions
 from circle_train.backends.native.fusion.rewriter import Rewriter, fused_node
 from circle_train.ir import Node, Tensor
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import Narrow, RoundedConv2D, RoundedFullyConnected, RoundToBfloat16, Widen
-from circle_train.ops.conv import DepthwiseConv2D
-from circle_train.ops.fused import Fused
+from circle_train.ops.internal.bfloat16 import (
+    Narrow,
+    RoundedConv2D,
+    RoundedFullyConnected,
+    RoundToBfloat16,
+    Widen,
+)
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.layers.conv import DepthwiseConv2D
 
 FORWARD = ("convolution", "fully_connected")
 READS: dict[str, tuple[str, ...]] = dict.fromkeys(FORWARD, ("x", "add"))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.loss import LossOptions
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ops.arithmetic import SquaredDifference
 from circle_train.ops.base import Op
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.loss import (
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.loss import (
     CrossEntropy,
     SoftmaxCrossEntropy,
     SparseCrossEntropy,
     SparseSoftmaxCrossEntropy,
 )
-from circle_train.ops.reduce import Mean, Sum
+from circle_train.ops.numeric.arithmetic import SquaredDifference
+from circle_train.ops.numeric.reduce import Mean, Sum
 
 KERNELS: dict[type[Op], str] = {
     SoftmaxCrossEntropy: "cross_entropy",

@@ -6,8 +6,8 @@ from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.fusion.weights import WeightOptions, destiny
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
-from circle_train.ops.gradient import Gradient
-from circle_train.ops.layer_norm import LayerNorm, LayerNormStatistics
+from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.layer_norm import LayerNorm, LayerNormStatistics
 from circle_train.record import record
 
 

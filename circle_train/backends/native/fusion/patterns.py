@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ops.activation import Softmax
-from circle_train.ops.arithmetic import Add, Div, Mul, SquaredDifference, Sub
 from circle_train.ops.base import Op
-from circle_train.ops.gather_from_end import GatherFromEnd
-from circle_train.ops.index import Gather
-from circle_train.ops.layer_norm import LayerNorm
-from circle_train.ops.logic import Less
-from circle_train.ops.reduce import Mean
-from circle_train.ops.select import SelectV2
-from circle_train.ops.unary import Rsqrt, Sqrt, Square
+from circle_train.ops.internal.gather_from_end import GatherFromEnd
+from circle_train.ops.internal.layer_norm import LayerNorm
+from circle_train.ops.numeric.activation import Softmax
+from circle_train.ops.numeric.arithmetic import Add, Div, Mul, SquaredDifference, Sub
+from circle_train.ops.numeric.logic import Less
+from circle_train.ops.numeric.reduce import Mean
+from circle_train.ops.numeric.select import SelectV2
+from circle_train.ops.numeric.unary import Rsqrt, Sqrt, Square
+from circle_train.ops.shapes.index import Gather
 
 
 def recognise_layer_norm(rewriter: Rewriter) -> None:

@@ -12,10 +12,10 @@ from circle_train.backends.native.fusion.weights import WeightOptions
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.conv import Conv2D
-from circle_train.ops.fused import Fused
-from circle_train.ops.pool import MaxPool2D
-from circle_train.ops.pool_places import MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.pool_places import MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.layers.conv import Conv2D
+from circle_train.ops.layers.pool import MaxPool2D
 from circle_train.record import record
 
 MOST_CHANNELS = 4

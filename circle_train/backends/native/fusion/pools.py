@@ -6,9 +6,9 @@ from circle_train.backends.native.fusion.products import ACTIVATIONS
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops.attributes import Activation
-from circle_train.ops.gradient import ActivationGradient, Gradient
-from circle_train.ops.pool import MaxPool2D
-from circle_train.ops.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.internal.gradient import ActivationGradient, Gradient
+from circle_train.ops.internal.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.layers.pool import MaxPool2D
 
 
 def remember_places(rewriter: Rewriter) -> None:

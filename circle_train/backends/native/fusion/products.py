@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ops import activation
-from circle_train.ops.arithmetic import Add
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import RoundedConv2D, RoundedFullyConnected
-from circle_train.ops.conv import Conv2D, DepthwiseConv2D
-from circle_train.ops.gradient import ActivationGradient, Gradient
-from circle_train.ops.linear import FullyConnected
+from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
+from circle_train.ops.internal.gradient import ActivationGradient, Gradient
+from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
+from circle_train.ops.layers.linear import FullyConnected
+from circle_train.ops.numeric import activation
+from circle_train.ops.numeric.arithmetic import Add
 from circle_train.record import record
 
 KERNELS: dict[type[Op], str] = {

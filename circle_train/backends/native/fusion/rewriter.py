@@ -8,8 +8,8 @@ from typing import Any
 
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.graph import stored_in
-from circle_train.ops.fused import Fused, Part
-from circle_train.ops.gradient import GuardFinite
+from circle_train.ops.internal.fused import Fused, Part
+from circle_train.ops.internal.gradient import GuardFinite
 
 
 class Rewriter:

@@ -10,13 +10,13 @@ from circle_train.backends.native.update import Fate
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.graph import stored_in
 from circle_train.ops.base import Op
-from circle_train.ops.bfloat16 import RoundedConv2D, RoundedFullyConnected
-from circle_train.ops.conv import Conv2D, DepthwiseConv2D
-from circle_train.ops.fused import Fused
-from circle_train.ops.gather_from_end import GatherFromEnd
-from circle_train.ops.gradient import Accumulate, Gradient
-from circle_train.ops.index import EmbeddingLookup, Gather
-from circle_train.ops.linear import FullyConnected
+from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gather_from_end import GatherFromEnd
+from circle_train.ops.internal.gradient import Accumulate, Gradient
+from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
+from circle_train.ops.layers.linear import FullyConnected
+from circle_train.ops.shapes.index import EmbeddingLookup, Gather
 from circle_train.record import record
 
 KERNELS: dict[type[Op], str] = {

@@ -9,9 +9,9 @@ import numpy as np
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.index import Gather
 from circle_train.ops.movement import Movement
 from circle_train.ops.rearranging import Picks
+from circle_train.ops.shapes.index import Gather
 from circle_train.record import record
 
 

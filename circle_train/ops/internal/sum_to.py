@@ -8,7 +8,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.gradient import unbroadcast
+from circle_train.ops.internal.gradient import unbroadcast
 from circle_train.record import record
 
 

@@ -14,8 +14,8 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.conv import Conv2D
-from circle_train.ops.linear import BatchMatMul, FullyConnected
+from circle_train.ops.layers.conv import Conv2D
+from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
 from circle_train.record import record
 
 EXPONENT, QUIET = np.uint32(0x7F800000), np.uint32(0x40)

@@ -9,8 +9,8 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.recurrence import Cell, LstmCell
-from circle_train.ops.recurrent import AUXILIARY, STATES, Recurrent, both, example, with_inputs
+from circle_train.ops.layers.recurrence import Cell, LstmCell
+from circle_train.ops.layers.recurrent import AUXILIARY, STATES, Recurrent, both, example, with_inputs
 from circle_train.ops.window import check_rank
 from circle_train.record import record
 

@@ -13,7 +13,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.conv_transpose import output_spatial
+from circle_train.ops.layers.conv_transpose import output_spatial
 from circle_train.ops.window import (
     Window,
     check_bias,

@@ -12,7 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image, Mixes
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.pool import MaxPool2D
+from circle_train.ops.layers.pool import MaxPool2D
 from circle_train.record import record
 
 LARGEST_WINDOW = 256

@@ -17,7 +17,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Steps
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.recurrence import Cell, GruCell, RnnCell
+from circle_train.ops.layers.recurrence import Cell, GruCell, RnnCell
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
 

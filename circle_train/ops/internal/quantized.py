@@ -8,7 +8,7 @@ from circle_train.ir import DType, Quantization, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Axes
 from circle_train.ops.base import Op, register
-from circle_train.ops.quantize import dequantize, quantize
+from circle_train.ops.numeric.quantize import dequantize, quantize
 from circle_train.ops.rearranging import Within
 from circle_train.record import record
 

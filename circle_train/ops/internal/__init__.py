@@ -1,0 +1,1 @@
+"""Operators that no file holds: what compiling adds to a graph."""

@@ -1,0 +1,1 @@
+"""Layers: convolutions, products, pools, normalisations, recurrences."""

@@ -1,0 +1,1 @@
+"""Functions of numbers, choices, reductions, and what numbers are stored as."""

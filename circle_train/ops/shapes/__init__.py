@@ -1,0 +1,1 @@
+"""Elements that move: reshaped, picked, joined, cut, padded."""
