@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from circle_train.convert import portable
+from circle_train.convert.back import portable
 from circle_train.errors import ConfigError
 from circle_train.format import hints, read, save, write
 from circle_train.ir import Module

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
-from circle_train.convert import portable
+from circle_train.convert.back import portable
 from circle_train.errors import ConfigError, ModelError
 from circle_train.export import with_float_head, with_values
 from circle_train.format import hints

@@ -14,7 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from circle_train.convert import load_onnx
-from circle_train.convert.referee import evaluate
+from circle_train.convert.other.referee import evaluate
 from circle_train.errors import ConversionError
 
 SKIPPED = (

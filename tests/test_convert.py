@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from circle_train import convert  # noqa: E402
-from circle_train.convert.referee import difference, evaluate  # noqa: E402
+from circle_train.convert.other.referee import difference, evaluate  # noqa: E402
 from circle_train.errors import CircleTrainError, ConversionError  # noqa: E402
 from circle_train.ir import Module  # noqa: E402
 from circle_train.passes.batch import set_batch  # noqa: E402

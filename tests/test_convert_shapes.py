@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 import circle_train as ct  # noqa: E402
 from circle_train import convert  # noqa: E402
 from circle_train.cli.main import main  # noqa: E402
-from circle_train.convert import referee  # noqa: E402
+from circle_train.convert.other import referee  # noqa: E402
 
 W = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
 

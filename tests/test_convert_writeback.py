@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from test_convert import array, compare, model, names, node  # noqa: E402
 
 from circle_train import convert  # noqa: E402
-from circle_train.convert.referee import difference, evaluate  # noqa: E402
+from circle_train.convert.other.referee import difference, evaluate  # noqa: E402
 from circle_train.errors import ConversionError  # noqa: E402
 from circle_train.ir import DType  # noqa: E402
 

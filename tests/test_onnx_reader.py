@@ -17,12 +17,12 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import circle_train as ct  # noqa: E402
 from circle_train import convert  # noqa: E402
-from circle_train.convert import protobuf  # noqa: E402
-from circle_train.convert.digest import LARGE, Digest  # noqa: E402
-from circle_train.convert.elements import NUMPY, to_array  # noqa: E402
-from circle_train.convert.importer import NEWEST_OPSET  # noqa: E402
-from circle_train.convert.messages import ATTRIBUTE, TENSOR, Attribute, Element, as_onnx, read_model  # noqa: E402
-from circle_train.convert.protobuf import Damage, Message, parse, varints  # noqa: E402
+from circle_train.convert.onnx_file import protobuf  # noqa: E402
+from circle_train.convert.onnx_file.digest import LARGE, Digest  # noqa: E402
+from circle_train.convert.onnx_file.elements import NUMPY, to_array  # noqa: E402
+from circle_train.convert.onnx_file.importer import NEWEST_OPSET  # noqa: E402
+from circle_train.convert.onnx_file.messages import ATTRIBUTE, TENSOR, Attribute, Element, as_onnx, read_model  # noqa: E402
+from circle_train.convert.onnx_file.protobuf import Damage, Message, parse, varints  # noqa: E402
 
 LISTS = {"float_data", "int32_data", "int64_data", "double_data", "uint64_data"}
 

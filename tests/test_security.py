@@ -50,7 +50,7 @@ def number(text: str) -> int:
 
 
 def test_the_page_names_every_limit_with_the_number_that_the_code_has() -> None:
-    onnx2tf = pytest.importorskip("circle_train.convert.onnx2tf", exc_type=ImportError)
+    onnx2tf = pytest.importorskip("circle_train.convert.other.onnx2tf", exc_type=ImportError)
     limits = LIMITS | {"seconds that onnx2tf may take": onnx2tf.TIMEOUT_S}
     page = (DATA.parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page.split("## Limits")[1], re.MULTILINE)
@@ -113,7 +113,7 @@ def test_external_data_outside_of_the_models_folder_is_neither_read_nor_copied(
     location: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnx")
-    from circle_train.convert import onnx2tf
+    from circle_train.convert.other import onnx2tf
 
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_external_data_outside_of_the_models_folder_is_neither_read_nor_copied(
 
 def test_onnx2tf_gets_a_copy_of_what_lies_beside_the_model(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    from circle_train.convert import onnx2tf
+    from circle_train.convert.other import onnx2tf
 
     (tmp_path / "model" / "data").mkdir(parents=True)
     (tmp_path / "model" / "data" / "w").write_bytes(np.eye(4, dtype=np.float32).tobytes())

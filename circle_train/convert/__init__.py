@@ -8,7 +8,7 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
-from circle_train.convert.provenance import Provenance
+from circle_train.convert.building.provenance import Provenance
 from circle_train.errors import ConversionError, refusing
 from circle_train.ir import Module
 from circle_train.ir.tensor_type import Array
@@ -42,7 +42,7 @@ def load_onnx(
     result: tuple[Module, Provenance]
     with _needing_onnx(), refusing(ConversionError, "the ONNX model", "check it with onnx.checker"):
         if engine == "onnx2tf":
-            result = _import("onnx2tf").convert(source)
+            result = _import("other.onnx2tf").convert(source)
         else:
             result = _import("direct").convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}))
     return result
@@ -51,7 +51,7 @@ def load_onnx(
 def load_with_onnx2tf(source: Any) -> Module:
     """A Circle module made by onnx2tf, which runs in a process and, mostly, an environment of its own."""
     with _needing_onnx():
-        module: Module = _import("onnx2tf").convert(source)[0]
+        module: Module = _import("other.onnx2tf").convert(source)[0]
     return module
 
 
@@ -61,7 +61,7 @@ def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
     The referee is onnxruntime, or where that is missing onnx's own evaluator.
     """
     with _needing_onnx():
-        differences: dict[str, float] = _import("referee").verify(source, module, seed)
+        differences: dict[str, float] = _import("other.referee").verify(source, module, seed)
     return differences
 
 
@@ -73,7 +73,7 @@ def write_back(
 ) -> None:
     """Write the ONNX model again, with these values (as the Circle module holds them) in its initializers."""
     with _needing_onnx():
-        _import("writeback").write_back(provenance, values, path, outputs)
+        _import("back.writeback").write_back(provenance, values, path, outputs)
 
 
 def _import(name: str) -> Any:

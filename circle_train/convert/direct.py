@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import circle_train.convert.handlers  # noqa: F401  (registers the handlers)
-from circle_train.convert.builder import Builder
-from circle_train.convert.finish import finish
-from circle_train.convert.fuse import fuse
-from circle_train.convert.importer import Source, declared_shapes, read
-from circle_train.convert.layout import lay_out
-from circle_train.convert.provenance import Provenance
-from circle_train.convert.registry import Bundle
-from circle_train.convert.symbols import Assignment, assignments
-from circle_train.convert.tidy import tidy
-from circle_train.convert.walk import Scope, Walk
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.provenance import Provenance
+from circle_train.convert.building.registry import Bundle
+from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
+from circle_train.convert.stages.finish import finish
+from circle_train.convert.stages.fuse import fuse
+from circle_train.convert.stages.layout import lay_out
+from circle_train.convert.stages.symbols import Assignment, assignments
+from circle_train.convert.stages.tidy import tidy
+from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Tensor, TensorType
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 import onnx  # noqa: E402
 
 import circle_train.convert.direct  # noqa: E402, F401  (registers the handlers)
-from circle_train.convert.registry import HANDLERS  # noqa: E402
+from circle_train.convert.building.registry import HANDLERS  # noqa: E402
 from tests.onnx_cases import Case, Outcome, node_cases, outcome, stored_cases, with_constants  # noqa: E402
 
 PAGE = ROOT / "docs" / "onnx-operators.md"

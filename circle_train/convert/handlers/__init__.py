@@ -3,5 +3,5 @@
 import pkgutil
 from importlib import import_module
 
-for _module in pkgutil.iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)

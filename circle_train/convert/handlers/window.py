@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circle_train.convert.builder import Builder
-from circle_train.convert.refusal import Refusal
-from circle_train.convert.registry import Call
-from circle_train.convert.sizes import worlds
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.registry import Call
+from circle_train.convert.building.sizes import worlds
 from circle_train.ir import Tensor
 from circle_train.ops.attributes import Padding
 

@@ -1,0 +1,1 @@
+"""The way back: provenances in files, trained values into ONNX."""

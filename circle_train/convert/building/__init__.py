@@ -1,0 +1,1 @@
+"""What handlers build Circle graphs with."""

@@ -1,0 +1,123 @@
+"""What handlers write graphs with: the emitter, questions about shapes and values, and rearrangements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circle_train.convert.building.emitter import Emitter
+from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.sizes import Size, is_one, is_symbolic, worlds
+from circle_train.ir import Tensor, TensorType
+from circle_train.ir.tensor_type import Array
+
+
+class Builder(Emitter):
+    """A graph under construction."""
+
+    def successor(self) -> Builder:
+        """An empty graph in the same worlds, for emitting this one's nodes anew."""
+        made = Builder(self.count)
+        made.others, made.lineage = self.others, self.lineage
+        made._parameters = self._parameters
+        return made
+
+    # What is known of tensors
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """The tensor's shape; symbolic entries are Sizes. Sizes known only at run time are refused."""
+        if not tensor.type.is_static:
+            raise Refusal("the shape of its input is known only while running")
+        columns = zip(*(type_.shape for type_ in self.types(tensor)), strict=True)
+        return tuple(
+            column[0] if len(set(column)) == 1 else Size(column, ("size", tensor, axis))
+            for axis, column in enumerate(columns)
+        )
+
+    def value(self, tensor: Tensor | None) -> Array | None:
+        """The elements, where they are known and depend on no symbol."""
+        known = self.known(tensor)
+        return None if known is None or known in self.others else known.data
+
+    def sizes(self, tensor: Tensor | None) -> tuple[int, ...] | None:
+        """A known vector of integers; entries that depend on a symbol are Sizes."""
+        tensor = self.known(tensor)
+        if tensor is None or tensor.type.rank > 1:
+            return None
+        flat = [np.atleast_1d(self._value(tensor, world)) for world in range(self._depth([tensor]))]
+        if len({array.shape for array in flat}) > 1:
+            return None
+        columns = zip(*(array.tolist() for array in flat), strict=True)
+        return tuple(
+            int(column[0])
+            if len(set(column)) == 1
+            else Size(tuple(map(int, column)), ("element", tensor, index))
+            for index, column in enumerate(columns)
+        )
+
+    # Rearrangements
+
+    def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
+        """RESHAPE; one symbolic size is written as -1, several are avoided where only axes of size 1 move."""
+        dims = tuple(dims)
+        if (
+            sum(isinstance(dim, Size) for dim in dims) > 1
+            and (made := self._only_ones(tensor, dims)) is not None
+        ):
+            return made
+        if dims == self.shape(tensor) and not is_symbolic(dims):
+            return tensor
+        symbolic = [axis for axis, dim in enumerate(dims) if isinstance(dim, Size)]
+        if len(symbolic) == 1 and 0 not in dims:
+            dims = tuple(-1 if isinstance(dim, Size) else dim for dim in dims)
+        return self(
+            "RESHAPE",
+            tensor,
+            self.integers(dims),
+            new_shape=tuple(-1 if isinstance(d, Size) else int(d) for d in dims),
+        )
+
+    def can_reshape(self, tensor: Tensor, dims: Sequence[int]) -> bool:
+        """Whether `reshape` needs no sizes computed while running."""
+        return (
+            sum(isinstance(dim, Size) for dim in dims) < 2 or self._ones_that_move(tensor, dims) is not None
+        )
+
+    def _only_ones(self, tensor: Tensor, dims: Sequence[int]) -> Tensor | None:
+        """SQUEEZE and EXPAND_DIMS, if the other sizes stay."""
+        moving = self._ones_that_move(tensor, dims)
+        if moving is None:
+            return None
+        gone, new = moving
+        if gone:
+            tensor = self("SQUEEZE", tensor, squeeze_dims=tuple(gone))
+        for axis in new:
+            tensor = self("EXPAND_DIMS", tensor, self.constant(axis, np.int32))
+        return tensor
+
+    def _ones_that_move(self, tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int]] | None:
+        """Axes of size 1 before and after, if all others are the same."""
+        before, after = self.shape(tensor), tuple(dims)
+        ones = [[axis for axis, n in enumerate(shape) if is_one(n)] for shape in (before, after)]
+        rest = [[worlds(n, self.count) for n in shape if not is_one(n)] for shape in (before, after)]
+        return (ones[0], ones[1]) if rest[0] == rest[1] else None
+
+    def transpose(self, tensor: Tensor, permutation: Sequence[int]) -> Tensor:
+        if list(permutation) == list(range(tensor.type.rank)):
+            return tensor
+        return self("TRANSPOSE", tensor, self.integers(permutation))
+
+    def channels_last(self, tensor: Tensor) -> Tensor:
+        """Batch × channels × spatial to batch × spatial × channels."""
+        return self.transpose(tensor, [0, *range(2, tensor.type.rank), 1])
+
+    def channels_first(self, tensor: Tensor) -> Tensor:
+        rank = tensor.type.rank
+        return self.transpose(tensor, [0, rank - 1, *range(1, rank - 1)])
+
+    def refine(self, tensor: Tensor, shape: tuple[int, ...] | None) -> Tensor:
+        """Believe a declared shape where the operators cannot tell before running."""
+        if shape is not None and not tensor.type.is_static and len(shape) == tensor.type.rank:
+            tensor.type = TensorType(tensor.dtype, shape)
+        return tensor

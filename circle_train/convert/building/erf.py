@@ -1,0 +1,34 @@
+"""The error function, which Circle lacks: kept whole while patterns are looked for, then written by GELU."""
+
+from __future__ import annotations
+
+from math import erf, sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from circle_train.convert.building.builder import Builder
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import InputSpec, Op
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+class Erf(Op):
+    """2/√π ∫₀ˣ exp(-t²) dt; never leaves the converter."""
+
+    name: ClassVar[str] = "ERF"
+    inputs: ClassVar[tuple[InputSpec, ...]] = (InputSpec("x"),)
+
+    def forward(self, x: Array) -> Array:
+        return np.asarray(_erf(x), x.dtype) if x.size else x
+
+
+def lowered(b: Builder, x: Tensor) -> Tensor:
+    """erf(x) = sign(x) (2 Φ(|x| √2) - 1), and GELU(u) = u Φ(u), for any u > 16 as for 16."""
+    least = 1e-20 if x.dtype.name != "FLOAT16" else 1e-4
+    u = b("MAXIMUM", b("MUL", b("ABS", x), b.like(x, sqrt(2))), b.like(x, least))
+    u = b("MINIMUM", u, b.like(x, 16))
+    twice = b("MUL", b("DIV", b("GELU", u), u), b.like(x, 2))
+    return b("MUL", b("SIGN", x), b("SUB", twice, b.like(x, 1)))

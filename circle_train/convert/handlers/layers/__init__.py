@@ -1,0 +1,1 @@
+"""Handlers of layers that slide windows, normalise, sample or recur."""

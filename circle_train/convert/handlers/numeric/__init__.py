@@ -1,0 +1,1 @@
+"""Handlers of functions of numbers, products and reductions."""

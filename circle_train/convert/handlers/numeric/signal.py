@@ -1,0 +1,94 @@
+"""Discrete Fourier transforms, as products with matrices of cosines and sines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.registry import Call, front, handles
+from circle_train.convert.building.sizes import Size
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+
+
+@handles("DFT", since=17)
+def dft_attribute(c: Call) -> Tensor:
+    return transformed(c, c.axis(1))
+
+
+@handles("DFT", since=20)
+def dft(c: Call) -> Tensor:
+    axis = -2 if c.optional(2) is None else int(c.value(2, "axis").reshape(()))
+    return transformed(c, front(axis, c.rank()))
+
+
+def transformed(c: Call, axis: int) -> Tensor:
+    """Along an axis of a tensor whose last axis holds real parts and, mostly, imaginary ones."""
+    b, dims = c.b, c.shape()
+    given = c.optional(1)
+    count = dims[axis] if given is None else int(c.value(1, "dft_length").reshape(()))
+    if isinstance(count, Size) or isinstance(dims[axis], Size):
+        raise Refusal("it transforms a symbolic length")
+    backwards, one_sided = bool(c.attr("inverse", 0)), bool(c.attr("onesided", 0))
+    if backwards and one_sided:
+        raise Refusal("a one-sided inverse transform is not expressed")
+    order = [i for i in range(len(dims) - 1) if i != axis] + [axis]
+    parts = [b.transpose(part, order) for part in components(b, c[0])]
+    rows = count // 2 + 1 if one_sided else count
+    y = spectrum(b, parts, *waves(rows, dims[axis], count, backwards))
+    back = [order.index(i) for i in range(len(order))]
+    return b.transpose(y, [*back, len(order)])
+
+
+def components(b: Builder, x: Tensor) -> list[Tensor]:
+    """Real and imaginary parts, or the real ones alone."""
+    count = x.shape[-1]
+    if count not in (1, 2):
+        raise Refusal(f"its last axis has size {count}, expected 1 (real) or 2 (complex)")
+    return b.all("UNPACK", x, num=count, axis=x.type.rank - 1)
+
+
+def waves(rows: int, length: int, count: int, backwards: bool) -> tuple[Array, Array]:
+    """Cosines and sines, rows × length, of a transform over `count` elements; what lies beyond them counts nothing."""
+    places = np.arange(length)
+    angle = (2 if backwards else -2) * np.pi * np.outer(np.arange(rows), places) / count
+    kept = (places < count) / (count if backwards else 1)
+    return np.cos(angle) * kept, np.sin(angle) * kept
+
+
+def spectrum(b: Builder, parts: list[Tensor], cosines: Array, sines: Array) -> Tensor:
+    """(real + i imaginary) (cos + i sin) along the last axis, stacked behind it."""
+
+    def product(x: Tensor, matrix: Array) -> Tensor:
+        return b("FULLY_CONNECTED", x, b.like(x, matrix), keep_num_dims=True)
+
+    real, imaginary = product(parts[0], cosines), product(parts[0], sines)
+    if len(parts) == 2:
+        real = b("SUB", real, product(parts[1], sines))
+        imaginary = b("ADD", imaginary, product(parts[1], cosines))
+    return b("PACK", real, imaginary, values_count=2, axis=real.type.rank)
+
+
+@handles("STFT", since=17)
+def short_time(c: Call) -> Tensor:
+    """The transforms of frames, cut out every `frame_step` elements and weighted by the window."""
+    b, length, step = c.b, c.shape()[1], int(c.value(1, "frame_step").reshape(()))
+    window = c.optional(2)
+    given = c.optional(3)
+    frame = (
+        int(c.value(3, "frame_length").reshape(()))
+        if given is not None
+        else window.shape[0]
+        if window is not None
+        else length
+    )
+    if isinstance(length, Size) or isinstance(frame, Size):
+        raise Refusal("it transforms a symbolic length")
+    starts = np.arange((length - frame) // step + 1) * step
+    places = b.constant(starts[:, None] + np.arange(frame)[None, :], np.int32)
+    parts = [b("GATHER", part, places, axis=1, batch_dims=0) for part in components(b, c[0])]
+    if window is not None:
+        parts = [b("MUL", part, window) for part in parts]
+    rows = frame // 2 + 1 if c.attr("onesided", 1) else frame
+    return spectrum(b, parts, *waves(rows, frame, frame, False))

@@ -1,0 +1,310 @@
+"""Picking and placing elements by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.registry import Call, front, handles
+from circle_train.convert.building.sizes import Size, is_symbolic, worlds
+from circle_train.convert.handlers.window import slice_axes
+from circle_train.ir import DType, Tensor
+from circle_train.ir.tensor_type import Array
+
+
+def counted_from_front(b: Builder, indices: Tensor, size: int) -> Tensor:
+    """Negative indices count from the end of an axis."""
+    value = b.value(indices)
+    if value is not None and (value.size == 0 or value.min() >= 0):
+        return indices
+    if indices.dtype.numpy is not None and indices.dtype.numpy.kind == "u":
+        return indices
+    kind = indices.dtype.numpy
+    length = b.reshape(b.integers([size], kind), ())
+    return b("SELECT_V2", b("LESS", indices, b.like(indices, 0)), b("ADD", indices, length), indices)
+
+
+@handles("Gather")
+def gather(c: Call) -> Tensor:
+    b, axis = c.b, c.axis(0)
+    return b("GATHER", c[0], counted_from_front(b, c[1], c.shape()[axis]), axis=axis, batch_dims=0)
+
+
+@handles("GatherElements")
+def gather_elements(c: Call) -> Tensor:
+    """GATHER along the last axis, all others being batch; where their sizes differ, GATHER_ND with full indices."""
+    b, axis, rank = c.b, c.axis(0), c.rank()
+    indices = counted_from_front(b, c[1], c.shape()[axis])
+    others = [[worlds(n, b.count) for i, n in enumerate(b.shape(t)) if i != axis] for t in (c[0], indices)]
+    if others[0] != others[1] or rank == 1:
+        return b("GATHER_ND", c[0], element_places(b, indices, axis))
+    order = [i for i in range(rank) if i != axis] + [axis]
+    picked = b(
+        "GATHER", b.transpose(c[0], order), b.transpose(indices, order), axis=rank - 1, batch_dims=rank - 1
+    )
+    return b.transpose(picked, [order.index(i) for i in range(rank)])
+
+
+def element_places(b: Builder, indices: Tensor, axis: int) -> Tensor:
+    """The full index that each element of `indices` means: along `axis` its value, elsewhere its place."""
+    dims = b.shape(indices)
+    if is_symbolic(dims):
+        raise Refusal("it indexes over a symbolic size")
+    grid = np.stack(np.meshgrid(*(np.arange(n) for n in dims), indexing="ij"), -1).astype(np.int32)
+    columns = []
+    for other in range(len(dims)):
+        if other == axis:
+            columns.append(b.reshape(b.cast(indices, DType.INT32), (*dims, 1)))
+        else:
+            columns.append(b.constant(grid[..., other : other + 1]))
+    return columns[0] if len(columns) == 1 else b("CONCATENATION", *columns, axis=len(dims))
+
+
+@handles("GatherND")
+def gather_nd(c: Call) -> Tensor:
+    b, x, batch = c.b, c[0], int(c.attr("batch_dims", 0))
+    indices, dims = c[1], c.shape()
+    depth = c.shape(1)[-1]
+    limits = dims[batch : batch + depth]
+    indices = _from_front(b, indices, limits)
+    if batch:
+        lead = c.shape(1)[:batch]
+        if is_symbolic(lead):
+            raise Refusal("batch_dims over a symbolic size")
+        places = np.stack(np.meshgrid(*(np.arange(n) for n in lead), indexing="ij"), -1).astype(np.int32)
+        middle = c.shape(1)[batch:-1]
+        places = np.broadcast_to(places.reshape(*lead, *(1,) * len(middle), batch), (*lead, *middle, batch))
+        indices = b(
+            "CONCATENATION", b.constant(places), b.cast(indices, DType.INT32), axis=indices.type.rank - 1
+        )
+    return b("GATHER_ND", x, indices)
+
+
+def _from_front(b: Builder, indices: Tensor, limits: Sequence[int]) -> Tensor:
+    """Negative entries of full indices, each counted from the end of its axis."""
+    value = b.value(indices)
+    if value is not None and (value.size == 0 or value.min() >= 0):
+        return indices
+    length = b.integers(limits, indices.dtype.numpy)
+    return b("SELECT_V2", b("LESS", indices, b.like(indices, 0)), b("ADD", indices, length), indices)
+
+
+@handles("Slice", since=1)
+def slice_attributes(c: Call) -> Tensor:
+    starts, ends = list(c.required("starts")), list(c.required("ends"))
+    return sliced(c, starts, ends, c.attr("axes") or range(len(starts)), [1] * len(starts))
+
+
+@handles("Slice", since=10)
+def slice_inputs(c: Call) -> Tensor:
+    b = c.b
+    operands = [b.sizes(c.optional(i)) if c.optional(i) is not None else None for i in (1, 2, 3, 4)]
+    known = all(c.optional(i + 1) is None or operand is not None for i, operand in enumerate(operands))
+    if not known:
+        return _slice_at_run_time(c)
+    starts, ends, axes, steps = operands
+    assert starts is not None and ends is not None
+    return sliced(
+        c, starts, ends, axes if axes is not None else range(len(starts)), steps or [1] * len(starts)
+    )
+
+
+def sliced(
+    c: Call, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Tensor:
+    """STRIDED_SLICE with bounds clamped to the axes, in every world alike or refused."""
+    b, dims = c.b, c.shape()
+    ranges = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        place = front(int(axis), len(dims))
+        bounds = _bounds(start, end, step, dims[place], b.count)
+        if bounds is not None:
+            ranges[place] = bounds
+    if any(isinstance(v, Size) for r in ranges.values() for v in r):
+        return _symbolic_slice(b, c[0], ranges)
+    return _cut(b, c[0], ranges) if ranges else c[0]
+
+
+def _bounds(start: int, end: int, step: int, size: int, count: int) -> tuple[int, int, int] | None:
+    """What the slice means, as Circle would be told; None for the whole axis."""
+    starts, ends, sizes = worlds(start, count), worlds(end, count), worlds(size, count)
+    spans = [slice(s, e, int(step)).indices(n) for s, e, n in zip(starts, ends, sizes, strict=True)]
+    if all(span == (0, n, 1) for span, n in zip(spans, sizes, strict=True)):
+        return None
+    first, last = _common(start, [s[0] for s in spans], sizes), _common(end, [s[1] for s in spans], sizes)
+    if int(step) > 0 and all(span[1] == n for span, n in zip(spans, sizes, strict=True)):
+        last = 0 if first is not None and int(first) >= 0 and first != size else last
+        if last == 0 and not isinstance(last, Size):
+            return (first if first is not None else 0, 1 << 30, int(step))
+    if first is None or last is None:
+        raise Refusal("its bounds depend on a symbolic size in a way that Circle cannot write")
+    return first, last, int(step)
+
+
+def _common(given: int, values: Sequence[int], sizes: Sequence[int]) -> int | None:
+    """One number that means these positions in every world: the position itself, or counted from the end."""
+    if len(set(values)) == 1:
+        return values[0]
+    back = {value - size for value, size in zip(values, sizes, strict=True)}
+    if len(back) == 1 and (offset := back.pop()) < 0:
+        return offset
+    return given if isinstance(given, Size) and tuple(values) == (int(given), *given.others) else None
+
+
+def _cut(b: Builder, x: Tensor, ranges: dict[int, tuple[int, int, int]]) -> Tensor:
+    """STRIDED_SLICE where -1 as an end of a backward step is written by a mask."""
+    rank = x.type.rank
+    begin, end, step = [0] * rank, [0] * rank, [1] * rank
+    begin_mask = end_mask = 0
+    for axis in range(rank):
+        if axis not in ranges:
+            begin_mask, end_mask = begin_mask | 1 << axis, end_mask | 1 << axis
+            continue
+        begin[axis], end[axis], step[axis] = ranges[axis]
+        if (step[axis] < 0 and end[axis] == -1) or (step[axis] > 0 and end[axis] == 1 << 30):
+            end[axis] = 0
+            end_mask |= 1 << axis
+    operands = [b.integers(values) for values in (begin, end, step)]
+    return b("STRIDED_SLICE", x, *operands, begin_mask=begin_mask, end_mask=end_mask)
+
+
+def _symbolic_slice(b: Builder, x: Tensor, ranges: dict[int, tuple[int, int, int]]) -> Tensor:
+    if any(step < 0 for _, _, step in ranges.values()):
+        raise Refusal("it runs backwards between bounds that depend on a symbolic size")
+    return _cut(b, x, ranges)
+
+
+def _slice_at_run_time(c: Call) -> Tensor:
+    """Bounds that are inputs: the declared output says how many elements, the start which."""
+    b, declared, dims = c.b, c.declared_shape(), c.shape()
+    axes_value = b.sizes(c.optional(3)) if c.optional(3) is not None else None
+    if declared is None:
+        raise Refusal("its bounds are computed while running and its output's shape is not stated")
+    count = c[1].type.size
+    if c.optional(3) is not None and axes_value is None:
+        raise Refusal("its axes are computed while running")
+    axes = [front(int(a), len(dims)) for a in axes_value] if axes_value is not None else list(range(count))
+    x = c[0]
+    for position, axis in enumerate(axes):
+        start, step = _entry(b, c[1], position), b.constant(1, np.int32)
+        if c.optional(4) is not None:
+            step = _entry(b, c[4], position)
+        n = dims[axis]
+        start = b("SELECT_V2", b("LESS", start, b.like(start, 0)), b("ADD", start, b.like(start, n)), start)
+        backward = b("LESS", step, b.like(step, 0))
+        most = b("SELECT_V2", backward, b.like(start, n - 1), b.like(start, n))
+        start = b("MINIMUM", b("MAXIMUM", start, b.like(start, 0)), most)
+        steps = b("MUL", b.constant(np.arange(declared[axis]), np.int32), step)
+        x = b("GATHER", x, b("ADD", steps, start), axis=axis, batch_dims=0)
+    return x
+
+
+def _entry(b: Builder, vector: Tensor, position: int) -> Tensor:
+    """One element of a vector as an int32 scalar; huge ones mean the end of an axis."""
+    limit = 1 << 30
+    wide = b("MINIMUM", b("MAXIMUM", vector, b.like(vector, -limit)), b.like(vector, limit))
+    narrow = b.cast(wide, DType.INT32)
+    return b.reshape(b("SLICE", narrow, b.integers([position]), b.integers([1])), ())
+
+
+@handles("OneHot")
+def one_hot(c: Call) -> Tensor:
+    b, rank = c.b, c.rank() + 1
+    axis = front(int(c.attr("axis", -1)), rank)
+    depth = b.value(c[1])
+    declared = c.declared_shape()
+    if depth is None and declared is None:
+        raise Refusal("its depth is computed while running")
+    count = int(depth.reshape(())) if depth is not None else (declared or ())[axis]
+    indices = c[0]
+    if indices.dtype not in (DType.INT32, DType.INT64):
+        indices = b.cast(indices, DType.INT64)
+    indices = b(
+        "SELECT_V2",
+        b("LESS", indices, b.like(indices, 0)),
+        b("ADD", indices, b.like(indices, count)),
+        indices,
+    )
+    off, on = (b.reshape(b("SLICE", c[2], b.integers([i]), b.integers([1])), ()) for i in (0, 1))
+    return b("ONE_HOT", indices, b.constant(count, np.int32), on, off, axis=axis if axis != rank - 1 else -1)
+
+
+@handles("Trilu", since=14)
+def trilu(c: Call) -> Tensor:
+    b, dims = c.b, c.shape()
+    if is_symbolic(dims[-2:]):
+        raise Refusal("a triangle of a symbolic size")
+    rows, columns = np.arange(dims[-2])[:, None], np.arange(dims[-1])[None, :]
+    k = b.constant(0, np.int64) if c.optional(1) is None else c[1]
+    if k.type.rank:
+        k = b.reshape(k, ())
+    distance = b.constant((columns - rows).astype(np.int64))
+    kept = b("GREATER_EQUAL" if c.attr("upper", 1) else "LESS_EQUAL", distance, k)
+    return b("SELECT_V2", kept, c[0], b.like(c[0], 0))
+
+
+@handles("ScatterND")
+def scatter_nd(c: Call) -> Tensor:
+    b, x, indices, updates = c.b, c[0], c[1], c[2]
+    depth = c.shape(1)[-1]
+    indices = _from_front(b, indices, c.shape()[:depth])
+    return scattered(b, x, indices, updates, c.attr("reduction", "none"))
+
+
+def scattered(b: Builder, x: Tensor, indices: Tensor, updates: Tensor, reduction: str) -> Tensor:
+    """SCATTER_ND adds; overwriting removes first what stood there. Repeated indices must not overwrite."""
+    shape = b.integers(b.shape(x))
+    indices = b.cast(indices, DType.INT32)
+    if reduction == "add":
+        return b("ADD", x, b("SCATTER_ND", indices, updates, shape))
+    if reduction != "none":
+        raise Refusal(f"Circle scatters by adding, not by '{reduction}'")
+    known = b.value(indices)
+    if known is not None:
+        flat = known.reshape(-1, known.shape[-1])
+        if len(np.unique(flat, axis=0)) < len(flat):
+            raise Refusal("its indices repeat, so which update wins is not defined")
+    hits = b("SCATTER_ND", indices, b.constant(np.ones([int(n) for n in b.shape(updates)], np.int32)), shape)
+    touched = b("GREATER", hits, b.constant(0, np.int32))
+    placed = b("SCATTER_ND", indices, updates, shape)
+    return b("SELECT_V2", touched, placed, x)
+
+
+@handles("ScatterElements", "Scatter")
+def scatter_elements(c: Call) -> Tensor:
+    b, axis = c.b, c.axis(0)
+    places = element_places(b, counted_from_front(b, c[1], c.shape()[axis]), axis)
+    return scattered(b, c[0], places, c[2], c.attr("reduction", "none"))
+
+
+@handles("Compress")
+def compress(c: Call) -> Tensor:
+    b, wanted = c.b, c.value(1, "condition")
+    x, axis = c[0], c.attr("axis")
+    if axis is None:
+        x, axis = b.reshape(x, (prod(c.shape(), start=1),)), 0
+    return b(
+        "GATHER",
+        x,
+        b.constant(np.flatnonzero(wanted), np.int32),
+        axis=front(int(axis), x.type.rank),
+        batch_dims=0,
+    )
+
+
+def arange(count: int, dtype: Any = np.int32) -> Array:
+    return np.arange(count, dtype=dtype)
+
+
+__all__ = ["slice_axes"]
+
+
+@handles("NonZero")
+def non_zero(c: Call) -> Tensor:
+    """A row for each axis, where Circle has one for each element that is found."""
+    return c.b.transpose(c.b("WHERE", c[0]), (1, 0))

@@ -1,0 +1,1 @@
+"""The ONNX file: its wire format, its messages, its elements."""

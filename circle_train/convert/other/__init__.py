@@ -1,0 +1,1 @@
+"""Other converters, and who judges ours."""

@@ -1,0 +1,1 @@
+"""The stages of a conversion, graph to graph."""

@@ -1,0 +1,123 @@
+"""The module that goes into a file: types for batch 1, signatures, unique names, metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.emitter import SMALL
+from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
+from circle_train.convert.onnx_file.importer import Source
+from circle_train.convert.stages.symbols import Assignment
+from circle_train.errors import ConversionError, ModelError
+from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
+from circle_train.ir.graph import known_type
+
+
+def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
+    """Number, name and type everything; all worlds' shapes are inferred once more, a check of the passes."""
+    graph = builder.graph
+    graph.name = model.model.graph.name or "main"
+    for index, node in enumerate(graph.nodes):
+        node.index = index
+        node.carried = dict(node.carried)
+    _set_types(graph, model, assignment)
+    _name(graph)
+    turned = [t.name for t in (*graph.inputs, *graph.outputs) if t.carried.pop("nhwc", False)]
+    facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
+    note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
+    constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    buffers = [Buffer(), *constants, note.buffer]
+    return Module([graph], buffers, [note], description="converted from ONNX by circle-train")
+
+
+def conversion_note(facts: dict[str, Any]) -> Metadata:
+    """What the file says of its own making."""
+    return Metadata(METADATA, Buffer(np.frombuffer(json.dumps(facts).encode(), np.uint8)))
+
+
+def _set_types(graph: Graph, model: Source, assignment: Assignment) -> None:
+    """Shapes in each world, then those of the file; what differs is open in the signature."""
+    dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
+    nhwc = [bool(tensor.carried.get("nhwc", False)) for tensor in graph.inputs]
+    shapes = [assignment.shapes(d) for d in dims]
+    worlds = [
+        _infer(graph, [_placed(s[world], last) for s, last in zip(shapes, nhwc, strict=True)])
+        for world in range(assignment.count)
+    ]
+    if not assignment.sizes:
+        return
+    first = [_placed(assignment.file_shape(d), last) for d, last in zip(dims, nhwc, strict=True)]
+    try:
+        _infer(graph, first)
+    except ModelError:
+        _infer(graph, [_placed(s[0], last) for s, last in zip(shapes, nhwc, strict=True)])
+    for tensor in graph.all_tensors():
+        columns = list(zip(*(world[tensor] for world in worlds if tensor in world), strict=True))
+        if any(len(set(column)) > 1 for column in columns):
+            tensor.shape_signature = tuple(c[0] if len(set(c)) == 1 else -1 for c in columns)
+
+
+def _placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    return (shape[0], *shape[2:], shape[1]) if channels_last else shape
+
+
+def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[Tensor, tuple[int, ...]]:
+    """Give the inputs these shapes, infer all others, compute shape arithmetic; shapes by tensor."""
+    for tensor, shape in zip(graph.inputs, shapes, strict=True):
+        tensor.type = TensorType(tensor.dtype, shape)
+    for node in graph.nodes:
+        inputs = [known_type(tensor) for tensor in node.inputs]
+        types = _with_values(node, inputs, node.op.infer_types(inputs))
+        for tensor, type_ in zip(node.outputs, types, strict=True):
+            believed = not type_.is_static and tensor.type.is_static and tensor.type.rank == type_.rank
+            if not believed:
+                tensor.type = type_
+            elif any(a not in (-1, z) for a, z in zip(type_.shape, tensor.shape, strict=True)):
+                raise ConversionError(f"{node}: made {type_}, but the ONNX model states {tensor.type}")
+    found = {tensor: tensor.shape for tensor in graph.all_tensors()}
+    for node in graph.nodes:
+        for tensor in node.outputs:
+            tensor.type = TensorType(tensor.dtype, tensor.shape)
+    return found
+
+
+def _with_values(
+    node: Node, inputs: Sequence[TensorType | None], types: Sequence[TensorType]
+) -> Sequence[TensorType]:
+    """The types with their values, where these are integers that follow from shapes and constants."""
+    if node.op.name == "SHAPE" and inputs[0] is not None and inputs[0].is_static:
+        value = np.array(inputs[0].shape, types[0].dtype.numpy)
+        return [TensorType(types[0].dtype, value.shape, value)]
+    if any(t.dtype.is_float or not 0 <= t.size <= SMALL for t in types):
+        return types
+    if any(t is not None and t.value is None for t in inputs):
+        return types
+    with np.errstate(all="ignore"):
+        values = node.op.compute([None if t is None else t.value for t in inputs])
+    return [TensorType(t.dtype, v.shape, v) for t, v in zip(types, map(np.asarray, values), strict=True)]
+
+
+def _name(graph: Graph) -> None:
+    """Unique names; inputs, outputs and initializers keep the ONNX model's."""
+    taken: set[str] = set()
+
+    def claim(tensor: Tensor, wanted: str) -> None:
+        name, count = wanted, 1
+        while name in taken:
+            name, count = f"{wanted}:{count}", count + 1
+        tensor.name = name
+        taken.add(name)
+
+    tensors = list(graph.all_tensors())
+    first = [*graph.inputs, *graph.outputs]
+    chosen = set(first)
+    constants = [t for t in tensors if t.is_constant and t.name != "constant" and t not in chosen]
+    chosen.update(constants)
+    for tensor in [*first, *constants, *(t for t in tensors if t not in chosen)]:
+        claim(tensor, tensor.name)
+        tensor.carried.pop("onnx", None)

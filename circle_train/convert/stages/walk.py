@@ -1,0 +1,243 @@
+"""Walks over an ONNX graph and lets each node's handler emit Circle operators; collects every refusal."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.provenance import Lineage
+from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.registry import Bundle, Call, handler_for
+from circle_train.convert.onnx_file.elements import NUMPY, element_type, to_array
+from circle_train.convert.onnx_file.importer import declared_shapes
+from circle_train.convert.onnx_file.messages import Attribute
+from circle_train.convert.stages.functions import defaults, expansion, is_defined
+from circle_train.errors import FOREIGN, ModelError, shown
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+
+KNOWN = frozenset(NUMPY.values())
+VALUES: dict[int, str] = {
+    Attribute.FLOAT: "f",
+    Attribute.INT: "i",
+    Attribute.GRAPH: "g",
+    Attribute.FLOATS: "floats",
+    Attribute.INTS: "ints",
+    Attribute.TENSORS: "tensors",
+    Attribute.GRAPHS: "graphs",
+}
+"""The field that holds an attribute's value."""
+
+
+@dataclass
+class Scope:
+    """What names mean at one place: a graph, a branch of it, or the body of a function."""
+
+    values: MutableMapping[str, Tensor | None]
+    opsets: dict[str, int]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """Of the function call whose body this is."""
+    declared: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    inside: str = ""
+    """Where this lies, for messages."""
+    used: set[str] = field(default_factory=set)
+    """Names that some node or the graph's outputs read."""
+
+
+class Walk:
+    """One pass over the nodes, in order."""
+
+    def __init__(
+        self, builder: Builder, arrays: dict[str, Array], functions: dict[tuple[str, str], Any]
+    ) -> None:
+        self.b = builder
+        self.arrays = arrays
+        self.functions = functions
+        self.refusals: list[str] = []
+        self.blocked: set[str] = set()
+        self._scopes: list[Scope] = []
+
+    def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Iterable[str]) -> None:
+        """Convert nodes of which these outputs are wanted."""
+        scope.used = names_read(nodes) | set(outputs)
+        self._scopes.append(scope)
+        for index, node in enumerate(nodes):
+            self._node(node, scope, index)
+        self._scopes.pop()
+
+    def _node(self, node: Any, scope: Scope, index: int) -> None:
+        place = f"{scope.inside}{node.op_type} '{node.name or next(iter(node.output), '')}' (node {index})"
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if any(name in self.blocked for name in node.input):
+            self.blocked.update(name for name in node.output if name)
+            if not self._is_known(node, domain, scope):
+                self.refusals.append(
+                    f"{place}: Circle has no operator for {domain and domain + '.'}{node.op_type}"
+                )
+            return
+        if node.op_type == "Constant" and len(self._scopes) == 1 and set(node.output) <= self.arrays.keys():
+            return
+        try:
+            results = self._convert(node, domain, scope, place)
+        except (Refusal, ModelError) as error:
+            self._refuse(node, f"{place}: {error}" if str(error) else "")
+        except FOREIGN as error:
+            self._refuse(
+                node,
+                f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {shown(error)})",
+            )
+        else:
+            for name, tensor in zip(node.output, results, strict=False):
+                if name and tensor is not None:
+                    scope.values[name] = self._named(tensor, name)
+
+    def _refuse(self, node: Any, message: str) -> None:
+        """Remember why; nothing where the reason is an earlier node's."""
+        if message:
+            self.refusals.append(message)
+        self.blocked.update(name for name in node.output if name)
+
+    def _named(self, tensor: Tensor, name: str) -> Tensor:
+        """Called as in the ONNX model, if a node here made it."""
+        if tensor.producer is not None and "onnx" not in tensor.carried:
+            tensor.name = name
+            tensor.carried["onnx"] = name
+        return tensor
+
+    def _is_known(self, node: Any, domain: str, scope: Scope) -> bool:
+        opset = scope.opsets.get(domain, 1)
+        if handler_for(domain, node.op_type, opset) or (domain, node.op_type) in self.functions:
+            return True
+        return is_defined(node.op_type, domain)
+
+    def _convert(self, node: Any, domain: str, scope: Scope, place: str) -> Sequence[Tensor | None]:
+        attributes = self._attributes(node, scope)
+        inputs = [self.lookup(name, scope) for name in node.input]
+        opset = scope.opsets.get(domain, 1)
+        if (function := self.functions.get((domain, node.op_type))) is not None:
+            return self._function(function, inputs, attributes, scope, place)
+        handler = handler_for(domain, node.op_type, opset)
+        if handler is None:
+            protos = {name: proto for name, (_, proto) in attributes.items()}
+            body = expansion(node, protos, domain, opset, inputs)
+            if body is None:
+                raise Refusal(f"Circle has no operator for {domain and domain + '.'}{node.op_type}")
+            given = {name: (_python(p), p) for name, p in defaults(node.op_type, domain, opset).items()}
+            return self._function(body, inputs, given | attributes, scope, place)
+        if any(isinstance(tensor, Bundle) for tensor in inputs) and "Sequence" not in node.op_type:
+            raise Refusal("it takes a sequence, which Circle has not")
+        before = self.b.annotation
+        self.b.annotation = before or {"onnx": (node.op_type, node.name or node.output[0])}
+        wanted = [name in scope.used for name in node.output]
+        declared = [scope.declared.get(name) for name in node.output]
+        values = {name: value for name, (value, _) in attributes.items()}
+        call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self)
+        try:
+            result = handler(call)
+        finally:
+            self.b.annotation = before
+        results = [result] if isinstance(result, Tensor) else list(result)
+        for tensor, shape in zip(results, declared, strict=False):
+            self.b.refine(tensor, shape)
+        return results
+
+    def lookup(self, name: str, scope: Scope) -> Tensor | None:
+        """The tensor of that name; initializers become constants when first used."""
+        if not name:
+            return None
+        if name in scope.values:
+            return scope.values[name]
+        if name not in self.arrays:
+            raise Refusal(
+                f"its input '{name}' is produced by no earlier node; the file is damaged or not sorted"
+            )
+        array = self.arrays[name]
+        if array.dtype not in KNOWN:
+            raise Refusal(f"its input '{name}' has element type {array.dtype}, which Circle does not compute")
+        is_float = array.dtype.kind == "f"
+        scope.values[name] = tensor = (
+            self.b.parameter(array, Lineage(name)) if is_float else self.b.constant(array)
+        )
+        return tensor
+
+    def _attributes(self, node: Any, scope: Scope) -> dict[str, tuple[Any, Any]]:
+        """By name: the Python value and the proto; references to a function's attributes resolved."""
+        found = {}
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                if attribute.ref_attr_name not in scope.attributes:
+                    continue
+                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
+            else:
+                found[attribute.name] = (_python(attribute), attribute)
+        return found
+
+    def _function(
+        self,
+        function: Any,
+        inputs: Sequence[Tensor | None],
+        attributes: dict[str, Any],
+        scope: Scope,
+        place: str,
+    ) -> list[Tensor | None]:
+        """The outputs of a function's body; optional ones that it does not make are None."""
+        given = {a.name: (_python(a), a) for a in function.attribute_proto} | attributes
+        values: dict[str, Tensor | None] = dict.fromkeys(function.input)
+        values.update(zip(function.input, inputs, strict=False))
+        opsets = {"" if o.domain == "ai.onnx" else o.domain: int(o.version) for o in function.opset_import}
+        body = Scope(values, {**scope.opsets, **opsets}, given, {}, f"{place} → ")
+        count, blocked, self.blocked = len(self.refusals), self.blocked, set()
+        before = self.b.annotation
+        self.b.annotation = before or {"onnx": (function.name, place)}
+        self.nodes(function.node, body, function.output)
+        self.b.annotation, self.blocked = before, blocked
+        if len(self.refusals) > count:
+            reasons = self.refusals[count:]
+            del self.refusals[count:]
+            raise Refusal("; ".join(reason.removeprefix(f"{place} → ") for reason in reasons))
+        return [body.values.get(name) for name in function.output]
+
+    def branch(self, graph: Any) -> list[Tensor]:
+        """The outputs of a graph that is an attribute of the node at hand."""
+        outer = self._scopes[-1]
+        local = {t.name: self.b.constant(to_array(t)) for t in graph.initializer}
+        values: MutableMapping[str, Tensor | None] = ChainMap(dict(local), outer.values)
+        scope = Scope(values, outer.opsets, outer.attributes, declared_shapes(graph), outer.inside)
+        count, blocked, self.blocked = len(self.refusals), self.blocked, set(self.blocked)
+        self.nodes(graph.node, scope, [info.name for info in graph.output])
+        self.blocked = blocked
+        if len(self.refusals) > count:
+            reasons = self.refusals[count:]
+            del self.refusals[count:]
+            raise Refusal("; ".join(reasons))
+        if any(info.name not in scope.values and info.name not in self.arrays for info in graph.output):
+            raise Refusal("")
+        outputs = [self.lookup(info.name, scope) for info in graph.output]
+        return [tensor for tensor in outputs if tensor is not None]
+
+
+def names_read(nodes: Iterable[Any]) -> set[str]:
+    """Inputs of the nodes and of all graphs within them."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= names_read(attribute.g.node) | {info.name for info in attribute.g.output}
+    return found - {""}
+
+
+def _python(attribute: Any) -> Any:
+    """An attribute's value: numbers, strings, lists of them, arrays, or a GraphProto."""
+    if attribute.type == Attribute.TENSOR:
+        return None if element_type(attribute.t.data_type) is None else to_array(attribute.t)
+    if attribute.type == Attribute.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if attribute.type == Attribute.STRINGS:
+        return [entry.decode("utf-8", "replace") for entry in attribute.strings]
+    if attribute.type not in VALUES:
+        raise ValueError(f"attribute '{attribute.name}' is of type {attribute.type}")
+    return getattr(attribute, VALUES[attribute.type])
