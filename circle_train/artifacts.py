@@ -13,7 +13,8 @@ from pathlib import Path
 
 from circle_train.convert.back import portable
 from circle_train.errors import ConfigError
-from circle_train.format import hints, read, save, write
+from circle_train.format import read, save, write
+from circle_train.format.metadata import hints
 from circle_train.ir import Module
 from circle_train.model import CHECKPOINT, PACKAGED, Model, Source, load
 from circle_train.session import TrainSession

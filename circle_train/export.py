@@ -11,7 +11,7 @@ import numpy as np
 
 from circle_train import format
 from circle_train.errors import ConfigError
-from circle_train.format import hints
+from circle_train.format.metadata import hints
 from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize

@@ -10,7 +10,7 @@ import numpy as np
 from circle_train import backends, passes
 from circle_train.errors import ConversionError, DataError
 from circle_train.executor import Executor, execute_once
-from circle_train.format.hints import refuse_nominal
+from circle_train.format.metadata.hints import refuse_nominal
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, TensorInfo, load

@@ -10,7 +10,7 @@ from circle_train import convert, format, passes
 from circle_train.convert.back import portable
 from circle_train.errors import ConfigError, ModelError
 from circle_train.export import with_float_head, with_values
-from circle_train.format import hints
+from circle_train.format.metadata import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes

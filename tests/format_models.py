@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.format.decode import Table
-from circle_train.format.encode import encode
-from circle_train.format.reader import SCHEMAS
-from circle_train.format.schema import ENUMS, TABLES, UNIONS
+from circle_train.format.flatbuffer.decode import Table
+from circle_train.format.flatbuffer.encode import encode
+from circle_train.format.flatbuffer.schema import ENUMS, TABLES, UNIONS
+from circle_train.format.model.reader import SCHEMAS
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY

@@ -270,7 +270,7 @@ def test_parameters_are_named_on_the_command_line(tmp_path: Path, capsys: pytest
     "raw", [b"{", b"[1]", b'{"dropout": 3}', b'{"fixed": 7}', b'{"batch_norm": {"b": 1}}']
 )
 def test_damaged_hints_are_refused(tmp_path: Path, raw: bytes) -> None:
-    from circle_train.format import hints
+    from circle_train.format.metadata import hints
     from circle_train.ir import Buffer, Metadata
 
     model = ct.load(network(tmp_path))
@@ -284,7 +284,7 @@ def test_damaged_hints_are_refused(tmp_path: Path, raw: bytes) -> None:
 
 
 def test_hints_of_what_is_gone_are_a_warning(tmp_path: Path) -> None:
-    from circle_train.format import hints
+    from circle_train.format.metadata import hints
 
     model = ct.load(network(tmp_path))
     changed = {"dropout": {"conv": {"ratio": 0.5, "seed": None}}, "fixed": ["gone"]}
@@ -294,7 +294,8 @@ def test_hints_of_what_is_gone_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_replaced_entry_leaves_nothing_behind(tmp_path: Path) -> None:
-    from circle_train.format import hints, write
+    from circle_train.format import write
+    from circle_train.format.metadata import hints
 
     module = ct.load(network(tmp_path)).module
     once = hints.put_entry(module, "mine", {"text": "a" * 1000})

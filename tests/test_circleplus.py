@@ -12,8 +12,8 @@ import pytest
 from onert_files import FOLDER
 
 import circle_train as ct
-from circle_train.format.training_info import RECORD, SETTINGS, attach, read_record
-from circle_train.format.unknown import Unknown
+from circle_train.format.flatbuffer.unknown import Unknown
+from circle_train.format.metadata.training_info import RECORD, SETTINGS, attach, read_record
 from circle_train.train.onert_json import to_onert_json
 
 PLUS = FOLDER / "circleplus"

@@ -16,13 +16,13 @@ import pytest
 
 from circle_train import format
 from circle_train.errors import ModelError, UnsupportedOpError
-from circle_train.format import writer
-from circle_train.format.decode import decode
-from circle_train.format.encode import encode
-from circle_train.format.indices import Indices
-from circle_train.format.patch import same
-from circle_train.format.reader import SCHEMAS
-from circle_train.format.schema import TABLES
+from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.flatbuffer.encode import encode
+from circle_train.format.flatbuffer.schema import TABLES
+from circle_train.format.model import writer
+from circle_train.format.model.indices import Indices
+from circle_train.format.model.patch import same
+from circle_train.format.model.reader import SCHEMAS
 from circle_train.ir import Buffer, DType, Graph, Module, Tensor, TensorType
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.attributes import Activation

@@ -13,7 +13,7 @@ import pytest
 from circle_train import format
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.format.atomic import atomic_write
-from circle_train.format.encode import encode
+from circle_train.format.flatbuffer.encode import encode
 from circle_train.ir import DType, Graph, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY, Op

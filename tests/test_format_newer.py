@@ -10,9 +10,9 @@ import pytest
 
 from circle_train import format
 from circle_train.errors import ModelError
-from circle_train.format.decode import decode
-from circle_train.format.encode import encode
-from circle_train.format.schema import TABLES, UNIONS
+from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.flatbuffer.encode import encode
+from circle_train.format.flatbuffer.schema import TABLES, UNIONS
 
 NEWER: dict[str, tuple[str, Any]] = {
     "wide": ("int64", 1 << 40),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from circle_train import format
-from circle_train.format import writer
-from circle_train.format.decode import decode
-from circle_train.format.encode import encode
+from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.flatbuffer.encode import encode
+from circle_train.format.model import writer
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops import REGISTRY
 

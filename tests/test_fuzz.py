@@ -13,7 +13,7 @@ import pytest
 
 from circle_train import format
 from circle_train.errors import ModelError
-from circle_train.format.encode import encode
+from circle_train.format.flatbuffer.encode import encode
 
 SHARED = Path(__file__).parents[2] / "shared"
 REAL = [

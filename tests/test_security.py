@@ -17,7 +17,8 @@ import pytest
 import circle_train as ct
 from circle_train import format
 from circle_train.cli.main import main
-from circle_train.format import encode, tensors, unknown
+from circle_train.format.flatbuffer import encode, unknown
+from circle_train.format.model import tensors
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import CheckpointError, ModelError
-from circle_train.format.decode import Table, Tables, decode
+from circle_train.format.flatbuffer.decode import Table, Tables, decode
 from circle_train.ir.tensor_type import Array
 
 IDENTIFIER = b"ODTC"

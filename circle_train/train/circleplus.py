@@ -9,8 +9,8 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 
 from circle_train.errors import CircleTrainError, ConfigError, ModelError
-from circle_train.format.decode import Table
-from circle_train.format.training_info import RECORD, attach, read_record, read_settings
+from circle_train.format.flatbuffer.decode import Table
+from circle_train.format.metadata.training_info import RECORD, attach, read_record, read_settings
 from circle_train.ir import Graph, Module, TensorType
 from circle_train.train import loss_graph, losses
 from circle_train.train.config import Trainable, TrainConfig, names_of

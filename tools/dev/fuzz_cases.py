@@ -41,9 +41,9 @@ import random_onnx  # noqa: E402
 import circle_train as ct  # noqa: E402
 from circle_train import format  # noqa: E402
 from circle_train.foresight import choices, operator_checks  # noqa: E402
-from circle_train.format.decode import decode  # noqa: E402
-from circle_train.format.encode import encode  # noqa: E402
-from circle_train.format.reader import SCHEMAS  # noqa: E402
+from circle_train.format.flatbuffer.decode import decode  # noqa: E402
+from circle_train.format.flatbuffer.encode import encode  # noqa: E402
+from circle_train.format.model.reader import SCHEMAS  # noqa: E402
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType  # noqa: E402
 from circle_train.ir.graph import constant  # noqa: E402
 from circle_train.ops import REGISTRY  # noqa: E402

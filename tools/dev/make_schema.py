@@ -1,6 +1,6 @@
 """Read the facts of Circle 0.10 off the `circle-schema` package; write the Python table and the .fbs files.
 
-    python tools/dev/make_schema.py            # rewrites circle_train/format/schema.py and schema/*.fbs
+    python tools/dev/make_schema.py            # rewrites circle_train/format/flatbuffer/schema.py and schema/*.fbs
 
 Facts are field ids, types, defaults and enumeration values. What generated Python does not tell (which
 enumeration a scalar belongs to, which union a table is a member of) and the training table, which no package
@@ -238,7 +238,7 @@ def gather() -> Facts:
 
 
 def python_source(facts: Facts) -> str:
-    """The text of circle_train/format/schema.py."""
+    """The text of circle_train/format/flatbuffer/schema.py."""
     types = "dict[str, tuple[FieldFact | None, ...]]"
     return f'''"""The facts of Circle 0.10 and CTR0; written by tools/dev/make_schema.py."""
 
@@ -331,7 +331,7 @@ def generated(facts: Facts) -> dict[str, str]:
     """The files that this script writes, by their path in the repository."""
     circle = [name for name in facts.tables if name not in TRAINING_TABLES]
     return {
-        "circle_train/format/schema.py": python_source(facts),
+        "circle_train/format/flatbuffer/schema.py": python_source(facts),
         "schema/circle.fbs": fbs_source(facts, circle, "Model", "CIR0", "circle"),
         "schema/circle_training.fbs": fbs_source(facts, TRAINING_TABLES, "ModelTraining", "CTR0", "circletr"),
     }

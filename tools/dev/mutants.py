@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant("setting a parameter is lost", "train/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
     Mutant("from_logits takes softmax twice", "train/cross_entropy.py", "logits.apply(SoftmaxCrossEntropy(), target)", "logits.apply(CrossEntropy(), target)",
            (*TRAIN, "tests/test_onert_golden.py")),
-    Mutant("an offset beyond the file is believed", "format/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
+    Mutant("an offset beyond the file is believed", "format/flatbuffer/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ConfigError, ModelError
-from circle_train.format.training_info import put
+from circle_train.format.metadata.training_info import put
 from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.printable import printable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from circle_train.format.decode import Table
+from circle_train.format.flatbuffer.decode import Table
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from circle_train.errors import ModelError
-from circle_train.format.carried import OperatorCode
-from circle_train.format.nodes import CUSTOM, CUSTOM_PREFIX, OPERATORS
-from circle_train.format.schema import ENUMS
+from circle_train.format.flatbuffer.schema import ENUMS
+from circle_train.format.model.carried import OperatorCode
+from circle_train.format.model.nodes import CUSTOM, CUSTOM_PREFIX, OPERATORS
 from circle_train.ir import Buffer, Graph, Module, Node, Tensor
 from circle_train.ops.opaque import Opaque
 

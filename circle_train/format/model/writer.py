@@ -14,15 +14,15 @@ import numpy as np
 
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.atomic import atomic_write
-from circle_train.format.carried import Signature
-from circle_train.format.decode import Damage, Table
-from circle_train.format.encode import LARGEST, Chunk, encode_chunks
-from circle_train.format.indices import Indices
-from circle_train.format.nodes import LARGE_OPTIONS, write_node, write_operator_code
-from circle_train.format.patch import patch
-from circle_train.format.schema import TABLES, TFLITE_TABLES
-from circle_train.format.subset import check_tflite
-from circle_train.format.tensors import write_tensor
+from circle_train.format.flatbuffer.decode import Damage, Table
+from circle_train.format.flatbuffer.encode import LARGEST, Chunk, encode_chunks
+from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
+from circle_train.format.model.carried import Signature
+from circle_train.format.model.indices import Indices
+from circle_train.format.model.nodes import LARGE_OPTIONS, write_node, write_operator_code
+from circle_train.format.model.patch import patch
+from circle_train.format.model.subset import check_tflite
+from circle_train.format.model.tensors import write_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module
 
 SUFFIXES = {".circle": "CIR0", ".tflite": "TFL3"}

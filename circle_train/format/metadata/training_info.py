@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.format.decode import Table, decode
-from circle_train.format.encode import encode
+from circle_train.format.flatbuffer.decode import Table, decode
+from circle_train.format.flatbuffer.encode import encode
 from circle_train.ir import Buffer, Metadata, Module
 
 RECORD = "CIRCLE_TRAINING"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from circle_train.errors import ModelError
-from circle_train.format.decode import Damage, Table
+from circle_train.format.flatbuffer.decode import Damage, Table
 
 Item = TypeVar("Item")
 

@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from circle_train.errors import ModelError, refusing
-from circle_train.format.carried import OperatorCode, Signature, Source
-from circle_train.format.decode import Damage, Table, Tables, decode
-from circle_train.format.nodes import read_node, read_operator_code, sort_nodes
-from circle_train.format.places import at, indices_of, pick, tables_of, unknown_of
-from circle_train.format.schema import TABLES, TFLITE_TABLES
-from circle_train.format.tensors import read_tensor
+from circle_train.format.flatbuffer.decode import Damage, Table, Tables, decode
+from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
+from circle_train.format.model.carried import OperatorCode, Signature, Source
+from circle_train.format.model.nodes import read_node, read_operator_code, sort_nodes
+from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
+from circle_train.format.model.tensors import read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
 from circle_train.ir.node import EMPTY
 from circle_train.ir.tensor_type import Array

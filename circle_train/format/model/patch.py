@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.format.carried import Source
-from circle_train.format.decode import CODES, Table
-from circle_train.format.encode import Chunk
-from circle_train.format.schema import TABLES, UNIONS
-from circle_train.format.unknown import UnknownTable
+from circle_train.format.flatbuffer.decode import CODES, Table
+from circle_train.format.flatbuffer.encode import Chunk
+from circle_train.format.flatbuffer.schema import TABLES, UNIONS
+from circle_train.format.flatbuffer.unknown import UnknownTable
+from circle_train.format.model.carried import Source
 from circle_train.ir import Buffer, Module
 from circle_train.ir.tensor_type import Array
 

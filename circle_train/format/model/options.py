@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from circle_train.format.decode import DTYPES, Damage, Table
-from circle_train.format.schema import TABLES, UNIONS
+from circle_train.format.flatbuffer.decode import DTYPES, Damage, Table
+from circle_train.format.flatbuffer.schema import TABLES, UNIONS
 from circle_train.ops.base import Op
 
 

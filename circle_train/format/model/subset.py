@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from circle_train.errors import ModelError, UnsupportedOpError
-from circle_train.format.decode import Table
-from circle_train.format.nodes import OPERATORS, read_operator_code
-from circle_train.format.patch import COMMON_DETAILS
-from circle_train.format.schema import CIRCLE_ONLY
+from circle_train.format.flatbuffer.decode import Table
+from circle_train.format.flatbuffer.schema import CIRCLE_ONLY
+from circle_train.format.model.nodes import OPERATORS, read_operator_code
+from circle_train.format.model.patch import COMMON_DETAILS
 from circle_train.ir import DType
 
 

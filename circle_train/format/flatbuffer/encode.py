@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.format.decode import CODES, DTYPES, Table, Tables
-from circle_train.format.schema import TABLES, UNIONS, FieldFact
-from circle_train.format.unknown import Unknown, UnknownTable
+from circle_train.format.flatbuffer.decode import CODES, DTYPES, Table, Tables
+from circle_train.format.flatbuffer.schema import TABLES, UNIONS, FieldFact
+from circle_train.format.flatbuffer.unknown import Unknown, UnknownTable
 from circle_train.ir.tensor_type import Array
 
 Chunk = bytes | bytearray | memoryview

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.format.schema import TABLES, UNIONS, FieldFact
-from circle_train.format.unknown import Unknowns
+from circle_train.format.flatbuffer.schema import TABLES, UNIONS, FieldFact
+from circle_train.format.flatbuffer.unknown import Unknowns
 
 Table = dict[str | int, Any]
 Tables = dict[str, tuple["FieldFact | None", ...]]

@@ -1,0 +1,1 @@
+"""Flatbuffers, checked before they are believed, and the schema's tables."""

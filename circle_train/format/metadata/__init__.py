@@ -1,0 +1,1 @@
+"""What a model file carries in its metadata entries."""

@@ -1,0 +1,1 @@
+"""The model file: from bytes to a module, and back in mirror order."""
