@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circle_train.backends.native import library
+from circle_train.backends.native.engine import library
 
 PACKAGE = Path(__file__).resolve().parents[1] / "circle_train"
 OUTER = {"session", "cli", "federated", "report", "fit", "inference", "export", "plan", "model"}

@@ -16,9 +16,10 @@ from test_backends import attention, every_tier, residual
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Reference
-from circle_train.backends.native import Native, step
-from circle_train.backends.native.codes import Tier
-from circle_train.backends.native.step import NativeRun
+from circle_train.backends.native import Native
+from circle_train.backends.native.engine import step
+from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.step import NativeRun
 from circle_train.errors import DataError
 from circle_train.executor import Executor
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from single_operator import examples, is_constant, is_float
 
 from circle_train.backends import native
-from circle_train.backends.native import Native, abi
-from circle_train.backends.native.codes import Kernel, Tier
-from circle_train.backends.native.library import load
+from circle_train.backends.native import Native
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.codes import Kernel, Tier
+from circle_train.backends.native.engine.library import load
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array

@@ -27,7 +27,7 @@ from networks import make, weight
 import circle_train as ct
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
-from circle_train.backends.native.codes import Tier
+from circle_train.backends.native.engine.codes import Tier
 from circle_train.cli.main import main
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor

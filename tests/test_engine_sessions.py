@@ -23,7 +23,8 @@ from test_backends import check, dense, error
 import circle_train as ct
 from circle_train import backends
 from circle_train.backends import native
-from circle_train.backends.native import Native, library
+from circle_train.backends.native import Native
+from circle_train.backends.native.engine import library
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model

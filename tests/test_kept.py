@@ -13,8 +13,8 @@ from networks import make, new_input, weight
 
 import circle_train as ct
 from circle_train.backends import native
-from circle_train.backends.native.codes import Tier
-from circle_train.backends.native.library import load
+from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.library import load
 from circle_train.executor import Executor
 from circle_train.ir import Graph
 from circle_train.ir.graph import constant

@@ -15,7 +15,7 @@ from test_memory_sharing import growth, trained
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.native import Native, fusion
-from circle_train.backends.native.codes import Tier
+from circle_train.backends.native.engine.codes import Tier
 from circle_train.backends.native.fusion import masks
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.graph import constant

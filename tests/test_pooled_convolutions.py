@@ -14,7 +14,7 @@ import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native, fusion
-from circle_train.backends.native.codes import Tier
+from circle_train.backends.native.engine.codes import Tier
 from circle_train.backends.native.fusion import pooled
 from circle_train.ir import Graph
 from circle_train.ir.graph import constant

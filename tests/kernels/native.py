@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from circle_train.backends.native import library
+from circle_train.backends.native.engine import library
 
 ABI = Path(__file__).resolve().parents[2] / "circle_train/backends/native/kernels/abi.h"
 LIBRARY = os.environ.get("CT_NATIVE_LIBRARY") or library.path()

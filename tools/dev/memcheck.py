@@ -25,7 +25,7 @@ from pathlib import Path
 
 from sanitize import CANARY, SOURCE, copy_beside
 
-from circle_train.backends.native.library import path
+from circle_train.backends.native.engine.library import path
 
 SHARES: tuple[tuple[str, ...], ...] = (
     (

@@ -36,8 +36,8 @@ TESTS = (
 CANARY = """
 import numpy as np
 from circle_train.backends.native import Native
-from circle_train.backends.native.binding import copied
-from circle_train.backends.native.step import NativeStep
+from circle_train.backends.native.engine.binding import copied
+from circle_train.backends.native.engine.step import NativeStep
 engine = Native(1)
 NativeStep("canary", copied(np.ones(5000, np.float32), np.ones(4000, np.float32)), engine.scratch)()
 """

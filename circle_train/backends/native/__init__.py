@@ -7,10 +7,10 @@ from math import prod
 from typing import Any
 
 from circle_train.backends.base import Step
-from circle_train.backends.native import (
+from circle_train.backends.native import fusion
+from circle_train.backends.native.binders import (
     conv,
     elementwise,
-    fusion,
     index,
     linear,
     loss,
@@ -20,10 +20,10 @@ from circle_train.backends.native import (
     reduce,
     update,
 )
-from circle_train.backends.native.binding import bind
-from circle_train.backends.native.codes import Tier
-from circle_train.backends.native.library import Pool, load
-from circle_train.backends.native.step import NativeRun, NativeStep, Scratch
+from circle_train.backends.native.engine.binding import bind
+from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.library import Pool, load
+from circle_train.backends.native.engine.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.layers.linear import BatchMatMul, FullyConnected

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from circle_train.backends.native.binders.loss import LossOptions
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.backends.native.loss import LossOptions
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gradient import Gradient

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from circle_train.backends.native.binders.update import Fate, UpdateNumbers, kind_of
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.backends.native.update import Fate, UpdateNumbers, kind_of
 from circle_train.ir import Node, Tensor
 from circle_train.ops.internal.update import Update
 

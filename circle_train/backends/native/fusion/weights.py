@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from circle_train.backends.native.binders.update import Fate
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.backends.native.update import Fate
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.graph import stored_in
 from circle_train.ops.base import Op

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.codes import Half, Kernel
-from circle_train.backends.native.step import Call
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.codes import Half, Kernel
+from circle_train.backends.native.engine.step import Call
 from circle_train.ir import Node
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation

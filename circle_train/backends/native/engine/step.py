@@ -13,9 +13,9 @@ from weakref import WeakSet
 
 import numpy as np
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.codes import Kernel, Status
-from circle_train.backends.native.library import Pool
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.codes import Kernel, Status
+from circle_train.backends.native.engine.library import Pool
 from circle_train.errors import CircleTrainError, DataError
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import NonFiniteLoss

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 
-from circle_train.backends.native.chain import Builder
-from circle_train.backends.native.codes import ChainOp
+from circle_train.backends.native.binders.chain import Builder
+from circle_train.backends.native.engine.codes import ChainOp
 from circle_train.ops.base import Op
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctypes import POINTER, Array, Structure, c_float, c_int32, c_int64, c_void_p
 
-from circle_train.backends.native.codes import MAX_RANK
+from circle_train.backends.native.engine.codes import MAX_RANK
 
 Sizes: type[Array[c_int64]] = c_int64 * MAX_RANK
 Flags: type[Array[c_int32]] = c_int32 * MAX_RANK

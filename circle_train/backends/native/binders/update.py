@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import (
+from circle_train.backends.native.binders.chain import chain
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
     binds,
@@ -18,9 +19,8 @@ from circle_train.backends.native.binding import (
     floats,
     pointer,
 )
-from circle_train.backends.native.chain import chain
-from circle_train.backends.native.codes import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
-from circle_train.backends.native.step import Call
+from circle_train.backends.native.engine.codes import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
+from circle_train.backends.native.engine.step import Call
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes

@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_gradient, call, pointer, sizes
-from circle_train.backends.native.codes import MAX_RANK, Kernel
-from circle_train.backends.native.step import Call
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_gradient,
+    call,
+    pointer,
+    sizes,
+)
+from circle_train.backends.native.engine.codes import MAX_RANK, Kernel
+from circle_train.backends.native.engine.step import Call
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op

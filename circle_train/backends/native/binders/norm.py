@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import Calls, Values, binds, binds_fused, call, floats, pointer
-from circle_train.backends.native.codes import Kernel
-from circle_train.backends.native.update import update_of
+from circle_train.backends.native.binders.update import update_of
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
+    Calls,
+    Values,
+    binds,
+    binds_fused,
+    call,
+    floats,
+    pointer,
+)
+from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.layer_norm import LayerNorm

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import (
+from circle_train.backends.native.binders.chain import chain
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
     GRADIENTS,
     Calls,
     GradientBinder,
@@ -19,8 +20,7 @@ from circle_train.backends.native.binding import (
     pointer,
     sizes,
 )
-from circle_train.backends.native.chain import chain
-from circle_train.backends.native.codes import MAX_RANK, ChainOp, Kernel, Reduce
+from circle_train.backends.native.engine.codes import MAX_RANK, ChainOp, Kernel, Reduce
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.internal.sum_to import SumTo

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import (
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
     binds,
@@ -16,7 +16,7 @@ from circle_train.backends.native.binding import (
     pointer,
     supported,
 )
-from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.internal.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import (
+from circle_train.backends.native.binders.update import gradient_only, update_of
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
     binds,
@@ -22,8 +23,7 @@ from circle_train.backends.native.binding import (
     storable,
     supported,
 )
-from circle_train.backends.native.codes import Kernel
-from circle_train.backends.native.update import gradient_only, update_of
+from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import (
+from circle_train.backends.native.binders.pool import geometry as pool_geometry
+from circle_train.backends.native.binders.update import gradient_only, update_of
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
     binds,
@@ -20,9 +22,7 @@ from circle_train.backends.native.binding import (
     storable,
     supported,
 )
-from circle_train.backends.native.codes import Kernel
-from circle_train.backends.native.pool import geometry as pool_geometry
-from circle_train.backends.native.update import gradient_only, update_of
+from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.bfloat16 import RoundedConv2D

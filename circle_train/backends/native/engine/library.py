@@ -8,15 +8,15 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.codes import VERSION, Tier
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.codes import VERSION, Tier
 from circle_train.errors import ConfigError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 
 
 def path() -> Path | None:
-    """The compiled library beside this file, whatever its suffix is on this system."""
+    """The compiled library beside this folder, whatever its suffix is on this system."""
     return next((FOLDER / name for name in sorted(os.listdir(FOLDER)) if _is_library(name)), None)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native import abi
-from circle_train.backends.native.binding import (
+from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
     binds,
@@ -18,7 +18,7 @@ from circle_train.backends.native.binding import (
     floats,
     pointer,
 )
-from circle_train.backends.native.codes import Kernel
+from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient

@@ -1,0 +1,1 @@
+"""The library behind its C ABI: structs, pools of threads, runs of bound kernels."""
