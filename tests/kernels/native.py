@@ -13,7 +13,7 @@ import pytest
 
 from circle_train.backends.native.engine import library
 
-ABI = Path(__file__).resolve().parents[2] / "circle_train/backends/native/kernels/abi.h"
+ABI = Path(__file__).resolve().parents[2] / "circle_train/backends/native/kernels/run/abi.h"
 LIBRARY = os.environ.get("CT_NATIVE_LIBRARY") or library.path()
 if LIBRARY is None:
     pytest.skip("the native engine was not built", allow_module_level=True)

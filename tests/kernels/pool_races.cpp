@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "pool.h"
+#include "run/pool.h"
 
 namespace {
 

@@ -32,7 +32,7 @@ __all__ = ["Native", "is_available"]
 BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
 """The modules that know which kernel computes what; importing them registers their binders."""
 DOT_ROWS = 48
-"""A product alone, of at most so many rows, is added up in an order of its own (kernels/matmul.cpp)."""
+"""A product alone, of at most so many rows, is added up in an order of its own (kernels/product/matmul.cpp)."""
 RESIDENT, LANE = 1_020_000, 260_000
 """Bytes that the library's code and its threads take, and one more engine of a single thread; as measured by
 tools/dev/memory.py on small models."""

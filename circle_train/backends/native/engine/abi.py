@@ -1,4 +1,4 @@
-"""The structs of kernels/abi.h in ctypes, field by field."""
+"""The structs of kernels/run/abi.h in ctypes, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of kernels/abi.h: kernels, statuses, tiers, rules, element types, opcodes."""
+"""The numbers of kernels/run/abi.h: kernels, statuses, tiers, rules, element types, opcodes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+// CONV_2D forward: a product whose rows are windows of the image, gathered block by block.
+#include "conv/conv_narrow.h"
+#include "conv/conv_shape.h"
+#include "product/gemm.h"
+#include "run/table.h"
+#include "conv/winograd.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+RowsProduct product_of(const ct_conv_args& t, int64_t group) {
+  const ct_conv_shape& s = t.shape;
+  const int64_t outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
+  RowsProduct p;
+  p.m = out_pixels(s), p.n = outputs, p.k = s.kernel_h * s.kernel_w * inputs;
+  p.a = t.x, p.a_row = s.in_c;
+  p.b = t.w + group * outputs * p.k, p.b_row = 1, p.b_col = p.k;
+  p.c = t.y + group * outputs, p.c_row = s.out_c;
+  p.bias = t.b ? t.b + group * outputs : nullptr;
+  p.add = t.add ? t.add + group * outputs : nullptr;
+  p.act = t.act;
+  p.halves = t.halves;
+  return p;
+}
+
+template <class F>
+void with_group(const ct_conv_args& t, int64_t group, F f) {
+  RowsProduct p = product_of(t, group);
+  Windows windows;
+  windows.s = &t.shape;
+  windows.channels = t.shape.in_c / t.shape.groups;
+  windows.x = t.x + group * windows.channels;
+  if (!is_pointwise(t.shape)) p.source = &windows;
+  f(p);
+}
+
+WinogradConv winograd_of(const ct_conv_args& t) {
+  WinogradConv v{t.shape, t.x, t.w, false, t.y};
+  v.bias = t.b, v.add = t.add, v.act = t.act;
+  return v;
+}
+
+}  // namespace
+
+int64_t conv_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (!has_outputs(t.shape)) return 0;
+  if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
+  if (suits_winograd(t.shape) && !t.halves) return winograd_scratch(winograd_of(t), threads);
+  int64_t bytes = 0;
+  with_group(t, 0, [&](const RowsProduct& p) { bytes = rows_scratch(p, threads); });
+  return bytes;
+}
+
+int32_t conv(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (!has_outputs(t.shape)) return CT_OK;
+  if (is_narrow(t) && !t.halves) {
+    run_narrow(context, t);
+    return CT_OK;
+  }
+  if (suits_winograd(t.shape) && !t.halves) {
+    run_winograd(context, winograd_of(t));
+    return CT_OK;
+  }
+  for (int64_t g = 0; g < t.shape.groups; ++g)
+    with_group(t, g, [&](const RowsProduct& p) { run_rows(context, p, context.scratch()); });
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

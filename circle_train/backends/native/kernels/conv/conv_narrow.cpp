@@ -1,0 +1,120 @@
+#include "conv/conv_narrow.h"
+
+#include <algorithm>
+
+#include "vectors/activation.h"
+#include "product/narrow_rows.h"
+#include "product/pack.h"
+#include "pooling/pool_rows.h"
+#include "run/table.h"
+#include "product/tile.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+// One worker's room for rows.
+struct Room {
+  float *padded, *windows, *band;
+};
+
+// A product of an output row's pixels, their windows' floats a at `step` from each other, with the weights of `cells` floats.
+void multiply_row(const ct_conv_args& t, const float* a, int64_t step, int64_t cells, const float* weights, bool first, bool last, float* y) {
+  const ct_conv_shape& s = t.shape;
+  const Clamp act = clamp_of(t.act);
+  for (int64_t j = 0; j < s.out_c; j += kTileCols) {
+    const int vectors = s.out_c - j > W ? 2 : 1;
+    for (int64_t i = 0; i < s.out_w; i += kTileRows) {
+      const int rows = int(std::min<int64_t>(kTileRows, s.out_w - i));
+      const TileEnd end{y + i * s.out_c + j, s.out_c, last && t.b ? t.b + j : nullptr, act.low, act.high,
+                        !first, last && t.act != CT_ACT_NONE, false};
+      tile_for(rows, vectors)(a + i * step, step, 1, weights + j, s.out_c, cells, end);
+    }
+  }
+}
+
+// A whole output row; the last sum adds what follows.
+void forward_row(const ct_conv_args& t, const float* weights, int64_t out_row, const Room& room, float* y) {
+  const ct_conv_shape& s = t.shape;
+  const int64_t run = run_floats(s), size = window_floats(s), top = out_row % s.out_h * s.stride_h - s.pad_top;
+  if (gathers(s)) {
+    gather_windows(s, t.x, out_row, room.padded, room.windows);
+    return multiply_row(t, room.windows, size, size, weights, true, true, y);
+  }
+  int64_t last = -1;
+  for (int64_t kh = 0; kh < s.kernel_h; ++kh)
+    if (const int64_t h = top + kh * s.dilation_h; h >= 0 && h < s.in_h) last = kh;
+  if (last < 0) {
+    const Clamp act = clamp_of(t.act);
+    for (int64_t i = 0; i < s.out_w; ++i)
+      for (int64_t j = 0; j < s.out_c; j += W) store(y + i * s.out_c + j, activate(t.b ? load(t.b + j) : vf{}, act));
+    return;
+  }
+  bool first = true;
+  each_kernel_row(s, t.x, out_row, room.padded, [&](int64_t kh, const float* x) {
+    multiply_row(t, x, s.stride_w * s.in_c, run, weights + kh * run * s.out_c, first, kh == last, y);
+    first = false;
+  });
+}
+
+// What workers need forward: weights (window cells x outputs), and rows, with a pool's those below one of its outputs.
+struct Forward {
+  Forward(const ct_conv_args& t, const ct_conv_shape* pool, char* scratch, int workers) {
+    const ct_conv_shape& s = t.shape;
+    Carver carver(scratch);
+    padded = row_floats(s), gathered = gathered_floats(s);
+    own = padded + gathered + (pool ? round_up(pool->kernel_h * s.out_w * s.out_c, kApart) : 0);
+    weights = carver.take<float>(window_floats(s) * s.out_c);
+    mine = carver.take<float>(own * workers);
+    size = carver.used();
+  }
+  Room room(int worker) const {
+    float* const at = mine + worker * own;
+    return {at, at + padded, at + padded + gathered};
+  }
+  int64_t padded, gathered, own, size;
+  float *weights, *mine;
+};
+
+double forward_nanoseconds(const ct_conv_shape& s) { return double(out_pixels(s)) * s.out_c * (window_floats(s) / 60.0 + 0.1); }
+
+}  // namespace
+
+bool is_narrow(const ct_conv_args& t) {
+  return is_narrow(t.shape) && t.shape.out_c % W == 0 && !t.add && t.act != CT_ACT_TANH;
+}
+
+int64_t narrow_scratch(const ct_conv_args& t, int workers) { return Forward(t, nullptr, nullptr, workers).size; }
+
+void run_narrow(Context& context, const ct_conv_args& t) {
+  const ct_conv_shape& s = t.shape;
+  const Forward f(t, nullptr, context.scratch(), context.workers());
+  transpose(t.w, window_floats(s), s.out_c, window_floats(s), f.weights, s.out_c);
+  context.parallel(s.batch * s.out_h, forward_nanoseconds(s), [&](int worker, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) forward_row(t, f.weights, row, f.room(worker), t.y + row * s.out_w * s.out_c);
+  });
+}
+
+int64_t conv_pool_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_pool_args*>(opaque);
+  return Forward(t.conv, &t.pool.shape, nullptr, threads).size;
+}
+
+int32_t conv_pool(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_conv_pool_args*>(opaque);
+  const ct_conv_shape& s = t.conv.shape;
+  const Forward f(t.conv, &t.pool.shape, context.scratch(), context.workers());
+  transpose(t.conv.w, window_floats(s), s.out_c, window_floats(s), f.weights, s.out_c);
+  context.parallel(s.batch * t.pool.shape.out_h, forward_nanoseconds(s), [&](int worker, int64_t begin, int64_t end) {
+    const Room room = f.room(worker);
+    for (int64_t row = begin; row < end; ++row) {
+      const RowsBelow below = rows_below(t.pool.shape, row);
+      for (int64_t i = 0; i < below.count; ++i) forward_row(t.conv, f.weights, below.first + i, room, room.band + i * s.out_w * s.out_c);
+      max_pool_row(t.pool, row, room.band);
+    }
+  });
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

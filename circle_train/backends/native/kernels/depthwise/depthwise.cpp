@@ -1,0 +1,75 @@
+// DEPTHWISE_CONV_2D forward, row by row.
+#include "depthwise/depthwise_row.h"
+#include "run/table.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+// Pointers to the rows of one window, in scratch after the rows themselves.
+struct Layout {
+  RowReader reader;
+  int64_t row_floats;   // made rows of one worker
+  int64_t pointers;     // const float* of one worker
+  float* rows;
+  const float** tables;
+};
+
+Layout layout_of(const ct_conv_args& t, Carver& carver, int workers) {
+  const ct_conv_shape& s = t.shape;
+  Layout l{{t.x, nullptr, {}, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0}, 0, 0, nullptr, nullptr};
+  l.row_floats = l.reader.floats_per_row() * s.kernel_h;
+  l.pointers = round_up(s.kernel_h, 8);
+  l.rows = carver.take<float>(l.row_floats * workers);
+  l.tables = carver.take<const float*>(l.pointers * workers);
+  return l;
+}
+
+}  // namespace
+
+int64_t depthwise_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  Carver carver(nullptr);
+  if (has_outputs(t.shape)) layout_of(t, carver, threads);
+  return carver.used();
+}
+
+int32_t depthwise(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  const ct_conv_shape& s = t.shape;
+  if (!has_outputs(s)) return CT_OK;
+  Carver carver(context.scratch());
+  const Layout l = layout_of(t, carver, context.workers());
+  const RowWindow window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, s.in_w, s.out_w, s.out_c};
+  const double work = double(out_pixels(s)) * s.out_c * (0.1 + s.kernel_h * s.kernel_w * 0.02);
+  const bool half_x = t.halves & CT_HALF_X, half_y = t.halves & CT_HALF_Y;
+  const bool past = !half_y && is_large(t.y, s.out_c, out_pixels(s) * s.out_c, W);
+  context.parallel(s.batch * s.out_h, work, [&](int worker, int64_t begin, int64_t end) {
+    RowReader reader = l.reader;
+    reader.scratch = l.rows + worker * l.row_floats;
+    reader.keep_rows(s.kernel_h, s.dilation_h);
+    const float** const rows = l.tables + worker * l.pointers;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / s.out_h, h0 = i % s.out_h * s.stride_h - s.pad_top;
+      for (int64_t kh = 0; kh < s.kernel_h; ++kh) rows[kh] = reader.row(n, h0 + kh * s.dilation_h, kh);
+      RowEnd row_end;
+      row_end.bias = t.b;
+      row_end.act = clamp_of(t.act);
+      row_end.past = past;
+      row_end.half_out = half_y;
+      row_end.add = t.add ? t.add + i * s.out_w * s.out_c : nullptr;
+      Ahead ahead;
+      const int64_t next = h0 + (s.kernel_h - 1) * s.dilation_h + 1;
+      if (next > 0 && !half_x) {
+        const int64_t row = s.in_w * s.in_c;
+        ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, t.x + s.batch * s.in_h * row, row_steps(window));
+      }
+      depthwise_row(window, rows, t.w, row_end, ahead, moved(t.y, i * s.out_w * s.out_c, half_y));
+    }
+    if (past) finish_stores_past();
+  });
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,150 @@
+// Losses fused with their gradients. Totals are added row by row (or block by block) in order.
+#include <algorithm>
+
+#include "elementwise/softmax.h"
+#include "run/table.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+constexpr int64_t kBlock = 4096;
+
+// One row of dense targets: returns sum t*(lse - z), and the gradient if wanted.
+float dense_row(const ct_cross_entropy_args& t, int64_t row, float top, float total, float log_total) {
+  const float* const z = t.logits + row * t.cols;
+  const float* const target = t.target + row * t.cols;
+  vf loss{}, mass{};
+  each_vector(t.cols, [&](int64_t i, auto lanes) {
+    const vf tv = load_some(target + i, lanes);
+    // 0 * inf would be NaN where a class is impossible and not the target.
+    const vf distance = log_total - (load_some(z + i, lanes) - top);
+    loss += tv == vf{} ? vf{} : tv * distance;
+    mass += tv;
+  });
+  if (t.dz) {
+    const float scale = (t.unit_targets ? 1.0f : sum(mass)) / total;
+    each_vector(t.cols, [&](int64_t i, auto lanes) {
+      const vf p = exp(load_some(z + i, lanes) - top) * scale;
+      store_some(t.dz + row * t.cols + i, t.grad_scale * (p - load_some(target + i, lanes)), lanes);
+    });
+  }
+  return sum(loss);
+}
+
+float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, float top, float total, float log_total) {
+  const float* const z = t.logits + row * t.cols;
+  const float loss = log_total - (z[label] - top);
+  if (t.dz) {
+    float* const dz = t.dz + row * t.cols;
+    const float scale = t.grad_scale / total;
+    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(dz + i, exp(load_some(z + i, lanes) - top) * scale, lanes); });
+    dz[label] -= t.grad_scale;
+  }
+  return loss;
+}
+
+float ignored_row(const ct_cross_entropy_args& t, int64_t row) {
+  if (t.dz) std::fill(t.dz + row * t.cols, t.dz + (row + 1) * t.cols, 0.0f);
+  return 0;
+}
+
+// Of probabilities: what is below kTiny counts as kTiny, and has no gradient.
+constexpr float kTiny = 1e-20f;
+
+float probability_row(const ct_cross_entropy_args& t, int64_t row) {
+  const float* const p = t.logits + row * t.cols;
+  float* const dz = t.dz ? t.dz + row * t.cols : nullptr;
+  float loss = 0;
+  for (int64_t i = 0; i < t.cols; ++i) {
+    const float target = t.target ? t.target[row * t.cols + i] : float(t.labels[row] == i);
+    if (target != 0) loss -= target * std::log(p[i] > kTiny ? p[i] : kTiny);
+    if (dz) dz[i] = p[i] > kTiny ? -t.grad_scale * target / p[i] : 0.0f;
+  }
+  return loss;
+}
+
+float cross_entropy_row(const ct_cross_entropy_args& t, int64_t row) {
+  if (!t.target && t.labels[row] == t.ignore_label) return ignored_row(t, row);
+  if (t.probabilities) return probability_row(t, row);
+  const float* const z = t.logits + row * t.cols;
+  const float top = row_maximum(z, t.cols);
+  const float total = row_sum_exp(z, t.cols, 1, top);
+  const float log_total = std::log(total);
+  return t.target ? dense_row(t, row, top, total, log_total) : label_row(t, row, t.labels[row], top, total, log_total);
+}
+
+bool labels_fit(const ct_cross_entropy_args& t) {
+  if (t.target) return true;
+  for (int64_t r = 0; r < t.rows; ++r)
+    if (t.labels[r] != t.ignore_label && (t.labels[r] < 0 || t.labels[r] >= t.cols)) return false;
+  return true;
+}
+
+float total_of(const float* parts, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total += parts[i];
+  return float(total);
+}
+
+// value(d) and gradient(d) of the difference d = p - target.
+template <class Value, class Gradient>
+int32_t regression(Context& context, const void* opaque, Value value, Gradient gradient) {
+  const auto& t = *static_cast<const ct_regression_loss_args*>(opaque);
+  float* const parts = reinterpret_cast<float*>(context.scratch());
+  const int64_t blocks = ceil_div(t.size, kBlock);
+  context.parallel(blocks, double(t.size) * 0.15, [&](int, int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first = b * kBlock;
+      vf total{};
+      each_vector(std::min(kBlock, t.size - first), [&](int64_t i, auto lanes) {
+        const vf d = load_some(t.p + first + i, lanes) - load_some(t.target + first + i, lanes);
+        total += value(d);
+        if (t.dp) store_some(t.dp + first + i, gradient(d) * t.grad_scale, lanes);
+      });
+      parts[b] = sum(total);
+    }
+  });
+  if (t.loss) t.loss[0] = t.loss_scale * total_of(parts, blocks);
+  return CT_OK;
+}
+
+}  // namespace
+
+int64_t softmax_cross_entropy_scratch(const void* opaque, int) {
+  return static_cast<const ct_cross_entropy_args*>(opaque)->rows * int64_t(sizeof(float));
+}
+
+int32_t softmax_cross_entropy(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_cross_entropy_args*>(opaque);
+  if (!labels_fit(t)) return CT_BAD_INDEX;
+  float* const losses = t.row_loss ? t.row_loss : reinterpret_cast<float*>(context.scratch());
+  context.parallel(t.rows, double(t.rows) * t.cols * 1.2, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) losses[r] = cross_entropy_row(t, r);
+  });
+  if (t.loss) t.loss[0] = t.loss_scale * total_of(losses, t.rows);
+  return CT_OK;
+}
+
+int64_t regression_loss_scratch(const void* opaque, int) {
+  return ceil_div(static_cast<const ct_regression_loss_args*>(opaque)->size, kBlock) * int64_t(sizeof(float));
+}
+
+int32_t mean_squared_error(Context& context, const void* opaque) {
+  return regression(context, opaque, [](vf d) { return d * d; }, [](vf d) { return 2.0f * d; });
+}
+
+int32_t mean_absolute_error(Context& context, const void* opaque) {
+  return regression(context, opaque, [](vf d) { return abs(d); },
+                    [](vf d) { return d > vf{} ? splat(1.0f) : (d < vf{} ? splat(-1.0f) : d); });
+}
+
+int32_t guard_finite(Context&, const void* opaque) {
+  const auto& t = *static_cast<const ct_guard_args*>(opaque);
+  bool finite = true;
+  for (int64_t i = 0; i < t.size; ++i) finite &= t.x[i] - t.x[i] == 0.0f;
+  return finite ? CT_OK : CT_NOT_FINITE;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,105 @@
+// The formulas stand at ct_update_kind in abi.h.
+#include "elementwise/optimizer.h"
+
+#include <algorithm>
+
+#include "run/table.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+struct Scalars {
+  explicit Scalars(const float* s)
+      : step(s[CT_SCALAR_STEP]), beta1(s[CT_SCALAR_BETA1]), eps(s[CT_SCALAR_EPS]), decay(s[CT_SCALAR_DECAY]),
+        sqrt_bias2(s[CT_SCALAR_SQRT_BIAS2]), rest1(s[CT_SCALAR_ONE_MINUS_BETA1]), rest2(s[CT_SCALAR_ONE_MINUS_BETA2]),
+        grad_scale(s[CT_SCALAR_GRAD_SCALE]) {}
+  float step, beta1, eps, decay, sqrt_bias2, rest1, rest2, grad_scale;
+};
+
+template <int Kind>
+inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v) {
+  g *= s.grad_scale;
+  if (Kind == CT_UPDATE_ADAMW_TORCH) {
+    w -= s.decay * w;
+  } else if (Kind != CT_UPDATE_ADAMW_ORT) {
+    g += s.decay * w;
+  }
+  if (Kind == CT_UPDATE_SGD) {
+    w -= s.step * g;
+  } else if (Kind == CT_UPDATE_MOMENTUM || Kind == CT_UPDATE_NESTEROV) {
+    m = s.beta1 * m + s.rest1 * g;
+    w -= s.step * (Kind == CT_UPDATE_NESTEROV ? g + s.beta1 * m : m);
+  } else {
+    m += (g - m) * s.rest1;
+    v += (g * g - v) * s.rest2;
+    vf root = sqrt(v);
+    if (Kind == CT_UPDATE_ADAM_TORCH || Kind == CT_UPDATE_ADAMW_TORCH) root /= s.sqrt_bias2;
+    w -= s.step * m / (root + s.eps);
+    if (Kind == CT_UPDATE_ADAMW_ORT) w -= s.decay * w;
+  }
+}
+
+template <int Kind>
+void sweep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+  constexpr bool has_m = Kind != CT_UPDATE_SGD, has_v = Kind >= CT_UPDATE_ADAM;
+  const Scalars s(u.scalars);
+  float* const w = u.w + offset;
+  float* const m = has_m ? u.m + offset : nullptr;
+  float* const v = has_v ? u.v + offset : nullptr;
+  const float* const more = u.accumulate ? u.g + offset : nullptr;
+  each_vector(n, [&](int64_t i, auto lanes) {
+    vf g = grad ? load_some(grad + i, lanes) : vf{};
+    if (more) g += load_some(more + i, lanes);
+    vf wv = load_some(w + i, lanes);
+    vf mv = has_m ? load_some(m + i, lanes) : vf{};
+    vf vv = has_v ? load_some(v + i, lanes) : vf{};
+    move<Kind>(s, g, wv, mv, vv);
+    store_some(w + i, wv, lanes);
+    if (has_m) store_some(m + i, mv, lanes);
+    if (has_v) store_some(v + i, vv, lanes);
+  });
+}
+
+void keep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+  float* const g = u.g + offset;
+  if (!grad) {
+    if (!u.accumulate) std::fill(g, g + n, 0.0f);
+  } else if (u.accumulate) {
+    each_vector(n, [&](int64_t i, auto lanes) { store_some(g + i, load_some(g + i, lanes) + load_some(grad + i, lanes), lanes); });
+  } else {
+    each_vector(n, [&](int64_t i, auto lanes) { store_some(g + i, load_some(grad + i, lanes), lanes); });
+  }
+}
+
+void dispatch(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+  switch (u.kind) {
+    case CT_UPDATE_SGD: return sweep<CT_UPDATE_SGD>(u, offset, grad, n);
+    case CT_UPDATE_MOMENTUM: return sweep<CT_UPDATE_MOMENTUM>(u, offset, grad, n);
+    case CT_UPDATE_NESTEROV: return sweep<CT_UPDATE_NESTEROV>(u, offset, grad, n);
+    case CT_UPDATE_ADAM: return sweep<CT_UPDATE_ADAM>(u, offset, grad, n);
+    case CT_UPDATE_ADAM_TORCH: return sweep<CT_UPDATE_ADAM_TORCH>(u, offset, grad, n);
+    case CT_UPDATE_ADAMW_TORCH: return sweep<CT_UPDATE_ADAMW_TORCH>(u, offset, grad, n);
+    case CT_UPDATE_ADAMW_ORT: return sweep<CT_UPDATE_ADAMW_ORT>(u, offset, grad, n);
+    default: return keep(u, offset, grad, n);
+  }
+}
+
+}  // namespace
+
+void apply_update(const ct_update& u, int64_t offset, const float* grad, int64_t n) { dispatch(u, offset, grad, n); }
+
+void apply_zero_update(const ct_update& u, int64_t offset, int64_t n) { dispatch(u, offset, nullptr, n); }
+
+int32_t update(Context& context, const void* opaque) {
+  const auto& args = *static_cast<const ct_update_args*>(opaque);
+  constexpr int64_t block = 4096;
+  context.parallel(ceil_div(args.size, block), double(args.size) * 0.3, [&](int, int64_t begin, int64_t end) {
+    const int64_t first = begin * block, last = std::min(end * block, args.size);
+    apply_update(args.update, first, args.grad + first, last - first);
+  });
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct

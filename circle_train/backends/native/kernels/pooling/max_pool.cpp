@@ -1,0 +1,205 @@
+// MAX_POOL_2D and its gradient.
+#include <algorithm>
+
+#include "pooling/pool_rows.h"
+#include "pooling/pool_windows.h"
+#include "run/table.h"
+
+namespace ct {
+namespace CT_TIER {
+namespace {
+
+typedef uint8_t vb __attribute__((vector_size(W)));
+
+template <class Lanes>
+void store_index(uint8_t* to, vi index, Lanes lanes) {
+  const vb bytes = __builtin_convertvector(index, vb);
+  std::memcpy(to, &bytes, size_t(lanes));
+}
+
+template <class Lanes>
+vi load_index(const uint8_t* from, Lanes lanes) {
+  vb bytes{};
+  std::memcpy(&bytes, from, size_t(lanes));
+  return __builtin_convertvector(bytes, vi);
+}
+
+inline void take_larger(vf v, int64_t cell, vf& best, vi& where) {
+  const vi better = (v > best) | (v != v);
+  best = better ? v : best;
+  where = better ? vi{} + int32_t(cell) : where;
+}
+
+// Most windows are 2 x 2, side by side and all inside: below one row of those are two of pixels, in pairs.
+bool is_pairs(const ct_pool_args& row) {
+  const ct_conv_shape& s = row.shape;
+  return s.kernel_h == 2 && s.kernel_w == 2 && s.stride_w == 2 && s.in_h == 2 && s.pad_left == 0 && s.out_w * 2 <= s.in_w &&
+         s.in_c % W == 0 && row.index;
+}
+
+void max_pairs(const ct_pool_args& row, const Clamp& act) {
+  const ct_conv_shape& s = row.shape;
+  const int64_t below = s.in_w * s.in_c;
+  const float* x = row.x;
+  float* y = row.y;
+  uint8_t* index = row.index;
+  for (int64_t ow = 0; ow < s.out_w; ++ow, x += s.in_c)
+    for (int64_t c = 0; c < s.in_c; c += W, x += W, y += W, index += W) {
+      vf best = load(x);
+      vi where{};
+      take_larger(load(x + s.in_c), 1, best, where);
+      take_larger(load(x + below), 2, best, where);
+      take_larger(load(x + below + s.in_c), 3, best, where);
+      store(y, activate(best, act));
+      store_index(index, where, Whole());
+    }
+}
+
+void max_window(const ct_pool_args& t, const Window& w, const Clamp& act) {
+  const ct_conv_shape& s = t.shape;
+  each_vector(s.in_c, [&](int64_t c, auto lanes) {
+    vf best = splat(-std::numeric_limits<float>::infinity());
+    vi where = vi{} + int32_t(w.rows.begin * s.kernel_w + w.cols.begin);
+    for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh)
+      for (int64_t kw = w.cols.begin; kw < w.cols.end; ++kw)
+        take_larger(load_some(t.x + w.input + (kh * s.in_w + kw) * s.in_c + c, lanes), kh * s.kernel_w + kw, best, where);
+    store_some(t.y + w.output + c, activate(best, act), lanes);
+    if (t.index) store_index(t.index + w.output + c, where, lanes);
+  });
+}
+
+// Windows that neither overlap nor leave anything out: each output pixel writes its own cells.
+bool windows_tile(const ct_conv_shape& s) {
+  return s.kernel_h == s.stride_h && s.kernel_w == s.stride_w && s.out_h * s.stride_h - s.pad_top >= s.in_h &&
+         s.out_w * s.stride_w - s.pad_left >= s.in_w;
+}
+
+void scatter_pairs(const ct_pool_args& row, const Clamp& act) {
+  const ct_conv_shape& s = row.shape;
+  const int64_t below = s.in_w * s.in_c;
+  float* dx = row.dx;
+  int64_t output = 0;
+  for (int64_t ow = 0; ow < s.out_w; ++ow, dx += s.in_c)
+    for (int64_t c = 0; c < s.in_c; c += W, dx += W, output += W) {
+      const vf dy = dy_at(row, act, output, Whole());
+      const vi where = load_index(row.index + output, Whole());
+      store(dx, where == 0 ? dy : vf{});
+      store(dx + s.in_c, where == 1 ? dy : vf{});
+      store(dx + below, where == 2 ? dy : vf{});
+      store(dx + below + s.in_c, where == 3 ? dy : vf{});
+    }
+}
+
+void send_back(const ct_pool_args& t, const Window& w, const Clamp& act, const Clamp& out_mask) {
+  const ct_conv_shape& s = t.shape;
+  each_vector(s.in_c, [&](int64_t c, auto lanes) {
+    const vf dy = dy_at(t, act, w.output + c, lanes);
+    const vi where = load_index(t.index + w.output + c, lanes);
+    for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh)
+      for (int64_t kw = w.cols.begin; kw < w.cols.end; ++kw) {
+        const vf v = where == vi{} + int32_t(kh * s.kernel_w + kw) ? dy : vf{};
+        put(t, out_mask, w.input + (kh * s.in_w + kw) * s.in_c + c, v, lanes);
+      }
+  });
+}
+
+// The row of outputs as a pool of its own, over those rows of the image that its windows meet.
+ct_pool_args alone(const ct_pool_args& t, int64_t out_row) {
+  const ct_conv_shape& s = t.shape;
+  const RowsBelow below = rows_below(s, out_row);
+  const int64_t output = out_row * s.out_w * s.in_c;
+  ct_pool_args row = t;
+  row.shape.batch = row.shape.out_h = 1, row.shape.in_h = below.count;
+  row.shape.pad_top = cells_of(out_row % s.out_h, s.stride_h, s.pad_top, s.kernel_h, s.in_h).begin;
+  if (row.index) row.index += output;
+  if (row.y) row.y += output;
+  if (row.dy) row.dy += output;
+  if (row.out_mask_y) row.out_mask_y += below.first * s.in_w * s.in_c;
+  return row;
+}
+
+// Without indices the maxima are found again, one image at a time.
+void max_pool_grad_again(const ct_pool_args& t, int64_t image) {
+  const ct_conv_shape& s = t.shape;
+  const Clamp act = clamp_of(t.act), out_mask = clamp_of(t.out_mask_act);
+  const int64_t size = s.in_h * s.in_w * s.in_c;
+  if (!t.accumulate) std::fill(t.dx + image * size, t.dx + (image + 1) * size, 0.0f);
+  each_window(s, image * s.out_h, (image + 1) * s.out_h, [&](const Window& w) {
+    for (int64_t c = 0; c < s.in_c; ++c) {
+      int64_t where = -1;
+      for (int64_t kh = w.rows.begin; kh < w.rows.end; ++kh)
+        for (int64_t kw = w.cols.begin; kw < w.cols.end; ++kw) {
+          const int64_t at = w.input + (kh * s.in_w + kw) * s.in_c + c;
+          if (where < 0 || t.x[at] > t.x[where] || t.x[at] != t.x[at]) where = at;
+        }
+      if (where >= 0) t.dx[where] += dy_at(t, act, w.output + c, 1)[0];
+    }
+  });
+  if (!t.out_mask_y) return;
+  each_vector(size, [&](int64_t i, auto lanes) {
+    const int64_t at = image * size + i;
+    store_some(t.dx + at, masked(load_some(t.dx + at, lanes), load_some(t.out_mask_y + at, lanes), out_mask), lanes);
+  });
+}
+
+}  // namespace
+
+RowsBelow rows_below(const ct_conv_shape& s, int64_t out_row) {
+  const int64_t oh = out_row % s.out_h, image = out_row / s.out_h * s.in_h;
+  const Range rows = cells_of(oh, s.stride_h, s.pad_top, s.kernel_h, s.in_h);
+  return {image + oh * s.stride_h - s.pad_top + rows.begin, rows.count()};
+}
+
+void max_pool_row(const ct_pool_args& t, int64_t out_row, const float* rows) {
+  ct_pool_args row = alone(t, out_row);
+  row.x = rows;
+  const Clamp act = clamp_of(t.act);
+  if (is_pairs(row)) return max_pairs(row, act);
+  each_window(row.shape, 0, 1, [&](const Window& w) { max_window(row, w, act); });
+}
+
+void scatter_row(const ct_pool_args& t, int64_t out_row, float* rows) {
+  ct_pool_args row = alone(t, out_row);
+  row.dx = rows;
+  const ct_conv_shape& s = row.shape;
+  if (s.out_w * s.stride_w - s.pad_left < s.in_w && !t.accumulate) zero_floats(rows, s.in_h * s.in_w * s.in_c);
+  const Clamp act = clamp_of(t.act), out_mask = clamp_of(t.out_mask_act);
+  if (is_pairs(row) && !t.accumulate && !t.out_mask_y) return scatter_pairs(row, act);
+  each_window(s, 0, 1, [&](const Window& w) { send_back(row, w, act, out_mask); });
+}
+
+int32_t max_pool(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_pool_args*>(opaque);
+  const ct_conv_shape& s = t.shape;
+  context.parallel(s.batch * s.out_h, forward_nanoseconds(s), [&](int, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) max_pool_row(t, row, t.x + rows_below(s, row).first * s.in_w * s.in_c);
+  });
+  return CT_OK;
+}
+
+int32_t max_pool_grad(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_pool_args*>(opaque);
+  const double work = double(in_pixels(t.shape)) * t.shape.in_c * 0.3;
+  if (!t.index) {
+    context.parallel(t.shape.batch, work * 10, [&](int, int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) max_pool_grad_again(t, n);
+    });
+    return CT_OK;
+  }
+  if (windows_tile(t.shape)) {
+    const ct_conv_shape& s = t.shape;
+    context.parallel(s.batch * s.out_h, work, [&](int, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) scatter_row(t, row, t.dx + rows_below(s, row).first * s.in_w * s.in_c);
+    });
+    return CT_OK;
+  }
+  context.parallel(t.shape.batch * t.shape.in_h, work, [&](int, int64_t begin, int64_t end) {
+    gather_rows(t, begin, end, [&](vf dy, int64_t at, int64_t cell, auto lanes, int64_t, int64_t) {
+      return load_index(t.index + at, lanes) == vi{} + int32_t(cell) ? dy : vf{};
+    });
+  });
+  return CT_OK;
+}
+
+}  // namespace CT_TIER
+}  // namespace ct
