@@ -6,6 +6,7 @@ Example:
     >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
 """
 
+from circle_train import losses, optimizers
 from circle_train.artifacts import make_artifacts
 from circle_train.errors import (
     CheckpointError,
@@ -17,8 +18,9 @@ from circle_train.errors import (
     UnsupportedOpError,
 )
 from circle_train.model import Model, load
+from circle_train.optimizers import schedules
 from circle_train.session import InferenceSession, TrainSession
-from circle_train.train import callbacks, losses, metrics, optimizers, schedules
+from circle_train.train import callbacks, metrics
 from circle_train.train.config import TrainConfig
 
 __version__ = "0.1.0"

@@ -11,7 +11,7 @@ from tiny_graph import loss_and_gradient
 import circle_train as ct
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, TensorType
-from circle_train.train.losses import MeanAbsoluteError, MeanSquaredError, Traced, custom, trace
+from circle_train.losses import MeanAbsoluteError, MeanSquaredError, Traced, custom, trace
 
 
 def random(*shape: int, seed: int = 0) -> Any:

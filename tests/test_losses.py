@@ -12,12 +12,11 @@ import pytest
 from tiny_graph import loss_and_gradient
 
 import circle_train as ct
+from circle_train import losses
 from circle_train.errors import ConfigError, DataError
 from circle_train.format import read, write
 from circle_train.ir import DType, TensorType
-from circle_train.ops import INTERNAL
-from circle_train.train import losses
-from circle_train.train.losses import (
+from circle_train.losses import (
     BinaryCrossentropy,
     CategoricalCrossentropy,
     Huber,
@@ -27,6 +26,7 @@ from circle_train.train.losses import (
     SparseCategoricalCrossentropy,
     custom,
 )
+from circle_train.ops import INTERNAL
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "torch_losses.json").read_text(encoding="utf-8"))[
     "cases"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import circle_train as ct
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
+from circle_train.losses.symbol import Symbol
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation
 from circle_train.train import prefix
@@ -20,7 +21,6 @@ from circle_train.train.budget import parse_bytes, step_bytes
 from circle_train.train.compile import compile
 from circle_train.train.memory import Block, live_bytes, place, plan_memory
 from circle_train.train.program import Mode
-from circle_train.train.symbol import Symbol
 
 spans = st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 8))
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from tiny_graph import evaluate
 
+from circle_train import optimizers
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import INTERNAL
 from circle_train.ops.internal.update import Update
-from circle_train.train import optimizers, schedules
-from circle_train.train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, ParameterGroup, RMSprop
+from circle_train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, ParameterGroup, RMSprop, schedules
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = json.loads((DATA / "torch_optimizers.json").read_text(encoding="utf-8"))["cases"]

@@ -11,7 +11,7 @@ import pytest
 
 import circle_train as ct
 from circle_train.errors import ConfigError
-from circle_train.train.schedules import Cosine, Exponential, Function, LinearWarmup, OneCycle, Step
+from circle_train.optimizers.schedules import Cosine, Exponential, Function, LinearWarmup, OneCycle, Step
 
 MODEL = Path(__file__).parent / "data" / "mlp.circle"
 # What PyTorch 2's OneCycleLR(max_lr=0.1, total_steps=10) gives for its steps 0 … 9.

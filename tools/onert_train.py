@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Any
 
 import circle_train as ct
-from circle_train.train.losses import Loss, Reduction
-from circle_train.train.optimizers import Optimizer
+from circle_train.losses import Loss, Reduction
+from circle_train.optimizers import Optimizer
 
 LOSSES = {1: ct.losses.MeanSquaredError, 2: ct.losses.CategoricalCrossentropy}
 REDUCTIONS = {1: Reduction.MEAN, 2: Reduction.SUM}

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from circle_train import optimizers
 from circle_train.model import load
 from circle_train.report import RunFolder
 from circle_train.report.curves import text_chart
 from circle_train.session import InferenceSession, TrainSession
-from circle_train.train import optimizers
 from circle_train.train.config import TrainConfig
 
 TRAINED_OPERATORS = 3

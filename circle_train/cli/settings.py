@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from circle_train import losses, optimizers
 from circle_train.errors import ConfigError
+from circle_train.losses import Loss
 from circle_train.model import Model, load
+from circle_train.optimizers import Optimizer
 from circle_train.printable import as_json, lines
-from circle_train.train import checkpoints, losses, optimizers
+from circle_train.train import checkpoints
 from circle_train.train.config import Activations, TrainConfig, by_name
-from circle_train.train.losses import Loss
 from circle_train.train.metrics import BY_NAME as METRICS
-from circle_train.train.optimizers import Optimizer
 from circle_train.train.settings import parse_trainable
 
 ACTIVATIONS_HELP = "bfloat16: what waits for the backward pass takes half the memory (default: float32)"

@@ -8,19 +8,20 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
+from circle_train import losses
 from circle_train.errors import CircleTrainError, ConfigError, ModelError
 from circle_train.format.flatbuffer.decode import Table
 from circle_train.format.metadata.training_info import RECORD, attach, read_record, read_settings
 from circle_train.ir import Graph, Module, TensorType
-from circle_train.train import loss_graph, losses
-from circle_train.train.config import Trainable, TrainConfig, names_of
-from circle_train.train.losses import (
+from circle_train.losses import (
     CategoricalCrossentropy,
     Loss,
     MeanSquaredError,
     SparseCategoricalCrossentropy,
+    loss_graph,
 )
-from circle_train.train.optimizers import SGD, Adam, Optimizer
+from circle_train.optimizers import SGD, Adam, Optimizer
+from circle_train.train.config import Trainable, TrainConfig, names_of
 from circle_train.train.parameters import choose_trainable, find_parameters, operator_indices
 from circle_train.train.settings import LOSSES as KNOWN_LOSSES
 from circle_train.train.settings import from_dict, to_dict

@@ -9,6 +9,8 @@ from circle_train import passes
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
+from circle_train.losses import Joint
+from circle_train.losses.symbol import Symbol
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
@@ -19,12 +21,10 @@ from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
 from circle_train.train.autodiff import add_backward, influence
 from circle_train.train.config import Activations, BatchNormMode, TrainConfig
-from circle_train.train.losses import Joint
 from circle_train.train.memory import plan_memory
 from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
 from circle_train.train.prefix import Cut, Keep, find_cut, find_last_cut, separate
 from circle_train.train.program import Draft, Mode, Prefix, Program
-from circle_train.train.symbol import Symbol
 
 
 class Engine(Protocol):

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from circle_train import losses, optimizers
 from circle_train.errors import ConfigError
+from circle_train.kinds import is_number, refuse_misfits
+from circle_train.losses import Loss
+from circle_train.optimizers import Optimizer
 from circle_train.record import record
-from circle_train.train import losses, optimizers
-from circle_train.train.kinds import is_number, refuse_misfits
-from circle_train.train.losses import Loss
-from circle_train.train.optimizers import Optimizer
 
 Trainable = str | int | tuple[str, int] | Sequence[int] | Sequence[str] | Callable[[str], bool]
 EXPECTED_TRAINABLE = (

@@ -13,8 +13,8 @@ import numpy as np
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.kinds import refuse_misfits
-from circle_train.train.losses import BinaryCrossentropy, Loss
+from circle_train.kinds import refuse_misfits
+from circle_train.losses import BinaryCrossentropy, Loss
 
 
 @dataclass

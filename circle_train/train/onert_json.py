@@ -6,18 +6,13 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from circle_train import losses
 from circle_train.errors import ConfigError, refusing
+from circle_train.losses import CategoricalCrossentropy, Loss, MeanSquaredError, SparseCategoricalCrossentropy
+from circle_train.optimizers import SGD, Adam, Optimizer
 from circle_train.printable import printable
-from circle_train.train import losses
 from circle_train.train.circleplus import unsayable
 from circle_train.train.config import Trainable, TrainConfig
-from circle_train.train.losses import (
-    CategoricalCrossentropy,
-    Loss,
-    MeanSquaredError,
-    SparseCategoricalCrossentropy,
-)
-from circle_train.train.optimizers import SGD, Adam, Optimizer
 from circle_train.train.settings import parse_trainable, refuse_unknown
 
 KEYS = ("optimizer", "loss", "batchSize", "batch_size", "fineTuning", "fineFuning", "trainable", "epochs")

@@ -27,8 +27,8 @@ from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op, register
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
+from circle_train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
 from circle_train.record import record
-from circle_train.train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
 
 
 def kind_of(rule: Any) -> UpdateKind | None:

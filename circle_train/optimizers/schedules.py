@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import cos, isfinite, pi
 
 from circle_train.errors import ConfigError
+from circle_train.kinds import refuse_misfits
 from circle_train.record import record
-from circle_train.train.kinds import refuse_misfits
 
 
 @record

@@ -1,4 +1,4 @@
-"""Losses by name: regression, classification, and a user's own."""
+"""Losses of differences, and of outputs that need none."""
 
 from __future__ import annotations
 
@@ -6,39 +6,9 @@ import numpy as np
 
 from circle_train.ir import DType, TensorType
 from circle_train.ir.graph import constant
+from circle_train.losses.loss import Loss
+from circle_train.losses.symbol import Symbol
 from circle_train.record import record
-from circle_train.train.cross_entropy import (
-    BinaryCrossentropy,
-    CategoricalCrossentropy,
-    CrossEntropyLoss,
-    SparseCategoricalCrossentropy,
-)
-from circle_train.train.custom_loss import Custom, Joint, Traced, TracedJoint, custom, trace, trace_jointly
-from circle_train.train.loss import Loss, Reduction, Sum
-from circle_train.train.symbol import Symbol
-
-__all__ = [
-    "BinaryCrossentropy",
-    "CategoricalCrossentropy",
-    "CrossEntropyLoss",
-    "Custom",
-    "Huber",
-    "Joint",
-    "Loss",
-    "MeanAbsoluteError",
-    "MeanSquaredError",
-    "PassThrough",
-    "Reduction",
-    "SparseCategoricalCrossentropy",
-    "Sum",
-    "Symbol",
-    "Traced",
-    "TracedJoint",
-    "Unused",
-    "custom",
-    "trace",
-    "trace_jointly",
-]
 
 
 @record
@@ -105,18 +75,3 @@ class Unused(Loss):
 def no_labels(output: TensorType) -> TensorType:
     """Labels without elements, which nobody has to give."""
     return TensorType(DType.FLOAT32, (*(output.shape[:1] or (1,)), 0))
-
-
-BY_NAME: dict[str, type[Loss]] = {
-    "mean_squared_error": MeanSquaredError,
-    "mse": MeanSquaredError,
-    "mean_absolute_error": MeanAbsoluteError,
-    "mae": MeanAbsoluteError,
-    "l1": MeanAbsoluteError,
-    "huber": Huber,
-    "categorical_crossentropy": CategoricalCrossentropy,
-    "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
-    "binary_crossentropy": BinaryCrossentropy,
-    "pass_through": PassThrough,
-    "unused": Unused,
-}

@@ -11,6 +11,9 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
+from circle_train.kinds import is_number
+from circle_train.losses.loss import Loss
+from circle_train.losses.symbol import Symbol
 from circle_train.ops.internal.loss import (
     BinaryCrossEntropy,
     CrossEntropy,
@@ -21,9 +24,6 @@ from circle_train.ops.internal.loss import (
 )
 from circle_train.printable import printable
 from circle_train.record import record
-from circle_train.train.kinds import is_number
-from circle_train.train.loss import Loss
-from circle_train.train.symbol import Symbol
 
 ClassWeights = Sequence[float] | Mapping[int, float]
 

@@ -10,9 +10,9 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.kinds import is_number, refuse_misfits
+from circle_train.losses.symbol import Symbol
 from circle_train.record import record
-from circle_train.train.kinds import is_number, refuse_misfits
-from circle_train.train.symbol import Symbol
 
 
 class Reduction(enum.Enum):

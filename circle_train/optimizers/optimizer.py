@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.kinds import refuse_misfits
 from circle_train.ops.internal.update import ClipByValue, ClipFactor, ScaleBy, Update
+from circle_train.optimizers.schedules import Function, Schedule
 from circle_train.record import record
-from circle_train.train.kinds import refuse_misfits
-from circle_train.train.schedules import Function, Schedule
 
 
 class Progress(Protocol):

@@ -9,10 +9,8 @@ import numpy as np
 
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
+from circle_train.optimizers.optimizer import Optimizer
 from circle_train.record import record
-from circle_train.train.optimizer import Optimizer, ParameterGroup
-
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AdamWStyle", "Optimizer", "ParameterGroup", "RMSprop"]
 
 
 @record
@@ -201,12 +199,3 @@ class Adagrad(Optimizer):
         (s,) = slots
         s += g * g
         w -= scalars[0] * g / (np.sqrt(s + self.initial_accumulator_value) + self.epsilon)
-
-
-BY_NAME: dict[str, type[Optimizer]] = {
-    "sgd": SGD,
-    "adam": Adam,
-    "adamw": AdamW,
-    "rmsprop": RMSprop,
-    "adagrad": Adagrad,
-}

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
+from circle_train.losses.loss import Loss, Reduction
+from circle_train.losses.symbol import Symbol
 from circle_train.record import record
-from circle_train.train.loss import Loss, Reduction
-from circle_train.train.symbol import Symbol
 
 Formula = Callable[[Symbol, Symbol], Symbol | Loss]
 JointFormula = Callable[[list[Symbol], list[Symbol]], Symbol]

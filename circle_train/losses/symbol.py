@@ -12,10 +12,10 @@ from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
+from circle_train.losses import numpy_names
+from circle_train.losses.indexing import strided, whole_key
 from circle_train.ops import REGISTRY
 from circle_train.ops.base import Op
-from circle_train.train import numpy_names
-from circle_train.train.indexing import strided, whole_key
 
 Axes = int | Sequence[int] | None
 
