@@ -17,11 +17,11 @@ from circle_train.errors import (
     ModelError,
     UnsupportedOpError,
 )
+from circle_train.fitting import callbacks, metrics
 from circle_train.model import Model, load
 from circle_train.optimizers import schedules
 from circle_train.session import InferenceSession, TrainSession
-from circle_train.train import callbacks, metrics
-from circle_train.train.config import TrainConfig
+from circle_train.settings.config import TrainConfig
 
 __version__ = "0.1.0"
 

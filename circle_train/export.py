@@ -17,7 +17,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.float_head import make_float_head
-from circle_train.train.parameters import Parameter
+from circle_train.settings.parameters import Parameter
 from circle_train.train.state import State
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
 from circle_train.plan import memory_by_class, program_flops
+from circle_train.settings.config import TrainConfig
 from circle_train.train.compile import compile
-from circle_train.train.config import TrainConfig
 from circle_train.train.program import Mode
 
 

@@ -16,9 +16,9 @@ from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
 from circle_train.printable import printable
 from circle_train.record import record
-from circle_train.train import circleplus
-from circle_train.train.config import TrainConfig
-from circle_train.train.parameters import find_parameters, make_states
+from circle_train.settings import circleplus
+from circle_train.settings.config import TrainConfig
+from circle_train.settings.parameters import find_parameters, make_states
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters
 

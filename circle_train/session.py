@@ -15,18 +15,18 @@ from circle_train.divided import within_budget
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
 from circle_train.export import export
+from circle_train.fitting.history import History
+from circle_train.fitting.metrics import Scores
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.onert_steps import OnertSteps, Steps
 from circle_train.plan import Plan, conversion_bytes, make_plan
+from circle_train.settings.config import TrainConfig
 from circle_train.train import checkpoints
 from circle_train.train.coercion import coerce, count_samples
 from circle_train.train.compile import compile
-from circle_train.train.config import TrainConfig
 from circle_train.train.guard import unspoiled
-from circle_train.train.history import History
 from circle_train.train.kept import Samples
-from circle_train.train.metrics import Scores
 from circle_train.train.prefix import Keep
 from circle_train.train.program import Mode, Program
 from circle_train.train.properties import Properties

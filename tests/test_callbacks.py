@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.train.callbacks import (
+from circle_train.fitting.callbacks import (
     Callback,
     CSVLogger,
     EarlyStopping,

@@ -14,7 +14,7 @@ from onert_files import FOLDER
 import circle_train as ct
 from circle_train.format.flatbuffer.unknown import Unknown
 from circle_train.format.metadata.training_info import RECORD, SETTINGS, attach, read_record
-from circle_train.train.onert_json import to_onert_json
+from circle_train.settings.onert_json import to_onert_json
 
 PLUS = FOLDER / "circleplus"
 MSE, CCE = ct.losses.MeanSquaredError, ct.losses.CategoricalCrossentropy

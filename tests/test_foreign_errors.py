@@ -18,8 +18,8 @@ from circle_train.errors import FOREIGN, refusing, shown
 from circle_train.executor import execute_once
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.passes.fold import infer_node
-from circle_train.train.onert_json import from_onert_json
-from circle_train.train.settings import from_dict
+from circle_train.settings.as_json import from_dict
+from circle_train.settings.onert_json import from_onert_json
 
 # Operators
 

@@ -23,11 +23,11 @@ from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.train import memory
 from circle_train.train.compile import compile
 from circle_train.train.memory import Block
 from circle_train.train.program import Mode, Program
-from circle_train.train.settings import from_dict, to_dict
 from circle_train.train.state import State
 
 MODELS: dict[str, Callable[[], Model]] = {

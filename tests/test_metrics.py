@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from circle_train.errors import ConfigError, DataError
+from circle_train.fitting import metrics
+from circle_train.fitting.metrics import Accuracy, BinaryAccuracy, Metric, Scores, TopKCategoricalAccuracy
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.losses import BinaryCrossentropy, MeanSquaredError, SparseCategoricalCrossentropy, Unused
 from circle_train.losses.symbol import Symbol
-from circle_train.train import metrics
-from circle_train.train.metrics import Accuracy, BinaryAccuracy, Metric, Scores, TopKCategoricalAccuracy
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
 LABELS = np.array([1, 2, 2, 1], np.int32)

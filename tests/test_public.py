@@ -41,7 +41,7 @@ def test_public_names_have_documentation() -> None:
 
 @pytest.mark.parametrize(
     "module", ["circle_train", "circle_train.model", "circle_train.session", "circle_train.inference",
-               "circle_train.train.config", "circle_train.train.metrics"],
+               "circle_train.settings.config", "circle_train.fitting.metrics"],
 )  # fmt: skip
 def test_examples_in_docstrings_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

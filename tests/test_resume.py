@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.format import safetensors
-from circle_train.train.callbacks import (
+from circle_train.fitting.callbacks import (
     Callback,
     CSVLogger,
     EarlyStopping,
@@ -21,6 +20,7 @@ from circle_train.train.callbacks import (
     ModelCheckpoint,
     ReduceLROnPlateau,
 )
+from circle_train.format import safetensors
 
 EPOCHS = 14
 

@@ -13,8 +13,8 @@ import pytest
 from test_circleplus import ADAM, BEYOND_ONERT, CCE, MEANING, MSE, SGD
 
 import circle_train as ct
-from circle_train.train.onert_json import from_onert_json, is_onert_json, to_onert_json
-from circle_train.train.settings import from_dict, to_dict
+from circle_train.settings.as_json import from_dict, to_dict
+from circle_train.settings.onert_json import from_onert_json, is_onert_json, to_onert_json
 
 ADAM_JSON: dict[str, Any] = {
     "optimizer": {

@@ -13,7 +13,7 @@ import warnings
 
 import circle_train as ct
 from circle_train.cli.plus import read_settings
-from circle_train.train.onert_json import to_onert_json
+from circle_train.settings.onert_json import to_onert_json
 
 
 def main(arguments: list[str] | None = None) -> int:

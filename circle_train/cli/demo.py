@@ -14,7 +14,7 @@ from circle_train.model import load
 from circle_train.report import RunFolder
 from circle_train.report.curves import text_chart
 from circle_train.session import InferenceSession, TrainSession
-from circle_train.train.config import TrainConfig
+from circle_train.settings.config import TrainConfig
 
 TRAINED_OPERATORS = 3
 EPOCHS = 12

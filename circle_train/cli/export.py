@@ -7,7 +7,7 @@ from typing import Any
 
 from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
 from circle_train.session import TrainSession
-from circle_train.train.config import TrainConfig
+from circle_train.settings.config import TrainConfig
 
 
 def add_parser(commands: Any) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from circle_train.cli.settings import add_json, print_json, print_lines
 from circle_train.errors import ConfigError
 from circle_train.model import Model, load
-from circle_train.train.config import TrainConfig
-from circle_train.train.onert_json import from_onert_json, is_onert_json, to_onert_json
-from circle_train.train.settings import from_dict, to_dict
+from circle_train.settings.as_json import from_dict, to_dict
+from circle_train.settings.config import TrainConfig
+from circle_train.settings.onert_json import from_onert_json, is_onert_json, to_onert_json
 
 
 def add_parser(commands: Any) -> None:

@@ -21,7 +21,7 @@ from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import atomic_write
 from circle_train.session import TrainSession
-from circle_train.train.config import TrainConfig
+from circle_train.settings.config import TrainConfig
 
 
 def add_parser(commands: Any) -> None:

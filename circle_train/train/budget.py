@@ -12,8 +12,8 @@ from math import ceil, inf
 
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
+from circle_train.settings.config import BatchNormMode, TrainConfig
 from circle_train.train.compile import Engine, compile
-from circle_train.train.config import BatchNormMode, TrainConfig
 from circle_train.train.program import Mode, Program
 from circle_train.train.recompute import recompute
 from circle_train.train.shares import Share, formula, shares

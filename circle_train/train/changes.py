@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from circle_train.fitting.course import BrokenOff
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
-from circle_train.train.course import BrokenOff
 from circle_train.train.state import State
 
 

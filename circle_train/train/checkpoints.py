@@ -16,9 +16,9 @@ from circle_train.format import ort_checkpoint
 from circle_train.format.atomic import atomic_write
 from circle_train.format.ort_checkpoint import is_ort_checkpoint
 from circle_train.ir import Module
+from circle_train.settings.config import TrainConfig
 from circle_train.train import named_checkpoint, onert_checkpoint, ort_state
 from circle_train.train.changes import Changes
-from circle_train.train.config import TrainConfig
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters
 

@@ -19,10 +19,10 @@ from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
+from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
+from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
 from circle_train.train.autodiff import add_backward, influence
-from circle_train.train.config import Activations, BatchNormMode, TrainConfig
 from circle_train.train.memory import plan_memory
-from circle_train.train.parameters import Parameter, choose_trainable, find_parameters, make_states
 from circle_train.train.prefix import Cut, Keep, find_cut, find_last_cut, separate
 from circle_train.train.program import Draft, Mode, Prefix, Program
 

@@ -12,8 +12,8 @@ from circle_train.format.checkpoint_order import slot_order
 from circle_train.ir import Buffer, DType, Module, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import SGD, Adam
+from circle_train.settings.config import TrainConfig
 from circle_train.train.changes import Changes
-from circle_train.train.config import TrainConfig
 from circle_train.train.state import State
 
 NOTHING = np.empty(0, np.uint8)

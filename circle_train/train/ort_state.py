@@ -11,8 +11,8 @@ from circle_train.format.ort_checkpoint import OrtCheckpoint
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import AdamW, AdamWStyle
+from circle_train.settings.config import TrainConfig
 from circle_train.train.changes import Changes
-from circle_train.train.config import TrainConfig
 from circle_train.train.state import State
 from circle_train.train.weights import Layout
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.settings.parameters import Parameter
 from circle_train.train.memory import MemoryPlan
-from circle_train.train.parameters import Parameter
 
 
 class Mode(enum.Enum):

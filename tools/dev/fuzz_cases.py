@@ -48,8 +48,8 @@ from circle_train.ir import DType, Graph, Module, Tensor, TensorType  # noqa: E4
 from circle_train.ir.graph import constant  # noqa: E402
 from circle_train.ops import REGISTRY  # noqa: E402
 from circle_train.plan import program_flops  # noqa: E402
-from circle_train.train.onert_json import to_onert_json  # noqa: E402
-from circle_train.train.settings import to_dict  # noqa: E402
+from circle_train.settings.as_json import to_dict  # noqa: E402
+from circle_train.settings.onert_json import to_onert_json  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 KEPT = DATA / "fuzz"

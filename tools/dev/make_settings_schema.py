@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import circle_train as ct
-from circle_train.train.metrics import BY_NAME as METRICS
-from circle_train.train.settings import GROUP, SCHEDULES
+from circle_train.fitting.metrics import BY_NAME as METRICS
+from circle_train.settings.as_json import GROUP, SCHEDULES
 
 TARGET = Path(__file__).parents[2] / "docs" / "settings.schema.json"
 WORDS = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.fitting.metrics import Scores
 from circle_train.ir.tensor_type import Array
-from circle_train.train.metrics import Scores
 
 
 class Average:

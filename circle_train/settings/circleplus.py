@@ -21,10 +21,10 @@ from circle_train.losses import (
     loss_graph,
 )
 from circle_train.optimizers import SGD, Adam, Optimizer
-from circle_train.train.config import Trainable, TrainConfig, names_of
-from circle_train.train.parameters import choose_trainable, find_parameters, operator_indices
-from circle_train.train.settings import LOSSES as KNOWN_LOSSES
-from circle_train.train.settings import from_dict, to_dict
+from circle_train.settings.as_json import LOSSES as KNOWN_LOSSES
+from circle_train.settings.as_json import from_dict, to_dict
+from circle_train.settings.config import Trainable, TrainConfig, names_of
+from circle_train.settings.parameters import choose_trainable, find_parameters, operator_indices
 
 SGD_RECORD, ADAM_RECORD = 0, 1
 LOSSES: dict[int, type[Loss]] = {

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.passes.batch_norm import is_statistic
-from circle_train.train.config import Trainable, names_of
+from circle_train.settings.config import Trainable, names_of
 
 
 @dataclass(eq=False)

@@ -17,12 +17,12 @@ import numpy as np
 
 from circle_train import losses, optimizers
 from circle_train.errors import ConfigError, refusing
+from circle_train.fitting.metrics import BY_NAME as METRICS
 from circle_train.ir import Graph
 from circle_train.losses import loss_graph
 from circle_train.optimizers import schedules
 from circle_train.optimizers.optimizer import ParameterGroup
-from circle_train.train.config import TrainConfig
-from circle_train.train.metrics import BY_NAME as METRICS
+from circle_train.settings.config import TrainConfig
 
 SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "linear_warmup": schedules.LinearWarmup,

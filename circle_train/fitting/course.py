@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ConfigError
+from circle_train.fitting.average import Average
+from circle_train.fitting.callback import Callback, Logs, Trainee
 from circle_train.ir.tensor_type import Array
-from circle_train.train.average import Average
-from circle_train.train.callback import Callback, Logs, Trainee
 
 EVENTS = ("on_batch_end", "on_epoch_end")
 

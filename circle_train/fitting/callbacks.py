@@ -15,11 +15,11 @@ from string import Formatter
 from typing import Any, ClassVar
 
 from circle_train.errors import ConfigError
+from circle_train.fitting.callback import Callback, Logs
+from circle_train.fitting.history import History
+from circle_train.fitting.progress import Progress
 from circle_train.format.atomic import atomic_write
 from circle_train.ir.tensor_type import Array
-from circle_train.train.callback import Callback, Logs
-from circle_train.train.history import History
-from circle_train.train.progress import Progress
 
 __all__ = [
     "CSVLogger",

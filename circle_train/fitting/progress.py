@@ -7,8 +7,8 @@ import time
 from typing import TextIO
 
 from circle_train.errors import ConfigError
+from circle_train.fitting.callback import Callback, Logs
 from circle_train.printable import printable
-from circle_train.train.callback import Callback, Logs
 
 INTERVAL = 0.1
 """Seconds between two drawings of the bar."""

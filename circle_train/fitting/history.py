@@ -8,9 +8,9 @@ import os
 from math import isfinite
 
 from circle_train.errors import ConfigError
+from circle_train.fitting.callback import Callback, Logs
 from circle_train.format.atomic import atomic_write
 from circle_train.printable import printable
-from circle_train.train.callback import Callback, Logs
 
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -11,9 +11,9 @@ from circle_train.errors import ConfigError, refusing
 from circle_train.losses import CategoricalCrossentropy, Loss, MeanSquaredError, SparseCategoricalCrossentropy
 from circle_train.optimizers import SGD, Adam, Optimizer
 from circle_train.printable import printable
-from circle_train.train.circleplus import unsayable
-from circle_train.train.config import Trainable, TrainConfig
-from circle_train.train.settings import parse_trainable, refuse_unknown
+from circle_train.settings.as_json import parse_trainable, refuse_unknown
+from circle_train.settings.circleplus import unsayable
+from circle_train.settings.config import Trainable, TrainConfig
 
 KEYS = ("optimizer", "loss", "batchSize", "batch_size", "fineTuning", "fineFuning", "trainable", "epochs")
 OPTIMIZERS: dict[str, type[Optimizer]] = {
