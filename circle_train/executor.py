@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from circle_train.backends.base import Backend, Reference, Step
+from circle_train.compile.program import Prefix, Program
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
 from circle_train.ir.tensor_type import Array
 from circle_train.train.pages import aligned, allocate
-from circle_train.train.program import Prefix, Program
 from circle_train.train.state import State
 
 OPERATOR = 5_300

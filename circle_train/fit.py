@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from circle_train.data.dataset import Dataset, Stream, check_data, open_data, order_of_epoch
 from circle_train.errors import ConfigError
 from circle_train.fitting.average import Average
 from circle_train.fitting.callbacks import Callback, Progress
 from circle_train.fitting.course import Course
 from circle_train.fitting.history import History
 from circle_train.keeping import keep_results, kept_bytes
-from circle_train.train.data import Dataset, Stream, check_data, open_data, order_of_epoch
 
 if TYPE_CHECKING:
     from circle_train.session import TrainSession

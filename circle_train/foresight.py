@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from circle_train.compile.compile import compile
+from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
 from circle_train.plan import memory_by_class, program_flops
 from circle_train.settings.config import TrainConfig
-from circle_train.train.compile import compile
-from circle_train.train.program import Mode
 
 
 @dataclass(frozen=True)

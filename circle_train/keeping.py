@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from circle_train.compile.compile import compile
+from circle_train.compile.prefix import Keep
+from circle_train.compile.program import Mode
+from circle_train.compile.thrift.budget import parse_bytes, step_bytes
+from circle_train.data.dataset import Dataset, Stream
 from circle_train.plan import conversion_bytes
-from circle_train.train.budget import parse_bytes, step_bytes
-from circle_train.train.compile import compile
-from circle_train.train.data import Dataset, Stream
 from circle_train.train.kept import KEPT_BYTES, KeptDataset, Store
-from circle_train.train.prefix import Keep
-from circle_train.train.program import Mode
 
 if TYPE_CHECKING:
     from circle_train.session import TrainSession

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from circle_train.backends.base import Step
+from circle_train.compile.program import Mode
+from circle_train.data.coercion import coerce
 from circle_train.divided import DividedExecutor
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
@@ -19,8 +21,6 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.plan import table
 from circle_train.record import record
-from circle_train.train.coercion import coerce
-from circle_train.train.program import Mode
 from circle_train.train.state import State
 
 if TYPE_CHECKING:

@@ -11,6 +11,10 @@ from typing import Any
 
 from circle_train import backends, inference, keeping, profiling
 from circle_train import fit as fitting
+from circle_train.compile.compile import compile
+from circle_train.compile.prefix import Keep
+from circle_train.compile.program import Mode, Program
+from circle_train.data.coercion import coerce, count_samples
 from circle_train.divided import within_budget
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
@@ -23,12 +27,8 @@ from circle_train.onert_steps import OnertSteps, Steps
 from circle_train.plan import Plan, conversion_bytes, make_plan
 from circle_train.settings.config import TrainConfig
 from circle_train.train import checkpoints
-from circle_train.train.coercion import coerce, count_samples
-from circle_train.train.compile import compile
 from circle_train.train.guard import unspoiled
 from circle_train.train.kept import Samples
-from circle_train.train.prefix import Keep
-from circle_train.train.program import Mode, Program
 from circle_train.train.properties import Properties
 from circle_train.train.state import State
 from circle_train.train.weights import Parameters

@@ -18,6 +18,7 @@ from circle_train.backends.native import Native
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.codes import Kernel, Tier
 from circle_train.backends.native.engine.library import load
+from circle_train.compile.autodiff import add_backward
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
@@ -28,7 +29,6 @@ from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
 from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D
 from circle_train.ops.numeric.arithmetic import Mul
-from circle_train.train.autodiff import add_backward
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 ARGS = {

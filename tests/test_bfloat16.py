@@ -29,14 +29,14 @@ from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
 from circle_train.backends.native.engine.codes import Tier
 from circle_train.cli.main import main
+from circle_train.compile import compile as compiling
+from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError
 from circle_train.executor import Executor
 from circle_train.ir import DType, Graph
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.internal.bfloat16 import narrowed, widened
-from circle_train.train import compile as compiling
-from circle_train.train.program import Mode
 from circle_train.train.state import State
 
 

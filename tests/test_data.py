@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.errors import ConfigError, DataError
-from circle_train.ir import DType, Tensor, TensorType
-from circle_train.train.coercion import coerce, count_samples
-from circle_train.train.data import (
+from circle_train.data.coercion import coerce, count_samples
+from circle_train.data.dataset import (
     Dataset,
     Stream,
     check_data,
@@ -23,6 +21,8 @@ from circle_train.train.data import (
     reads,
     training_count,
 )
+from circle_train.errors import ConfigError, DataError
+from circle_train.ir import DType, Tensor, TensorType
 
 MODEL = Path(__file__).parent / "data" / "mlp.circle"
 X = Tensor("x", TensorType(DType.FLOAT32, (4, 3)))

@@ -14,9 +14,9 @@ from onert_files import FOLDER, config_of
 
 import circle_train as ct
 from circle_train.cli.main import main
+from circle_train.data.dataset import Dataset, open_data
+from circle_train.data.files import read_idx
 from circle_train.ir.tensor_type import Array
-from circle_train.train.data import Dataset, open_data
-from circle_train.train.datafiles import read_idx
 
 MNIST = Path(__file__).parent / "data" / "mnist.circle"
 

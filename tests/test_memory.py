@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import circle_train as ct
+from circle_train.compile import prefix
+from circle_train.compile.compile import compile
+from circle_train.compile.memory import Block, live_bytes, place, plan_memory
+from circle_train.compile.program import Mode
+from circle_train.compile.thrift.budget import parse_bytes, step_bytes
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.losses.symbol import Symbol
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation
-from circle_train.train import prefix
-from circle_train.train.budget import parse_bytes, step_bytes
-from circle_train.train.compile import compile
-from circle_train.train.memory import Block, live_bytes, place, plan_memory
-from circle_train.train.program import Mode
 
 spans = st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 8))
 

@@ -18,6 +18,11 @@ from test_memory_sharing import engine, every_backend, growth, trained
 
 import circle_train as ct
 from circle_train.backends import native
+from circle_train.compile.compile import compile
+from circle_train.compile.program import Mode, Program
+from circle_train.compile.thrift.recompute import recompute
+from circle_train.compile.thrift.timeline import Timeline
+from circle_train.compile.thrift.work import total_work
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.model import Model
@@ -25,11 +30,6 @@ from circle_train.ops.attributes import Activation, Padding
 from circle_train.passes.batch_norm import MARK as BATCH_NORM
 from circle_train.passes.batch_norm import STATISTIC
 from circle_train.passes.dropout import MARK as DROPOUT
-from circle_train.train.compile import compile
-from circle_train.train.program import Mode, Program
-from circle_train.train.recompute import recompute
-from circle_train.train.timeline import Timeline
-from circle_train.train.work import total_work
 
 BATCH = 16
 SAME = {"padding": Padding.SAME, "stride_h": 1, "stride_w": 1}

@@ -18,16 +18,16 @@ import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Backend, Reference
 from circle_train.cli.main import main
+from circle_train.compile import memory
+from circle_train.compile.compile import compile
+from circle_train.compile.memory import Block
+from circle_train.compile.program import Mode, Program
 from circle_train.executor import Executor, execute_once
 from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.settings.as_json import from_dict, to_dict
-from circle_train.train import memory
-from circle_train.train.compile import compile
-from circle_train.train.memory import Block
-from circle_train.train.program import Mode, Program
 from circle_train.train.state import State
 
 MODELS: dict[str, Callable[[], Model]] = {

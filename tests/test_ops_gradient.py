@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from single_operator import computed, every_operator, examples, is_float
 
+from circle_train.compile.autodiff import add_backward
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Example, Op
 from circle_train.ops.numeric.arithmetic import Add, Mul
 from circle_train.ops.numeric.reduce import Sum
-from circle_train.train.autodiff import add_backward
 
 STEP = 1e-5
 DIRECTIONS = 3

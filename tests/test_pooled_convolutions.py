@@ -16,12 +16,12 @@ from circle_train.backends.base import Reference
 from circle_train.backends.native import Native, fusion
 from circle_train.backends.native.engine.codes import Tier
 from circle_train.backends.native.fusion import pooled
+from circle_train.compile.compile import compile
+from circle_train.compile.program import Mode, Program
 from circle_train.ir import Graph
 from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
-from circle_train.train.compile import compile
-from circle_train.train.program import Mode, Program
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 BATCH = 3

@@ -9,9 +9,9 @@ import pytest
 
 import circle_train as ct
 from circle_train import passes
+from circle_train.compile.compile import compile
+from circle_train.compile.program import Mode, Program
 from circle_train.ir import StateKey
-from circle_train.train.compile import compile
-from circle_train.train.program import Mode, Program
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data" / "models"
 TRAINED = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import circle_train as ct
+from circle_train.data.dataset import Dataset
 from circle_train.report import RunFolder
 from circle_train.report.confusion import confusion
 from circle_train.report.curves import families, svg, ticks
 from circle_train.report.run_folder import described
-from circle_train.train.data import Dataset
 
 MODEL = Path(__file__).parent / "data" / "mlp.circle"
 VOID = {"meta", "circle", "path"}

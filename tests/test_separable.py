@@ -11,11 +11,11 @@ from networks import make
 from single_operator import computed, single
 
 import circle_train as ct
+from circle_train.compile.separable import RULES, is_separable
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY, Example
 from circle_train.ops.base import INTERNAL
-from circle_train.train.separable import RULES, is_separable
 
 NAMED = {**INTERNAL, **REGISTRY}
 BATCH = 3

@@ -159,7 +159,7 @@ def test_a_frozen_beginning_with_its_normalisation_runs_sample_by_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Transposed, padded and normalised as the converter writes it; batch statistics forbid it."""
-    from circle_train.train import prefix
+    from circle_train.compile import prefix
 
     whole = session(trainable=["fc.*"], dropout=False)
     x, y = batch()

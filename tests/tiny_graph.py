@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from circle_train.compile.autodiff import add_backward
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
 from circle_train.losses.symbol import Symbol
-from circle_train.train.autodiff import add_backward
 
 
 def evaluate(graph: Graph, feeds: Mapping[Tensor, Array]) -> dict[Tensor, Array]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import circle_train as ct
-from circle_train.train.datafiles import read_image_folder
-from circle_train.train.prepare import Preparation, Source, open_source, prepare
+from circle_train.data.files import read_image_folder
+from circle_train.data.prepare import Preparation, Source, open_source, prepare
 
 CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag")
 FASHION = [*CLOTHES, "Ankle boot"]

@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from circle_train.cli.settings import add_json, print_json, print_lines
+from circle_train.data.prepare import Made, Preparation, open_source, prepare
 from circle_train.errors import ConfigError
 from circle_train.plan import size, table
-from circle_train.train.prepare import Made, Preparation, open_source, prepare
 
 LAYOUTS = {"nhwc": None, "nchw": (2, 0, 1), "nchw-to-nhwc": (1, 2, 0)}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.data.dataset import Dataset
 from circle_train.ir.tensor_type import Array
 from circle_train.losses import CategoricalCrossentropy, SparseCategoricalCrossentropy
 from circle_train.session import TrainSession
-from circle_train.train.data import Dataset
 
 CLASSES = 25
 """More do not fit a page."""

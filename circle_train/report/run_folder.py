@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from circle_train.data.dataset import Dataset, Stream, open_data
 from circle_train.errors import ConfigError
 from circle_train.fitting.callbacks import Callback, CSVLogger, ModelCheckpoint
 from circle_train.fitting.history import History
@@ -17,7 +18,6 @@ from circle_train.report.confusion import SAMPLES, confusion
 from circle_train.report.curves import draw_png
 from circle_train.report.page import Run, page
 from circle_train.session import TrainSession
-from circle_train.train.data import Dataset, Stream, open_data
 
 
 class Clock(Callback):

@@ -13,12 +13,12 @@ from zlib import crc32
 
 import numpy as np
 
+from circle_train.compile.prefix import Keep
+from circle_train.compile.program import Prefix, Program
+from circle_train.data.coercion import coerce
+from circle_train.data.dataset import Batch, Dataset
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.coercion import coerce
-from circle_train.train.data import Batch, Dataset
-from circle_train.train.prefix import Keep
-from circle_train.train.program import Prefix, Program
 from circle_train.train.state import State
 
 KEPT_BYTES = 512_000_000

@@ -513,7 +513,7 @@ def damaged_data(seed: tuple[str, bytes], rng: Rng) -> tuple[str, bytes]:
 
 def run_data(case: tuple[str, bytes], rng: Rng, folder: Path) -> None:
     """As a training's input, and through the command that makes data files."""
-    from circle_train.train.prepare import Preparation, open_source, prepare
+    from circle_train.data.prepare import Preparation, open_source, prepare
 
     name, raw = case
     path = folder / name

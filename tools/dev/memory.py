@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import circle_train as ct
+from circle_train.compile.compile import compile
 from circle_train.plan import table
-from circle_train.train.compile import compile
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH, RUNNER = ROOT.parent / "shared" / "bench", ROOT / "tools" / "dev" / "run_circle.py"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 
+from circle_train.compile.program import Program
+from circle_train.compile.separable import is_fixed, is_separable
 from circle_train.ir import Node, Tensor
 from circle_train.ir.order import in_order
 from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.gradient import GuardFinite
-from circle_train.train.program import Program
-from circle_train.train.separable import is_fixed, is_separable
 
 
 class Share(enum.Enum):

@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from circle_train.data.coercion import public_name
+from circle_train.data.dataset import reads
 from circle_train.errors import DataError
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.coercion import public_name
-from circle_train.train.data import reads
 
 CHUNK = 1 << 24
 """About how many bytes are converted at a time."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.data.files import one_hot, read_csv, read_idx, read_image_folder
+from circle_train.data.raw import write_raw
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.ir.tensor_type import Array
-from circle_train.train.datafiles import one_hot, read_csv, read_idx, read_image_folder
-from circle_train.train.rawfiles import write_raw
 
 
 @dataclass(frozen=True)

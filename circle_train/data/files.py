@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.data.dataset import reads
 from circle_train.errors import DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.data import reads
 
 IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp")

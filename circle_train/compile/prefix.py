@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from circle_train.compile.memory import live_bytes
+from circle_train.compile.separable import is_fixed, is_separable
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.record import record
-from circle_train.train.memory import live_bytes
-from circle_train.train.separable import is_fixed, is_separable
 
 CACHE_BYTES = 6 << 20
 """What the part that runs sample by sample may take: its tensors then stay in the cache."""

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
 
+from circle_train.compile.compile import Engine, compile
+from circle_train.compile.program import Mode, Program
+from circle_train.compile.thrift.recompute import recompute
+from circle_train.compile.thrift.shares import Share, formula, shares
+from circle_train.compile.thrift.work import step_work
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
 from circle_train.settings.config import BatchNormMode, TrainConfig
-from circle_train.train.compile import Engine, compile
-from circle_train.train.program import Mode, Program
-from circle_train.train.recompute import recompute
-from circle_train.train.shares import Share, formula, shares
 from circle_train.train.state import mapped
-from circle_train.train.work import step_work
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from circle_train.compile.program import Program
 from circle_train.ir import Node
 from circle_train.ir.graph import known_type
-from circle_train.train.program import Program
 
 FLOPS_PER_BYTE = 20
 """Operations of a product that take as long as moving a byte: 400 GFLOP/s against 20 GB/s, as measured on two cores."""

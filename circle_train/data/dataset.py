@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.compile.program import Program
+from circle_train.data.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
-from circle_train.train.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
-from circle_train.train.program import Program
 
 __all__ = [
     "Dataset",

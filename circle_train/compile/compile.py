@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from circle_train import passes
+from circle_train.compile.autodiff import add_backward, influence
+from circle_train.compile.memory import plan_memory
+from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, separate
+from circle_train.compile.program import Draft, Mode, Prefix, Program
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
@@ -21,10 +25,6 @@ from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
-from circle_train.train.autodiff import add_backward, influence
-from circle_train.train.memory import plan_memory
-from circle_train.train.prefix import Cut, Keep, find_cut, find_last_cut, separate
-from circle_train.train.program import Draft, Mode, Prefix, Program
 
 
 class Engine(Protocol):

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from circle_train.compile.memory import MemoryPlan
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.settings.parameters import Parameter
-from circle_train.train.memory import MemoryPlan
 
 
 class Mode(enum.Enum):

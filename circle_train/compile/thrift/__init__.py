@@ -1,0 +1,1 @@
+"""Programs that keep within a budget of memory."""
