@@ -17,9 +17,9 @@ from circle_train.format import read, save, write
 from circle_train.format.metadata import hints
 from circle_train.ir import Module
 from circle_train.model import CHECKPOINT, PACKAGED, Model, Source, load
+from circle_train.runtime.state import State
 from circle_train.session import TrainSession
 from circle_train.settings.config import TrainConfig
-from circle_train.train.state import State
 
 
 def make_artifacts(

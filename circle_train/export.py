@@ -1,27 +1,15 @@
-"""New weights into the model that was loaded; everything else stays as the file had it."""
+"""The inference file of a training session: the model as it was loaded, with the state's weights."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from circle_train import format
+from circle_train import convert, format
 from circle_train.errors import ConfigError
-from circle_train.format.metadata import hints
-from circle_train.ir import Buffer, Graph, Module, Tensor
-from circle_train.ir.tensor_type import Array
-from circle_train.ops.numeric.quantize import quantize
-from circle_train.passes.dead import drop_dead_nodes
-from circle_train.passes.float_head import make_float_head
-from circle_train.settings.parameters import Parameter
-from circle_train.train.state import State
-
-if TYPE_CHECKING:
-    from circle_train.model import Model
+from circle_train.model import Model
+from circle_train.runtime.module import is_changed, with_outputs, with_values
+from circle_train.runtime.state import State
 
 
 def export(
@@ -43,72 +31,9 @@ def export_onnx(
         raise ConfigError(
             f"{os.fspath(path)}: the model did not come from ONNX; export it as .circle or .tflite"
         )
-    from circle_train import convert
-
     values = {
         name: state.value(name)
         for name, parameter in state.parameters.items()
-        if _is_changed(state, parameter)
+        if is_changed(state, parameter)
     }
     convert.write_back(model.provenance, values, path, outputs)
-
-
-def with_outputs(module: Module, names: Sequence[str]) -> Module:
-    """A module that computes the tensors of these names, and holds nothing that they do not need."""
-    old = module.main
-    known = {tensor.name: tensor for tensor in old.all_tensors() if not tensor.is_constant}
-    if unknown := [name for name in names if name not in known]:
-        raise ConfigError(
-            f"outputs: there is no tensor '{unknown[0]}', the model has {', '.join(list(known)[:8])}, …"
-        )
-    graph = old.copy()
-    twins = {tensor.origin: tensor for tensor in graph.all_tensors()}
-    graph.outputs = [twins[known[name]] for name in names]
-    graph.carried = dict(old.carried)
-    drop_dead_nodes(graph)
-    for index, node in enumerate(graph.nodes):
-        node.index = index
-    return _with_graph(module, graph)
-
-
-def with_float_head(module: Module, count: int) -> Module:
-    """A module whose last operators compute in float, and hold what they held as integers."""
-    graph = module.main.copy()
-    make_float_head(graph, count)
-    made = format.read(format.write(_with_graph(module, graph)))
-    hints.restore(made)
-    return made
-
-
-def _with_graph(module: Module, graph: Graph) -> Module:
-    """A module of this main graph and the buffers that are still needed."""
-    constants = [t.buffer for g in (graph, *module.graphs[1:]) for t in g.all_tensors()]
-    needed = dict.fromkeys(buffer for buffer in constants if buffer is not None)
-    needed |= dict.fromkeys(entry.buffer for entry in module.metadata)
-    kept = [buffer for i, buffer in enumerate(module.buffers) if not i or buffer in needed]
-    fresh = [buffer for buffer in needed if buffer not in set(module.buffers)]
-    graphs = [graph, *module.graphs[1:]]
-    return hints.attach(replace(module, graphs=graphs, buffers=kept + fresh, carried={}))
-
-
-def with_values(module: Module, state: State) -> Module:
-    """A module that shares everything with the loaded one but the buffers of changed parameters."""
-    fresh: dict[Buffer, Buffer] = {}
-    for name, parameter in state.parameters.items():
-        root = parameter.root
-        if root.buffer is not None and _is_changed(state, parameter):
-            fresh[root.buffer] = replace(root.buffer, bytes=encode(root, state.value(name)))
-    return hints.with_values(format.with_buffers(module, fresh))
-
-
-def encode(root: Tensor, value: Array) -> Array:
-    """A float32 value as the bytes that the file's tensor holds."""
-    assert root.dtype.numpy is not None
-    if root.quantization is not None and not root.dtype.is_float:
-        value = quantize(value, root.quantization, root.dtype)
-    return np.ascontiguousarray(value, root.dtype.numpy).reshape(-1).view(np.uint8)
-
-
-def _is_changed(state: State, parameter: Parameter) -> bool:
-    """Frozen parameters that nobody set are still views of the file."""
-    return bool(state.value(parameter.name).flags.writeable)

@@ -11,13 +11,13 @@ from circle_train import backends, passes
 from circle_train.compile.compile import compile_inference, refuse_unrunnable
 from circle_train.data.coercion import to_tensor
 from circle_train.errors import ConversionError, DataError
-from circle_train.executor import Executor, execute_once
 from circle_train.format.metadata.hints import refuse_nominal
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, TensorInfo, load
 from circle_train.passes.batch import set_shapes
-from circle_train.train.state import State
+from circle_train.runtime.executor import Executor, execute_once
+from circle_train.runtime.state import State
 
 CACHED_SHAPES = 8
 

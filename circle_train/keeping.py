@@ -12,7 +12,7 @@ from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes, step_bytes
 from circle_train.data.dataset import Dataset, Stream
 from circle_train.plan import conversion_bytes
-from circle_train.train.kept import KEPT_BYTES, KeptDataset, Store
+from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 
 if TYPE_CHECKING:
     from circle_train.session import TrainSession

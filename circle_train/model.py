@@ -9,18 +9,18 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from circle_train import convert, format, passes
 from circle_train.convert.back import portable
 from circle_train.errors import ConfigError, ModelError
-from circle_train.export import with_float_head, with_values
 from circle_train.format.metadata import hints
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
 from circle_train.printable import printable
 from circle_train.record import record
+from circle_train.runtime.module import with_float_head, with_values
+from circle_train.runtime.state import State
+from circle_train.runtime.weights import Parameters
 from circle_train.settings import circleplus
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.parameters import find_parameters, make_states
-from circle_train.train.state import State
-from circle_train.train.weights import Parameters
 
 PACKAGED, CHECKPOINT = "training.circle", "checkpoint.safetensors"
 """The files of a package that is a folder (see artifacts.py)."""

@@ -14,8 +14,8 @@ from circle_train.data.coercion import as_array, check_shape, public_name
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
-from circle_train.train.state import State
 
 
 @dataclass

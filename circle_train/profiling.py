@@ -12,16 +12,16 @@ import numpy as np
 from circle_train.backends.base import Step
 from circle_train.compile.program import Mode
 from circle_train.data.coercion import coerce
-from circle_train.divided import DividedExecutor
 from circle_train.errors import ConfigError
-from circle_train.executor import Executor
 from circle_train.ir import Node, Tensor
 from circle_train.ir.graph import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.plan import table
 from circle_train.record import record
-from circle_train.train.state import State
+from circle_train.runtime.divided import DividedExecutor
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.state import State
 
 if TYPE_CHECKING:
     from circle_train.session import TrainSession

@@ -11,13 +11,12 @@ from typing import Any
 
 from circle_train import backends, inference, keeping, profiling
 from circle_train import fit as fitting
+from circle_train.checkpoints import by_suffix as checkpoints
 from circle_train.compile.compile import compile
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
 from circle_train.data.coercion import coerce, count_samples
-from circle_train.divided import within_budget
 from circle_train.errors import ConfigError
-from circle_train.executor import Executor
 from circle_train.export import export
 from circle_train.fitting.history import History
 from circle_train.fitting.metrics import Scores
@@ -25,13 +24,14 @@ from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.onert_steps import OnertSteps, Steps
 from circle_train.plan import Plan, conversion_bytes, make_plan
+from circle_train.runtime.divided import within_budget
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.guard import unspoiled
+from circle_train.runtime.kept import Samples
+from circle_train.runtime.properties import Properties
+from circle_train.runtime.state import State
+from circle_train.runtime.weights import Parameters
 from circle_train.settings.config import TrainConfig
-from circle_train.train import checkpoints
-from circle_train.train.guard import unspoiled
-from circle_train.train.kept import Samples
-from circle_train.train.properties import Properties
-from circle_train.train.state import State
-from circle_train.train.weights import Parameters
 
 InferenceSession = inference.InferenceSession
 

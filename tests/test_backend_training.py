@@ -24,12 +24,12 @@ from circle_train.compile import prefix
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode
 from circle_train.errors import DataError
-from circle_train.executor import Executor
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.internal.gradient import NonFiniteLoss
-from circle_train.train.state import State
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.state import State
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 

@@ -32,12 +32,12 @@ from circle_train.cli.main import main
 from circle_train.compile import compile as compiling
 from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError
-from circle_train.executor import Executor
 from circle_train.ir import DType, Graph
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.internal.bfloat16 import narrowed, widened
-from circle_train.train.state import State
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.state import State
 
 
 @every_net

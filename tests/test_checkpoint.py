@@ -15,8 +15,8 @@ from onert_graphs import random_module
 
 import circle_train as ct
 from circle_train import format
-from circle_train.format.checkpoint import OnertCheckpoint, decode, encode
-from circle_train.format.checkpoint_order import HashOrder, slot_order, slot_readers
+from circle_train.checkpoints.onert_file import OnertCheckpoint, decode, encode
+from circle_train.checkpoints.onert_order import HashOrder, slot_order, slot_readers
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY

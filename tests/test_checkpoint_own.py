@@ -13,7 +13,7 @@ import pytest
 from onert_files import BY_NAME, FOLDER, batches, everything, session_of, trained
 
 import circle_train as ct
-from circle_train.format import safetensors
+from circle_train.checkpoints import safetensors
 from circle_train.ir.tensor_type import Array
 
 GOOD = BY_NAME["mlp_softmax__cce_mean_adam"]

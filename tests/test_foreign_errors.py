@@ -15,9 +15,9 @@ import circle_train as ct
 from circle_train.backends.base import Reference
 from circle_train.cli import info, main
 from circle_train.errors import FOREIGN, refusing, shown
-from circle_train.executor import execute_once
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.passes.fold import infer_node
+from circle_train.runtime.executor import execute_once
 from circle_train.settings.as_json import from_dict
 from circle_train.settings.onert_json import from_onert_json
 

@@ -16,10 +16,10 @@ from circle_train.backends import native
 from circle_train.backends.native.engine.codes import Tier
 from circle_train.backends.native.engine.library import load
 from circle_train.compile import prefix
-from circle_train.executor import Executor
 from circle_train.ir import Graph
 from circle_train.ir.graph import constant
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.runtime.executor import Executor
 
 needs_native = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
 RELU6 = Activation.RELU6

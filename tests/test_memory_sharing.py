@@ -22,13 +22,13 @@ from circle_train.compile import memory
 from circle_train.compile.compile import compile
 from circle_train.compile.memory import Block
 from circle_train.compile.program import Mode, Program
-from circle_train.executor import Executor, execute_once
 from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.runtime.executor import Executor, execute_once
+from circle_train.runtime.state import State
 from circle_train.settings.as_json import from_dict, to_dict
-from circle_train.train.state import State
 
 MODELS: dict[str, Callable[[], Model]] = {
     function.__name__: function for function in (mlp, cnn, two_headed, tied, residual, attention)

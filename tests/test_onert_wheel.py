@@ -22,7 +22,7 @@ from onert_graphs import random_batch, random_module
 
 import circle_train as ct
 from circle_train import format
-from circle_train.format.checkpoint_order import slot_readers
+from circle_train.checkpoints.onert_order import slot_readers
 from circle_train.ir import Module
 
 PYTHON = os.environ.get("ONERT_PYTHON", "")

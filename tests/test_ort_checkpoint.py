@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.format.ort_checkpoint import read
+from circle_train.checkpoints.ort_file import read
 
 pytest.importorskip("onnx")
 DATA = Path(__file__).parent / "data" / "ort"
@@ -126,7 +126,7 @@ def test_every_cut_and_any_changed_byte_gives_an_error_or_whole_arrays(tmp_path:
 
 def test_external_data_are_read_beside_the_file(tmp_path: Path) -> None:
     """Large files keep their arrays in `checkpoint.data`; without it, the message names it."""
-    from circle_train.format import ort_checkpoint
+    from circle_train.checkpoints import ort_file as ort_checkpoint
 
     tensor = {"name": "w", "dims": np.array([2], np.int64), "data_type": 1, "external_data_offset": 4}
     content = np.array([9, 1, 2], np.float32).tobytes()

@@ -11,12 +11,12 @@ import circle_train as ct
 from circle_train.backends import native
 from circle_train.compile import prefix
 from circle_train.compile.program import Mode
-from circle_train.divided import DividedExecutor
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Graph
 from circle_train.ir.graph import known_type
 from circle_train.ops.attributes import Padding
 from circle_train.plan import program_flops
+from circle_train.runtime.divided import DividedExecutor
 
 BACKENDS = ["reference", *(["native"] if native.is_available() else [])]
 X = np.random.default_rng(5).normal(size=(8, 9, 9, 3)).astype(np.float32)

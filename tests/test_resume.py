@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
+from circle_train.checkpoints import safetensors
 from circle_train.fitting.callbacks import (
     Callback,
     CSVLogger,
@@ -20,7 +21,6 @@ from circle_train.fitting.callbacks import (
     ModelCheckpoint,
     ReduceLROnPlateau,
 )
-from circle_train.format import safetensors
 
 EPOCHS = 14
 

@@ -23,7 +23,7 @@ from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
 from circle_train.passes import fold
-from circle_train.train import pages
+from circle_train.runtime import pages
 
 DATA = Path(__file__).parent / "data"
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj\u2028\r\nerror: fake <script>alert(1)</script>"

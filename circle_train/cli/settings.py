@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from circle_train import losses, optimizers
+from circle_train.checkpoints import by_suffix as checkpoints
 from circle_train.errors import ConfigError
 from circle_train.fitting.metrics import BY_NAME as METRICS
 from circle_train.losses import Loss
@@ -16,7 +17,6 @@ from circle_train.optimizers import Optimizer
 from circle_train.printable import as_json, lines
 from circle_train.settings.as_json import parse_trainable
 from circle_train.settings.config import Activations, TrainConfig, by_name
-from circle_train.train import checkpoints
 
 ACTIVATIONS_HELP = "bfloat16: what waits for the backward pass takes half the memory (default: float32)"
 LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"

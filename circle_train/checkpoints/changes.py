@@ -9,7 +9,7 @@ import numpy as np
 from circle_train.fitting.course import BrokenOff
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
-from circle_train.train.state import State
+from circle_train.runtime.state import State
 
 
 @dataclass

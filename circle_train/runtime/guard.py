@@ -12,7 +12,7 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import NonFiniteLoss
-from circle_train.train.state import State
+from circle_train.runtime.state import State
 
 KEPT = "the weights are those before this step"
 

@@ -11,16 +11,18 @@ import os
 from types import ModuleType
 from typing import Protocol
 
+from circle_train.checkpoints import onert as onert_checkpoint
+from circle_train.checkpoints import ort as ort_state
+from circle_train.checkpoints import ort_file as ort_checkpoint
+from circle_train.checkpoints import own as named_checkpoint
+from circle_train.checkpoints.changes import Changes
+from circle_train.checkpoints.ort_file import is_ort_checkpoint
 from circle_train.errors import CheckpointError, refusing
-from circle_train.format import ort_checkpoint
 from circle_train.format.atomic import atomic_write
-from circle_train.format.ort_checkpoint import is_ort_checkpoint
 from circle_train.ir import Module
+from circle_train.runtime.state import State
+from circle_train.runtime.weights import Parameters
 from circle_train.settings.config import TrainConfig
-from circle_train.train import named_checkpoint, onert_checkpoint, ort_state
-from circle_train.train.changes import Changes
-from circle_train.train.state import State
-from circle_train.train.weights import Parameters
 
 
 class Loaded(Protocol):

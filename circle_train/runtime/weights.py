@@ -11,7 +11,7 @@ from circle_train.errors import DataError
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.printable import printable
-from circle_train.train.state import State
+from circle_train.runtime.state import State
 
 Layout = Callable[[str, Array], Array]
 

@@ -19,7 +19,7 @@ from circle_train.data.coercion import coerce
 from circle_train.data.dataset import Batch, Dataset
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.train.state import State
+from circle_train.runtime.state import State
 
 KEPT_BYTES = 512_000_000
 """What results may take unless somebody says otherwise."""

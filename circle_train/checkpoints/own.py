@@ -8,16 +8,16 @@ from collections.abc import Mapping, Set
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from circle_train.checkpoints import safetensors
+from circle_train.checkpoints.changes import Changes
 from circle_train.errors import CheckpointError, ConfigError
 from circle_train.fitting.course import BrokenOff, pack, unpack
-from circle_train.format import safetensors
 from circle_train.ir import Graph, Module, StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import Optimizer
+from circle_train.runtime.state import State
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.config import TrainConfig
-from circle_train.train.changes import Changes
-from circle_train.train.state import State
 
 FORMAT = "circle_train.checkpoint/1"
 COUNTERS = ("step", "epoch", "position", "epochs_begun", "seed")

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from circle_train.checkpoints.changes import Changes
+from circle_train.checkpoints.ort_file import OrtCheckpoint
 from circle_train.errors import CheckpointError
-from circle_train.format.ort_checkpoint import OrtCheckpoint
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import AdamW, AdamWStyle
+from circle_train.runtime.state import State
+from circle_train.runtime.weights import Layout
 from circle_train.settings.config import TrainConfig
-from circle_train.train.changes import Changes
-from circle_train.train.state import State
-from circle_train.train.weights import Layout
 
 MOMENTS = ("m", "v")
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from circle_train.checkpoints.changes import Changes
+from circle_train.checkpoints.onert_file import OnertCheckpoint, Section, decode, encode
+from circle_train.checkpoints.onert_order import slot_order
 from circle_train.errors import CheckpointError
-from circle_train.format.checkpoint import OnertCheckpoint, Section, decode, encode
-from circle_train.format.checkpoint_order import slot_order
 from circle_train.ir import Buffer, DType, Module, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import SGD, Adam
+from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
-from circle_train.train.changes import Changes
-from circle_train.train.state import State
 
 NOTHING = np.empty(0, np.uint8)
 

@@ -10,11 +10,11 @@ import numpy as np
 from circle_train.backends.base import Backend
 from circle_train.compile.program import Program
 from circle_train.compile.thrift.budget import fit_budget
-from circle_train.executor import Executor
 from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
-from circle_train.train.state import State
 
 
 class DividedExecutor(Executor):

@@ -12,8 +12,8 @@ from circle_train.errors import ConfigError
 from circle_train.ir import StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.passes.dropout import RANDOM
+from circle_train.runtime.pages import aligned, zeros
 from circle_train.settings.parameters import Parameter
-from circle_train.train.pages import aligned, zeros
 
 
 class Course(Protocol):

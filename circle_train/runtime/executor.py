@@ -13,8 +13,8 @@ from circle_train.compile.program import Prefix, Program
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
 from circle_train.ir.tensor_type import Array
-from circle_train.train.pages import aligned, allocate
-from circle_train.train.state import State
+from circle_train.runtime.pages import aligned, allocate
+from circle_train.runtime.state import State
 
 OPERATOR = 5_300
 """Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import DataError
-from circle_train.train.state import State
+from circle_train.runtime.state import State
 
 Value = int | float | str
 

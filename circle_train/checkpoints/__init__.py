@@ -1,0 +1,1 @@
+"""Training under way as files: ours, ONERT's, ONNX Runtime's."""
