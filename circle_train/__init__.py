@@ -7,7 +7,6 @@ Example:
 """
 
 from circle_train import losses, optimizers
-from circle_train.artifacts import make_artifacts
 from circle_train.errors import (
     CheckpointError,
     CircleTrainError,
@@ -21,6 +20,7 @@ from circle_train.fitting import callbacks, metrics
 from circle_train.model import Model, load
 from circle_train.optimizers import schedules
 from circle_train.session import InferenceSession, TrainSession
+from circle_train.session.packages import make_artifacts
 from circle_train.settings.config import TrainConfig
 
 __version__ = "0.1.0"

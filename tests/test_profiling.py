@@ -15,8 +15,8 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Graph
 from circle_train.ir.graph import known_type
 from circle_train.ops.attributes import Padding
-from circle_train.plan import program_flops
 from circle_train.runtime.divided import DividedExecutor
+from circle_train.session.plan import program_flops
 
 BACKENDS = ["reference", *(["native"] if native.is_available() else [])]
 X = np.random.default_rng(5).normal(size=(8, 9, 9, 3)).astype(np.float32)

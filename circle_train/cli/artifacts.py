@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from circle_train.artifacts import make_artifacts
 from circle_train.cli.settings import (
     add_json,
     add_shapes,
@@ -15,6 +14,7 @@ from circle_train.cli.settings import (
     print_lines,
 )
 from circle_train.session import TrainSession
+from circle_train.session.packages import make_artifacts
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json
-from circle_train.foresight import Choice, OperatorCheck, choices, operator_checks
-from circle_train.plan import count, size, table
+from circle_train.session.foresight import Choice, OperatorCheck, choices, operator_checks
+from circle_train.session.plan import count, size, table
 from circle_train.settings.config import Activations
 
 HELP = "which operators can be trained, and what every last-n choice costs"

@@ -8,10 +8,10 @@ from html import escape
 from importlib.resources import files
 
 from circle_train.ir.tensor_type import Array
-from circle_train.plan import Plan, count, size
 from circle_train.printable import as_html
 from circle_train.report import confusion
 from circle_train.report.curves import COLOURS, Curves, families, svg
+from circle_train.session.plan import Plan, count, size
 
 HTML = """\
 <!doctype html>

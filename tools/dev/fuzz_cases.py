@@ -40,14 +40,14 @@ import random_onnx  # noqa: E402
 
 import circle_train as ct  # noqa: E402
 from circle_train import format  # noqa: E402
-from circle_train.foresight import choices, operator_checks  # noqa: E402
 from circle_train.format.flatbuffer.decode import decode  # noqa: E402
 from circle_train.format.flatbuffer.encode import encode  # noqa: E402
 from circle_train.format.model.reader import SCHEMAS  # noqa: E402
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType  # noqa: E402
 from circle_train.ir.graph import constant  # noqa: E402
 from circle_train.ops import REGISTRY  # noqa: E402
-from circle_train.plan import program_flops  # noqa: E402
+from circle_train.session.foresight import choices, operator_checks  # noqa: E402
+from circle_train.session.plan import program_flops  # noqa: E402
 from circle_train.settings.as_json import to_dict  # noqa: E402
 from circle_train.settings.onert_json import to_onert_json  # noqa: E402
 

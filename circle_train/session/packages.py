@@ -18,7 +18,7 @@ from circle_train.format.metadata import hints
 from circle_train.ir import Module
 from circle_train.model import CHECKPOINT, PACKAGED, Model, Source, load
 from circle_train.runtime.state import State
-from circle_train.session import TrainSession
+from circle_train.session.train_session import TrainSession
 from circle_train.settings.config import TrainConfig
 
 

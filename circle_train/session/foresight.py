@@ -9,7 +9,7 @@ from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
-from circle_train.plan import memory_by_class, program_flops
+from circle_train.session.plan import memory_by_class, program_flops
 from circle_train.settings.config import TrainConfig
 
 

@@ -9,21 +9,17 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from circle_train import backends, inference, keeping, profiling
-from circle_train import fit as fitting
+from circle_train import backends
 from circle_train.checkpoints import by_suffix as checkpoints
 from circle_train.compile.compile import compile
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
 from circle_train.data.coercion import coerce, count_samples
 from circle_train.errors import ConfigError
-from circle_train.export import export
 from circle_train.fitting.history import History
 from circle_train.fitting.metrics import Scores
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, checkpoint_of, load
-from circle_train.onert_steps import OnertSteps, Steps
-from circle_train.plan import Plan, conversion_bytes, make_plan
 from circle_train.runtime.divided import within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import unspoiled
@@ -31,6 +27,11 @@ from circle_train.runtime.kept import Samples
 from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
+from circle_train.session import fit as fitting
+from circle_train.session import inference, keeping, profiling
+from circle_train.session.export import export
+from circle_train.session.onert_steps import OnertSteps, Steps
+from circle_train.session.plan import Plan, conversion_bytes, make_plan
 from circle_train.settings.config import TrainConfig
 
 InferenceSession = inference.InferenceSession
@@ -210,7 +211,7 @@ class TrainSession(OnertSteps):
     # Whole data sets
 
     def fit(self, x: Any, y: Any = None, **options: Any) -> History:
-        """Train for `epochs` over the data; see circle_train.fit.fit for every option."""
+        """Train for `epochs` over the data; see circle_train.session.fit.fit for every option."""
         return fitting.fit(self, x, y, **options)
 
     def evaluate(self, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:

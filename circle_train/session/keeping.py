@@ -11,11 +11,11 @@ from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes, step_bytes
 from circle_train.data.dataset import Dataset, Stream
-from circle_train.plan import conversion_bytes
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
+from circle_train.session.plan import conversion_bytes
 
 if TYPE_CHECKING:
-    from circle_train.session import TrainSession
+    from circle_train.session.train_session import TrainSession
 
 UNBOUNDED = 1 << 62
 Data = Dataset | Stream

@@ -13,10 +13,10 @@ from circle_train.fitting.average import Average
 from circle_train.fitting.callbacks import Callback, Progress
 from circle_train.fitting.course import Course
 from circle_train.fitting.history import History
-from circle_train.keeping import keep_results, kept_bytes
+from circle_train.session.keeping import keep_results, kept_bytes
 
 if TYPE_CHECKING:
-    from circle_train.session import TrainSession
+    from circle_train.session.train_session import TrainSession
 
 
 def fit(  # noqa: PLR0913 -- Keras's arguments

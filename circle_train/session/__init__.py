@@ -1,0 +1,6 @@
+"""What users hold in their hands: sessions that train and infer, and what they can tell, keep and write."""
+
+from circle_train.session.inference import InferenceSession
+from circle_train.session.train_session import StepResult, TrainSession
+
+__all__ = ["InferenceSession", "StepResult", "TrainSession"]
