@@ -131,7 +131,7 @@ class Op:
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        """Inputs that exercise every option; walked by tests/test_ops.py."""
+        """Inputs that exercise every option; walked by tests/ops/test_ops.py."""
         return ()
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:

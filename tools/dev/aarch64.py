@@ -2,7 +2,7 @@
 """Builds the engine for aarch64 and runs its tests there, in qemu's user mode.
 
 python tools/dev/aarch64.py                         kernels, operators and golden runs
-python tools/dev/aarch64.py tests/test_session.py   others
+python tools/dev/aarch64.py tests/session/test_session.py   others
 
 On Debian, with g++-aarch64-linux-gnu, qemu-user-static, cmake and apt's sources; no rights are needed. Python comes in
 Debian packages that are taken apart in a folder, numpy and pytest as wheels; a second run finds them there.
@@ -20,7 +20,11 @@ from pathlib import Path
 
 from sanitize import SOURCE, copy_beside
 
-TESTS = ("tests/backends/kernels", "tests/test_engine_sessions.py", "tests/test_onert_golden.py")
+TESTS = (
+    "tests/backends/kernels",
+    "tests/backends/test_engine_sessions.py",
+    "tests/peers/test_onert_golden.py",
+)
 LEFT_OUT = "not two_processes and not sums"
 """What starts Python once more, which qemu is not asked for, and long sums in float64."""
 TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static", "cmake", "apt-get", "dpkg-deb")

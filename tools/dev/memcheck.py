@@ -2,7 +2,7 @@
 """Runs the engine's tests under valgrind's memcheck: reads and writes out of bounds, and values that nobody wrote.
 
 python tools/dev/memcheck.py                       kernels, operators, networks and golden runs, on all cores
-python tools/dev/memcheck.py tests/test_memory.py  others, as one process
+python tools/dev/memcheck.py tests/compile/test_memory.py  others, as one process
 python tools/dev/memcheck.py --build /tmp/build    on kernels built there, for reports with names and lines
 
 Valgrind knows no AVX-512: the AVX2 and the portable kernels run. What is left out of the tests' files repeats the same
@@ -29,8 +29,8 @@ from circle_train.backends.native.engine.library import path
 
 SHARES: tuple[tuple[str, ...], ...] = (
     (
-        "tests/test_backends.py",
-        "tests/test_backend_training.py",
+        "tests/backends/test_backends.py",
+        "tests/backends/test_backend_training.py",
         "-k",
         "(every_operator and AVX2) or any_size or index or forked",
     ),
@@ -47,7 +47,12 @@ SHARES: tuple[tuple[str, ...], ...] = (
         "and not leaves_the_core and not forked "
         "and not True-300-40 and not True-False-300 and not 5000-96-16",
     ),
-    ("tests/test_onert_golden.py", "tests/test_engine_sessions.py", "-k", "native or own_operators or any_s"),
+    (
+        "tests/peers/test_onert_golden.py",
+        "tests/backends/test_engine_sessions.py",
+        "-k",
+        "native or own_operators or any_s",
+    ),
 )
 """What pytest is given; each share is a process."""
 VALGRIND = (

@@ -25,21 +25,25 @@ ALLOWED_SURVIVORS = 1
 SECONDS = 240
 
 OPS = (
-    "tests/test_attributes.py",
-    "tests/test_ops.py",
-    "tests/test_ops_gradient.py",
-    "tests/test_ops_windows.py",
+    "tests/ops/test_attributes.py",
+    "tests/ops/test_ops.py",
+    "tests/ops/test_ops_gradient.py",
+    "tests/ops/test_ops_windows.py",
 )
 TRAIN = (
-    "tests/test_passes.py",
-    "tests/test_session.py",
-    "tests/test_losses.py",
-    "tests/test_optimizers.py",
-    "tests/test_memory.py",
+    "tests/passes/test_passes.py",
+    "tests/session/test_session.py",
+    "tests/losses/test_losses.py",
+    "tests/optimizers/test_optimizers.py",
+    "tests/compile/test_memory.py",
 )
-MEMORY = ("tests/test_memory.py", "tests/test_memory_recompute.py", "tests/test_memory_masks.py")
-KEPT = ("tests/test_kept.py", "tests/test_separable.py")
-RESUMED = ("tests/test_resume.py",)
+MEMORY = (
+    "tests/compile/test_memory.py",
+    "tests/compile/test_memory_recompute.py",
+    "tests/compile/test_memory_masks.py",
+)
+KEPT = ("tests/runtime/test_kept.py", "tests/compile/test_separable.py")
+RESUMED = ("tests/checkpoints/test_resume.py",)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ MUTANTS = (
     Mutant("RELU6's upper bound", "ops/attributes.py", "Activation.RELU6: (0.0, 6.0)", "Activation.RELU6: (0.0, 5.0)", OPS),
     Mutant("gradient of a fused TANH", "ops/attributes.py", "dy * (1 - y * y)", "dy * (1 - y)", OPS),
     Mutant("SAME puts the odd zero in front", "ops/attributes.py", "return total // 2, total - total // 2",
-           "return total - total // 2, total // 2", (*OPS, "tests/test_onert_golden.py")),
+           "return total - total // 2, total // 2", (*OPS, "tests/peers/test_onert_golden.py")),
     Mutant("VALID counts one position more", "ops/attributes.py", "(size - window + 1)", "(size - window + 2)", OPS),
     Mutant("broadcast axes are not summed", "ops/internal/gradient.py", "array.sum(axis=axes, keepdims=True)",
            "array.mean(axis=axes, keepdims=True)", (*OPS, *TRAIN)),
@@ -88,12 +92,12 @@ MUTANTS = (
     Mutant("tied weights are separate", "passes/shared.py", "if chosen is tensor or", "if True or", TRAIN),
     Mutant("Adam forgets its bias correction", "optimizers/rules.py", "sqrt(1 - beta_2**step)", "sqrt(1 - beta_2)", TRAIN),
     Mutant("the step count stands still", "session/train_session.py", "self.state.step += 1", "self.state.step += 0",
-           (*TRAIN, "tests/test_onert_golden.py")),
+           (*TRAIN, "tests/peers/test_onert_golden.py")),
     Mutant("the partial batch counts as a full one", "fitting/average.py", "* count\n", "* 1\n", TRAIN),
     Mutant("the shuffle forgets the epoch", "data/dataset.py", "default_rng([seed, epoch])", "default_rng([seed])",
-           (*TRAIN, "tests/test_data.py")),
+           (*TRAIN, "tests/datasets/test_data.py")),
     Mutant("validation takes the head", "data/dataset.py", "return Dataset(*self.take(slice(0, count)))",
-           "return Dataset(*self.take(slice(count, None)))", (*TRAIN, "tests/test_data.py")),
+           "return Dataset(*self.take(slice(count, None)))", (*TRAIN, "tests/datasets/test_data.py")),
     Mutant("a reshape stretches the wrong axis", "passes/batch.py", "leading = prod(before[:axis])", "leading = prod(before[: axis + 1])",
            TRAIN),
     Mutant("the mean loss divides by one", "losses/symbol.py", 'return self._reduce("MEAN", axis, keepdims)', 'return self._reduce("SUM", axis, keepdims)', TRAIN),
@@ -110,8 +114,8 @@ MUTANTS = (
     Mutant("a NaN loss passes", "ops/internal/gradient.py", "if not np.isfinite(loss).all():", "if False:", TRAIN),
     Mutant("setting a parameter is lost", "runtime/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
     Mutant("from_logits takes softmax twice", "losses/cross_entropy.py", "logits.apply(SoftmaxCrossEntropy(), target)", "logits.apply(CrossEntropy(), target)",
-           (*TRAIN, "tests/test_onert_golden.py")),
-    Mutant("an offset beyond the file is believed", "format/flatbuffer/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/test_format.py", "tests/test_fuzz.py")),
+           (*TRAIN, "tests/peers/test_onert_golden.py")),
+    Mutant("an offset beyond the file is believed", "format/flatbuffer/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/format/test_format.py", "tests/format/test_fuzz.py")),
 )  # fmt: skip
 
 

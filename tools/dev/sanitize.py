@@ -2,7 +2,7 @@
 """Builds the kernels with the address and undefined-behaviour sanitizers and runs the engine's tests on them.
 
 python tools/dev/sanitize.py                       the tests of kernels, engine, memory and profiles
-python tools/dev/sanitize.py tests/test_ops.py     others
+python tools/dev/sanitize.py tests/ops/test_ops.py     others
 
 The package is copied beside the sanitized library, so that what is installed stays as it is. Needs CMake and GCC or
 Clang with its sanitizers' run time; exit status 1 where a test fails or a sanitizer reports.
@@ -22,16 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "circle_train" / "backends" / "native"
 TESTS = (
     "tests/backends/kernels",
-    "tests/test_backends.py",
-    "tests/test_backend_training.py",
-    "tests/test_damaged_training.py",
-    "tests/test_engine_sessions.py",
-    "tests/test_memory.py",
-    "tests/test_memory_sharing.py",
-    "tests/test_onert_golden.py",
-    "tests/test_profiling.py",
-    "tests/test_session.py",
-    "tests/test_train_modes.py",
+    "tests/backends/test_backends.py",
+    "tests/backends/test_backend_training.py",
+    "tests/backends/test_damaged_training.py",
+    "tests/backends/test_engine_sessions.py",
+    "tests/compile/test_memory.py",
+    "tests/compile/test_memory_sharing.py",
+    "tests/peers/test_onert_golden.py",
+    "tests/session/test_profiling.py",
+    "tests/session/test_session.py",
+    "tests/session/test_train_modes.py",
 )
 CANARY = """
 import numpy as np

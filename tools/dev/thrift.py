@@ -96,7 +96,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=12, help="steps of each row (default: %(default)s)")
     count = parser.parse_args().steps
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("nets", "backends", "compile")]
     from test_memory_masks import fused
     from test_memory_recompute import normed
 
