@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from circle_train.compile.memory import live_bytes
 from circle_train.compile.separable import is_fixed, is_separable
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.lifetimes import live_bytes
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.record import record
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.errors import ConfigError
 from circle_train.ir import StateKey, Tensor
+from circle_train.ir.mapped import mapped
 from circle_train.ir.tensor_type import Array
 from circle_train.passes.dropout import RANDOM
 from circle_train.runtime.pages import aligned, zeros
@@ -101,13 +102,3 @@ class State:
         """Give a state other memory; what is bound to the old must be bound anew (see `generation`)."""
         self.arrays[key] = array
         self.generation += 1
-
-
-def mapped(array: Array) -> mmap.mmap | None:
-    """The mapped file that the array is a view of: pages that were only read to be copied need not stay in memory."""
-    base: object = array
-    while isinstance(base, (np.ndarray, memoryview)):
-        base = base.base if isinstance(base, np.ndarray) else base.obj
-    if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
-        return None
-    return base if memoryview(base).readonly else None

@@ -9,13 +9,13 @@ from circle_train.compile.program import Program
 from circle_train.compile.thrift.work import total_work
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.graph import known_type
+from circle_train.ir.mapped import mapped
 from circle_train.model import Model
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
 from circle_train.printable import lines, printable
 from circle_train.record import record
 from circle_train.runtime.executor import Executor
-from circle_train.runtime.state import mapped
 
 CONVERTER, CONVERTED = 1_600_000, 6_000
 """Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by

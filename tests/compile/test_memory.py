@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 import circle_train as ct
 from circle_train.compile import prefix
 from circle_train.compile.compile import compile
-from circle_train.compile.memory import Block, live_bytes, place, plan_memory
+from circle_train.compile.memory import place, plan_memory
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes, step_bytes
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
+from circle_train.ir.lifetimes import Block, live_bytes
 from circle_train.losses.symbol import Symbol
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation

@@ -20,9 +20,10 @@ from circle_train.backends.base import Backend, Reference
 from circle_train.cli.main import main
 from circle_train.compile import memory
 from circle_train.compile.compile import compile
-from circle_train.compile.memory import Block
 from circle_train.compile.program import Mode, Program
 from circle_train.ir import DType, Graph, Node, Tensor
+from circle_train.ir import lifetimes as lifetimes_of
+from circle_train.ir.lifetimes import Block
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
@@ -171,7 +172,7 @@ def test_sharing_changes_no_bit(
     config, shared, chosen = built(name, backend, trainable)
     seen, arrays = trained(shared, config, chosen)
     monkeypatch.setattr(memory, "place", apart)
-    monkeypatch.setattr(memory, "_shared_input", only_views)
+    monkeypatch.setattr(lifetimes_of, "_shared_input", only_views)
     _, plain, chosen = built(name, backend, trainable)
     assert plain.memory.nbytes > shared.memory.nbytes
     others, other_arrays = trained(plain, config, chosen)

@@ -10,8 +10,8 @@ import pytest
 
 import circle_train as ct
 from circle_train.ir import DType, TensorType
+from circle_train.ir.mapped import mapped
 from circle_train.runtime import pages
-from circle_train.runtime.state import mapped
 
 
 @pytest.mark.parametrize(

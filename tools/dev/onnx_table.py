@@ -14,13 +14,13 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/nets")]
 
 import onnx  # noqa: E402
+from onnx_cases import Case, Outcome, node_cases, outcome, stored_cases, with_constants  # noqa: E402
 
 import circle_train.convert.direct  # noqa: E402, F401  (registers the handlers)
 from circle_train.convert.building.registry import HANDLERS  # noqa: E402
-from tests.onnx_cases import Case, Outcome, node_cases, outcome, stored_cases, with_constants  # noqa: E402
 
 PAGE = ROOT / "docs" / "onnx-operators.md"
 SETS = ("pytorch-converted", "pytorch-operator", "simple")

@@ -17,7 +17,7 @@ from circle_train.compile.thrift.shares import Share, formula, shares
 from circle_train.compile.thrift.work import step_work
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
-from circle_train.runtime.state import mapped
+from circle_train.ir.mapped import mapped
 from circle_train.settings.config import BatchNormMode, TrainConfig
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from circle_train.compile.memory import Block, Order, plan_memory
+from circle_train.compile.memory import plan_memory
 from circle_train.compile.program import Program
 from circle_train.compile.thrift.timeline import Timeline
 from circle_train.compile.thrift.work import total_work, work
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.lifetimes import Block, Order
 from circle_train.ir.verify import verify
 from circle_train.passes.dead import needed_nodes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from circle_train.compile.memory import Block, Order, lifetimes
 from circle_train.ir import Graph, Node, StateKey, Tensor
+from circle_train.ir.lifetimes import Block, Order, lifetimes
 
 
 class Timeline:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from circle_train.backends.native.fusion.products import KERNELS
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.compile.memory import live_bytes
 from circle_train.ir import DType, Node, Tensor
+from circle_train.ir.lifetimes import live_bytes
 from circle_train.ops.internal.active_bits import ActiveBits, PassActive
 from circle_train.ops.internal.gradient import ActivationGradient, Gradient, GuardFinite
 from circle_train.ops.numeric.activation import Clipped, Relu
