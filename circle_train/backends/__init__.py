@@ -7,7 +7,7 @@ import warnings
 
 from circle_train.backends import native
 from circle_train.backends.base import Backend, Reference
-from circle_train.backends.native.engine.codes import MAX_THREADS
+from circle_train.backends.native.engine.abi import MAX_THREADS
 from circle_train.errors import ConfigError
 
 NAMES = ("auto", "native", "reference")

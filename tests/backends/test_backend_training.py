@@ -18,7 +18,7 @@ from circle_train.backends import native
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
 from circle_train.backends.native.engine import step
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.engine.step import NativeRun
 from circle_train.compile import prefix
 from circle_train.compile.compile import compile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,7 @@ from single_operator import examples, is_constant, is_float
 
 from circle_train.backends import native
 from circle_train.backends.native import Native
-from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.codes import Kernel, Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.engine.library import load
 from circle_train.compile.autodiff import add_backward
 from circle_train.ir import DType, Graph, Tensor, TensorType
@@ -31,27 +29,6 @@ from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D
 from circle_train.ops.numeric.arithmetic import Mul
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
-ARGS = {
-    Kernel.MATMUL: abi.MatmulArgs,
-    Kernel.MATMUL_GRAD_W: abi.MatmulGradWArgs,
-    Kernel.CONV: abi.ConvArgs,
-    Kernel.CONV_GRAD_X: abi.ConvGradXArgs,
-    Kernel.CONV_GRAD_W: abi.ConvGradWArgs,
-    Kernel.MAX_POOL: abi.PoolArgs,
-    Kernel.SOFTMAX: abi.SoftmaxArgs,
-    Kernel.SOFTMAX_CROSS_ENTROPY: abi.CrossEntropyArgs,
-    Kernel.MEAN_SQUARED_ERROR: abi.RegressionLossArgs,
-    Kernel.CHAIN: abi.ChainArgs,
-    Kernel.REDUCE: abi.ReduceArgs,
-    Kernel.COPY: abi.CopyArgs,
-    Kernel.FILL: abi.FillArgs,
-    Kernel.GATHER: abi.GatherArgs,
-    Kernel.SCATTER_ADD: abi.ScatterAddArgs,
-    Kernel.LAYER_NORM: abi.NormArgs,
-    Kernel.LAYER_NORM_GRAD: abi.NormGradArgs,
-    Kernel.UPDATE: abi.UpdateArgs,
-    Kernel.GUARD_FINITE: abi.GuardArgs,
-}
 
 
 def tiers() -> Iterator[Any]:
@@ -64,14 +41,6 @@ def tiers() -> Iterator[Any]:
 
 
 every_tier = pytest.mark.parametrize("tier", list(tiers()))
-
-
-@pytest.mark.parametrize("kernel", ARGS, ids=lambda kernel: kernel.name)
-def test_structs_are_laid_out_as_in_c(kernel: Kernel) -> None:
-    library = load()
-    assert library is not None
-    assert ctypes.sizeof(ARGS[kernel]) == library.ct_args_size(kernel)
-    assert library.ct_kernel_name(kernel).decode() == kernel.name
 
 
 # Operators one by one

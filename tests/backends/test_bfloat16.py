@@ -27,7 +27,7 @@ from networks import make, weight
 import circle_train as ct
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.cli.main import main
 from circle_train.compile import compile as compiling
 from circle_train.compile.program import Mode

@@ -9,7 +9,7 @@ import pytest
 from bfloat16_nets import RNG, engine_of, needs_native, normal
 
 from circle_train.backends.native import Native
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding

@@ -14,7 +14,7 @@ import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native, fusion
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.fusion import pooled
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program

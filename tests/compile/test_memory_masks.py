@@ -15,7 +15,7 @@ from test_memory_sharing import growth, trained
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.native import Native, fusion
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.fusion import masks
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program

@@ -12,7 +12,7 @@ from networks import make, weight
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.native import Native
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.engine.library import load
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.graph import constant

@@ -13,7 +13,7 @@ from networks import make, new_input, weight
 
 import circle_train as ct
 from circle_train.backends import native
-from circle_train.backends.native.engine.codes import Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.engine.library import load
 from circle_train.compile import prefix
 from circle_train.ir import Graph

@@ -28,6 +28,7 @@ def stages(fast: bool) -> list[tuple[str, list[str]]]:
         ("style", [*run, "ruff", "check", *PYTHON_FILES]),
         ("format", [*run, "ruff", "format", "--check", *PYTHON_FILES]),
         ("types", [*run, "mypy"]),
+        ("generated ABI", [sys.executable, "tools/dev/make_abi.py", "--check"]),
         ("generated pages", [sys.executable, "tools/dev/make_docs.py", "--check"]),
         ("tests", [pytest]),
     ]

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/backends/kernels"))
-from native import CONSTANTS, struct
+from native import struct
 
-RELU, RELU6 = CONSTANTS["CT_ACT_RELU"], CONSTANTS["CT_ACT_RELU6"]
+from circle_train.backends.native.engine import abi
+
+RELU, RELU6 = abi.Act.RELU, abi.Act.RELU6
 SCALARS = np.array([1e-3, 0.9, 0.999, 1e-7, 0, 1, 0.1, 0.001, 1] + [0] * 7, np.float32)
 
 
@@ -43,7 +45,7 @@ def adam(*shape: int, kind: str = "ADAM") -> tuple[Any, list[np.ndarray]]:
     """An update with its state."""
     state = [array(*shape), np.zeros(shape, np.float32), np.zeros(shape, np.float32)]
     return struct(
-        "ct_update", kind=CONSTANTS["CT_UPDATE_" + kind], w=state[0], m=state[1], v=state[2], scalars=SCALARS
+        "ct_update", kind=abi.UpdateKind[kind], w=state[0], m=state[1], v=state[2], scalars=SCALARS
     ), state
 
 
@@ -268,7 +270,7 @@ def gelu_items(p: int, f: int) -> Iterator[Item]:
         return struct("ct_chain_tensor", data=a, strides=[1] + [0] * 7, reg=reg)
 
     for name, inputs, op in (("gelu", [x], "GELU"), ("gelu dx", [x, dy], "GELU_GRAD")):
-        ops = [struct("ct_chain_op", op=CONSTANTS["CT_OP_" + op], dst=2, a=0, b=1)]
+        ops = [struct("ct_chain_operation", op=abi.ChainOp[op], dst=2, a=0, b=1)]
         args = struct(
             "ct_chain_args",
             inputs=[tensor(i) for i in inputs],

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Sequence
+from importlib import import_module
 from math import prod
 from typing import Any
 
 from circle_train.backends.base import Step
-from circle_train.backends.native import fusion
-from circle_train.backends.native.binders import (
-    conv,
-    elementwise,
-    index,
-    linear,
-    loss,
-    movement,
-    norm,
-    pool,
-    reduce,
-    update,
-)
+from circle_train.backends.native import binders, fusion
+from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
 from circle_train.backends.native.engine.binding import bind
-from circle_train.backends.native.engine.codes import Tier
 from circle_train.backends.native.engine.library import Pool, load
 from circle_train.backends.native.engine.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
@@ -29,10 +19,8 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
 
 __all__ = ["Native", "is_available"]
-BINDERS = (conv, elementwise, index, linear, loss, movement, norm, pool, reduce, update)
-"""The modules that know which kernel computes what; importing them registers their binders."""
-DOT_ROWS = 48
-"""A product alone, of at most so many rows, is added up in an order of its own (kernels/product/matmul.cpp)."""
+for _found in pkgutil.iter_modules(binders.__path__):  # each registers which kernel computes what
+    import_module(f"{binders.__name__}.{_found.name}")
 RESIDENT, LANE = 1_020_000, 260_000
 """Bytes that the library's code and its threads take, and one more engine of a single thread; as measured by
 tools/dev/memory.py on small models."""

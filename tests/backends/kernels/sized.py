@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from native import CONSTANTS as C
 from native import struct
 from test_elementwise import chain, elements
 from test_images import Case, Image
 from test_kernels import rand
+
+from circle_train.backends.native.engine import abi
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[[Arrays], Any]
@@ -64,7 +65,7 @@ def matmul_turned(m: int, n: int, k: int, batch: int) -> Call:
     """A read across its rows, B as it lies."""
     a, b = rand(batch, k, m), rand(batch, k, n)
     make = args(
-        "ct_matmul_args", a=a, b=b, m=m, n=n, k=k, batch0=1, batch1=batch, alpha=0.5, act=C["CT_ACT_RELU"],
+        "ct_matmul_args", a=a, b=b, m=m, n=n, k=k, batch0=1, batch1=batch, alpha=0.5, act=abi.Act.RELU,
         a_row=1, a_col=m, b_row=n, b_col=1, c_row=n, a_batch1=m * k, b_batch1=n * k, c_batch1=m * n,
     )  # fmt: skip
     return stored(make, c=np.maximum(0.5 * a.astype(np.float64).swapaxes(1, 2) @ b, 0))
@@ -74,7 +75,7 @@ def matmul_halves(m: int, n: int, k: int) -> Call:
     """Of operands rounded to bfloat16."""
     a, b = (np.round(8 * rand(*shape)) / 8 for shape in ((m, k), (k, n)))
     make = args(
-        "ct_matmul_args", a=a, b=b, m=m, n=n, k=k, batch0=1, batch1=1, alpha=1.0, halves=C["CT_HALF_OPERANDS"],
+        "ct_matmul_args", a=a, b=b, m=m, n=n, k=k, batch0=1, batch1=1, alpha=1.0, halves=abi.Half.OPERANDS,
         a_row=k, a_col=1, b_row=n, b_col=1, c_row=n,
     )  # fmt: skip
     return stored(make, c=a.astype(np.float64) @ b)
@@ -92,7 +93,7 @@ def matmul_grad_w(rows: int, outs: int, ins: int) -> Call:
 
 
 def matmul_grad_w_halves(rows: int, outs: int, ins: int) -> Call:
-    return _matmul_grad_w(rows, outs, ins, C["CT_HALF_OPERANDS"])
+    return _matmul_grad_w(rows, outs, ins, abi.Half.OPERANDS)
 
 
 class Convolution:
@@ -264,9 +265,7 @@ def chained(outer: int, inner: int) -> Call:
 def _reduce(x: np.ndarray, op: str, axes: tuple[int, ...]) -> Make:
     flags = [int(d in axes) for d in range(8)]
     shape = [*x.shape] + [0] * (8 - x.ndim)
-    return args(
-        "ct_reduce_args", x=x, shape=shape, rank=x.ndim, scale=1.0, reduce=flags, op=C["CT_REDUCE_" + op]
-    )
+    return args("ct_reduce_args", x=x, shape=shape, rank=x.ndim, scale=1.0, reduce=flags, op=abi.Reduce[op])
 
 
 def summed_outside(outer: int, middle: int, inner: int) -> Call:
@@ -348,8 +347,8 @@ class Norm:
 
 
 def updated(size: int) -> Call:
-    g, w, scalars = rand(size), rand(size, seed=1), np.array([0.1, *[0] * 7, 1, *[0] * 7], np.float32)
-    sgd = args("ct_update", kind=C["CT_UPDATE_SGD"], scalars=scalars)
+    g, w, scalars = rand(size), rand(size, seed=1), np.array([0.1, *[0] * 15], np.float32)
+    sgd = args("ct_update", kind=abi.UpdateKind.SGD, scalars=scalars)
     make = lambda out: struct("ct_update_args", grad=g, size=size, update=sgd(out))  # noqa: E731
     return Call(make, {"w": w}, {"w": w - 0.1 * g})
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import CONSTANTS, struct
+from native import struct
 from test_images import Case, Image
 from test_kernels import check, rand
+
+from circle_train.backends.native.engine import abi
 
 SCALARS = np.array([1e-3, 0.9, 0.999, 0.1, 0, 1, 0.1, 0.001, 1] + [0] * 7, np.float32)
 
@@ -103,7 +105,7 @@ def test_adam_moves_what_the_gradient_says(case: Case) -> None:
             **{
                 name: struct(
                     "ct_update",
-                    kind=CONSTANTS["CT_UPDATE_ADAM"],
+                    kind=abi.UpdateKind.ADAM,
                     w=out[name],
                     m=out[name + "m"],
                     v=out[name + "v"],

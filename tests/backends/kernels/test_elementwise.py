@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native import CONSTANTS as C
 from native import run, struct, tiers
 from test_kernels import Arrays, check, rand
+
+from circle_train.backends.native.engine import abi
 
 erf = np.vectorize(math.erf)
 
@@ -37,7 +38,8 @@ def chain(inputs: list[np.ndarray], outputs: list[tuple[np.ndarray, int]], ops: 
     """ops: (name, dst, a, b, c, imm)."""
     shape = outputs[0][0].shape
     made = [
-        struct("ct_chain_op", op=C["CT_OP_" + o[0]], dst=o[1], a=o[2], b=o[3], c=o[4], imm=o[5]) for o in ops
+        struct("ct_chain_operation", op=abi.ChainOp[o[0]], dst=o[1], a=o[2], b=o[3], c=o[4], imm=o[5])
+        for o in ops
     ]
     return struct(
         "ct_chain_args",
@@ -173,8 +175,7 @@ def test_operations_broadcast(name: str, shapes: tuple[tuple[int, ...], tuple[in
 
 
 def test_every_opcode_is_tested() -> None:
-    named = {n.removeprefix("CT_OP_") for n in C if n.startswith("CT_OP_")} - {"COUNT"}
-    assert named == set(UNARY) | set(BINARY) | {"SELECT", "MUL_ADD"}
+    assert {op.name for op in abi.ChainOp} == set(UNARY) | set(BINARY) | {"SELECT", "MUL_ADD"}
 
 
 def test_chain_of_several_with_types_and_aliases() -> None:
@@ -207,14 +208,14 @@ def test_bits_are_made_and_read(count: int) -> None:
     bits = np.packbits(x != 0, bitorder="little")
 
     def dense(array: np.ndarray, reg: int = 0) -> Any:
-        dtype = C["CT_BITS"] if array.dtype == np.uint8 else C["CT_F32"]
+        dtype = abi.DataType.BITS if array.dtype == np.uint8 else abi.DataType.F32
         return struct("ct_chain_tensor", data=array.ctypes.data, strides=[1] + [0] * 7, dtype=dtype, reg=reg)
 
     for tier in tiers():
         for threads in (1, 3):
             made, passed = np.full_like(bits, 255), np.zeros_like(dy)
             for given, out, op in (([x], made, ("COPY", 1, 0)), ([made, dy], passed, ("RELU_MASK", 2, 0))):
-                step = struct("ct_chain_op", op=C["CT_OP_" + op[0]], dst=op[1], a=op[2], b=1)
+                step = struct("ct_chain_operation", op=abi.ChainOp[op[0]], dst=op[1], a=op[2], b=1)
                 args = struct(
                     "ct_chain_args", inputs=[dense(a) for a in given], outputs=[dense(out, op[1])], ops=[step],
                     shape=[count] + [0] * 7, rank=1, input_count=len(given), output_count=1, op_count=1,

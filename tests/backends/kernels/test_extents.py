@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sized
-from native import CONSTANTS as C
-from native import TAKES, run, tiers
+from native import run, tiers
 from sized import Arrays, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
+
+from circle_train.backends.native.engine import abi
 
 LANES = {0: 4, 1: 8, 2: 16}
 """Floats of a tier's vector."""
@@ -32,7 +33,7 @@ def rms_norm(rows: int, cols: int) -> Norm:
     return Norm(rows, cols, False)
 
 
-HALVES = C["CT_HALF_OPERANDS"]
+HALVES = abi.Half.OPERANDS
 WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("MATMUL", sized.matmul, Call.itself),
     ("MATMUL", sized.matmul_turned, Call.itself),
@@ -79,7 +80,7 @@ IDS = [f"{kernel}-{i}" for i, (kernel, _, _) in enumerate(WAYS)]
 
 
 def test_every_kernel_is_here() -> None:
-    assert {kernel for kernel, _, _ in WAYS} == set(TAKES)
+    assert {kernel for kernel, _, _ in WAYS} == {kernel.name for kernel in abi.Kernel}
 
 
 def sizes(names: list[str], width: int, changed: int) -> Iterator[dict[str, int]]:

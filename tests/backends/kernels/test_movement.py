@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native import CONSTANTS as C
 from native import run, struct
 from test_elementwise import elements
 from test_kernels import SCALARS, UPDATES, check, rand, updated
+
+from circle_train.backends.native.engine import abi
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64])
@@ -113,7 +114,7 @@ def test_gather_and_scatter(outer: int, rows: int, width: int, count: int) -> No
                 dy=dy,
                 update=struct(
                     "ct_update",
-                    kind=C["CT_UPDATE_" + kind],
+                    kind=abi.UpdateKind[kind],
                     w=out["w"],
                     m=out["m"],
                     v=out["v"],
@@ -133,7 +134,7 @@ def test_an_index_out_of_range_stops_the_run() -> None:
         index = np.array([0, bad], np.int32)
         assert (
             run("GATHER", struct("ct_gather_args", x=x, y=y, index=index, outer=1, rows=4, width=3, count=2))
-            == C["CT_BAD_INDEX"]
+            == abi.Status.BAD_INDEX
         )
         update = struct("ct_update", g=x)
         assert (
@@ -143,5 +144,5 @@ def test_an_index_out_of_range_stops_the_run() -> None:
                     "ct_scatter_add_args", dy=y, index=index, outer=1, rows=4, width=3, count=2, update=update
                 ),
             )
-            == C["CT_BAD_INDEX"]
+            == abi.Status.BAD_INDEX
         )

@@ -1,4 +1,4 @@
-"""Programs: order, cancelling, times, forks, and several callers at once."""
+"""Programs: order, forks, and several callers at once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native import CONSTANTS as C
 from native import Program, lib, pool, struct
 from test_kernels import rand
+
+from circle_train.backends.native.engine import abi
 
 
 def product(m: int = 300, n: int = 200, k: int = 100) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -44,7 +45,7 @@ def product(m: int = 300, n: int = 200, k: int = 100) -> tuple[Any, np.ndarray, 
 def add_one(x: np.ndarray) -> Any:
     """x += 1 as a chain."""
     tensor = struct("ct_chain_tensor", data=x, strides=[1] + [0] * 7)
-    op = struct("ct_chain_op", op=C["CT_OP_ADD_IMM"], imm=1.0)
+    op = struct("ct_chain_operation", op=abi.ChainOp.ADD_IMM, imm=1.0)
     return struct(
         "ct_chain_args",
         inputs=[tensor],
@@ -67,40 +68,15 @@ def test_steps_run_in_order_many_times(threads: int) -> None:
     assert (x == 1000).all()
 
 
-def test_times_are_added_per_step() -> None:
-    args, _, _ = product()
-    program = Program([("MATMUL", args), ("CHAIN", add_one(np.zeros(10, np.float32)))])
-    program.run(times=True)
-    once = program.times.copy()
-    program.run(times=True)
-    assert (once > 0).all() and (program.times > once).all()
-
-
-def test_cancelled_before_the_first_step() -> None:
-    x = np.zeros(10, np.float32)
-    program = Program([("CHAIN", add_one(x))])
-    cancel, failed = ctypes.c_int32(1), ctypes.c_int64(-1)
-    status = lib.ct_run(
-        program.pool,
-        ctypes.addressof(program.steps),
-        1,
-        program.scratch,
-        ctypes.addressof(cancel),
-        None,
-        ctypes.addressof(failed),
-    )
-    assert (status, failed.value, x[0]) == (C["CT_CANCELLED"], 0, 0)
-
-
 def test_an_unknown_kernel_or_opcode_is_refused() -> None:
     x = np.zeros(10, np.float32)
-    program = Program([("CHAIN", add_one(x))])
-    program.steps[0].kernel = C["CT_KERNEL_COUNT"]
-    assert program.run() == C["CT_BAD_KERNEL"]
+    program = Program([("CHAIN", add_one(x))] * 3)
+    program.steps[1].kernel = len(abi.Kernel)
+    assert (program.run(), program.failed.value, x[0]) == (abi.Status.BAD_KERNEL, 1, 1)
     args = add_one(x)
     args._keep["ops"][0].op = 999
     args._keep["ops_array"][0].op = 999
-    assert Program([("CHAIN", args)]).run() == C["CT_BAD_KERNEL"]
+    assert Program([("CHAIN", args)]).run() == abi.Status.BAD_KERNEL
 
 
 def test_a_tier_this_processor_lacks_gives_no_pool() -> None:
@@ -159,7 +135,7 @@ def test_a_fork_while_another_thread_runs() -> None:
 
 def test_pools_come_and_go() -> None:
     args, _, _ = product(64, 64, 64)
-    number = C["CT_MATMUL"]
+    number = abi.Kernel.MATMUL
     for threads in (1, 2, 5, 2, 8):
         made = lib.ct_pool_create(threads, -1)
         assert lib.ct_pool_threads(ctypes.c_void_p(made)) == threads
@@ -167,7 +143,7 @@ def test_pools_come_and_go() -> None:
         scratch = np.zeros(lib.ct_scratch_bytes(made, number, ctypes.addressof(args)) + 64, np.uint8)
         at = (scratch.ctypes.data + 63) // 64 * 64
         for _ in range(10):
-            assert lib.ct_run(made, ctypes.addressof(steps), 1, at, None, None, None) == 0
+            assert lib.ct_run(made, steps, 1, at, None) == 0
         lib.ct_pool_destroy(made)
     assert pool(2)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from native import CONSTANTS as C
 from native import struct
 from test_kernels import check, rand
+
+from circle_train.backends.native.engine import abi
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_reduce(shape: tuple[int, ...], axes: tuple[int, ...], op: str) -> None:
             shape=list(shape) + [0] * (8 - len(shape)),
             reduce=flags,
             rank=len(shape),
-            op=C["CT_REDUCE_" + op],
+            op=abi.Reduce[op],
             scale=scale,
             accumulate=1,
         ),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import CHAIN_REGISTERS, MAX_RANK, ChainOp, DataType, Kernel
 from circle_train.backends.native.engine.binding import Calls, call, pointer, sizes
-from circle_train.backends.native.engine.codes import CHAIN_REGISTERS, MAX_RANK, ChainOp, DataType, Kernel
 from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from circle_train.backends.native.binders.chain import Builder, assemble, is_bits
 from circle_train.backends.native.binders.formula import Formula
+from circle_train.backends.native.engine.abi import ChainOp
 from circle_train.backends.native.engine.binding import GRADIENTS, OPS, Calls, Values, binds_fused, floats
-from circle_train.backends.native.engine.codes import ChainOp
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import INTERNAL, REGISTRY, Op

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, reduce
 
 from circle_train.backends.native.binders.chain import Builder
-from circle_train.backends.native.engine.codes import ChainOp
+from circle_train.backends.native.engine.abi import ChainOp
 from circle_train.ops.base import Op
 
 

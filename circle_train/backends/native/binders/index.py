@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.backends.native.binders.update import gradient_only, update_of
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -20,7 +21,6 @@ from circle_train.backends.native.engine.binding import (
     floats,
     pointer,
 )
-from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gather_from_end import GatherFromEnd

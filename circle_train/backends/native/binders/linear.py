@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.backends.native.binders.update import gradient_only, update_of
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -23,7 +24,6 @@ from circle_train.backends.native.engine.binding import (
     storable,
     supported,
 )
-from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -18,7 +19,6 @@ from circle_train.backends.native.engine.binding import (
     floats,
     pointer,
 )
-from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient

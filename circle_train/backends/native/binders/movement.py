@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import MAX_RANK, Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -17,7 +18,6 @@ from circle_train.backends.native.engine.binding import (
     pointer,
     sizes,
 )
-from circle_train.backends.native.engine.codes import MAX_RANK, Kernel
 from circle_train.backends.native.engine.step import Call
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation

@@ -7,6 +7,7 @@ from typing import Any
 
 from circle_train.backends.native.binders.update import update_of
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -16,7 +17,6 @@ from circle_train.backends.native.engine.binding import (
     floats,
     pointer,
 )
-from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.layer_norm import LayerNorm

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -16,7 +17,6 @@ from circle_train.backends.native.engine.binding import (
     pointer,
     supported,
 )
-from circle_train.backends.native.engine.codes import Kernel
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.internal.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter

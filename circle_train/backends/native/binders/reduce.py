@@ -7,6 +7,7 @@ from typing import Any
 
 from circle_train.backends.native.binders.chain import chain
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import MAX_RANK, ChainOp, Kernel, Reduce
 from circle_train.backends.native.engine.binding import (
     GRADIENTS,
     Calls,
@@ -20,7 +21,6 @@ from circle_train.backends.native.engine.binding import (
     pointer,
     sizes,
 )
-from circle_train.backends.native.engine.codes import MAX_RANK, ChainOp, Kernel, Reduce
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.internal.sum_to import SumTo
@@ -68,7 +68,7 @@ def reduced(x: Array, y: Array, axes: Sequence[int], code: Reduce = Reduce.SUM, 
     if len(extents) > MAX_RANK:
         return None
     args = abi.ReduceArgs(
-        pointer(x), pointer(y), sizes(extents), abi.Flags(*flags), len(extents), int(code), scale, 0
+        pointer(x), pointer(y), sizes(extents), tuple(flags), len(extents), int(code), scale, 0
     )
     return [call(Kernel.REDUCE, args, x, y)]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
 from circle_train.backends.native.engine import abi
+from circle_train.backends.native.engine.abi import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -19,7 +20,6 @@ from circle_train.backends.native.engine.binding import (
     floats,
     pointer,
 )
-from circle_train.backends.native.engine.codes import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
 from circle_train.backends.native.engine.step import Call
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
@@ -67,7 +67,7 @@ class UpdateNumbers(Op):
     def constants(self) -> Array:
         """What stays the same from step to step."""
         rule, numbers = self.rule, np.zeros(UPDATE_SCALARS, np.float32)
-        numbers[Scalar.GRAD_SCALE] = numbers[Scalar.SQRT_BIAS2] = 1
+        numbers[Scalar.SQRT_BIAS2] = 1
         if isinstance(rule, SGD):
             numbers[Scalar.BETA1], numbers[Scalar.ONE_MINUS_BETA1] = rule.momentum, 1
             numbers[Scalar.DECAY] = rule.weight_decay

@@ -1,13 +1,205 @@
-"""The structs of kernels/run/abi.h in ctypes, field by field."""
+"""The ABI of kernels/run/abi.h in ctypes; written by tools/dev/make_abi.py."""
 
 from __future__ import annotations
 
-from ctypes import POINTER, Array, Structure, c_float, c_int32, c_int64, c_void_p
+import enum
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-from circle_train.backends.native.engine.codes import MAX_RANK
+ABI_VERSION = 4
+MAX_RANK = 8
+MAX_THREADS = 1024
+UPDATE_SCALARS = 16
+ALIGNMENT = 64
+DOT_ROWS = 48
+NARROW_CHANNELS = 4
+NARROW_OUTPUTS = 16
+CHAIN_REGISTERS = 24
 
-Sizes: type[Array[c_int64]] = c_int64 * MAX_RANK
-Flags: type[Array[c_int32]] = c_int32 * MAX_RANK
+
+class Kernel(enum.IntEnum):
+    """ct_kernel."""
+
+    MATMUL = 0
+    MATMUL_GRAD_W = 1
+    CONV = 2
+    CONV_GRAD_X = 3
+    CONV_GRAD_W = 4
+    DEPTHWISE = 5
+    DEPTHWISE_GRAD_X = 6
+    DEPTHWISE_GRAD_W = 7
+    MAX_POOL = 8
+    MAX_POOL_GRAD = 9
+    AVERAGE_POOL = 10
+    AVERAGE_POOL_GRAD = 11
+    SOFTMAX = 12
+    SOFTMAX_GRAD = 13
+    LOG_SOFTMAX = 14
+    LOG_SOFTMAX_GRAD = 15
+    SOFTMAX_CROSS_ENTROPY = 16
+    MEAN_SQUARED_ERROR = 17
+    MEAN_ABSOLUTE_ERROR = 18
+    CHAIN = 19
+    REDUCE = 20
+    COPY = 21
+    FILL = 22
+    GATHER = 23
+    SCATTER_ADD = 24
+    LAYER_NORM = 25
+    LAYER_NORM_GRAD = 26
+    RMS_NORM = 27
+    RMS_NORM_GRAD = 28
+    UPDATE = 29
+    GUARD_FINITE = 30
+    CONV_POOL = 31
+    POOL_CONV_GRAD_W = 32
+
+
+class Act(enum.IntEnum):
+    """ct_act."""
+
+    NONE = 0
+    RELU = 1
+    RELU_N1_TO_1 = 2
+    RELU6 = 3
+    TANH = 4
+
+
+class UpdateKind(enum.IntEnum):
+    """ct_update_kind."""
+
+    NONE = 0
+    SGD = 1
+    MOMENTUM = 2
+    NESTEROV = 3
+    ADAM = 4
+    ADAMW_TORCH = 5
+    ADAMW_ORT = 6
+
+
+class Scalar(enum.IntEnum):
+    """ct_scalar."""
+
+    STEP = 0
+    BETA1 = 1
+    BETA2 = 2
+    EPS = 3
+    DECAY = 4
+    SQRT_BIAS2 = 5
+    ONE_MINUS_BETA1 = 6
+    ONE_MINUS_BETA2 = 7
+
+
+class Half(enum.IntFlag):
+    """ct_half."""
+
+    OPERANDS = 1
+    X = 2
+    Y = 4
+    MASK = 8
+    ADD = 16
+
+
+class DataType(enum.IntEnum):
+    """ct_data_type."""
+
+    F32 = 0
+    I32 = 1
+    U8 = 2
+    I64 = 3
+    BITS = 4
+    BF16 = 5
+
+
+class ChainOp(enum.IntEnum):
+    """ct_chain_op."""
+
+    CONST = 0
+    COPY = 1
+    ADD = 2
+    SUB = 3
+    MUL = 4
+    DIV = 5
+    MAX = 6
+    MIN = 7
+    ADD_IMM = 8
+    MUL_IMM = 9
+    MAX_IMM = 10
+    MIN_IMM = 11
+    NEG = 12
+    ABS = 13
+    SIGN = 14
+    SQUARE = 15
+    SQRT = 16
+    RSQRT = 17
+    RECIPROCAL = 18
+    EXP = 19
+    LOG = 20
+    TANH = 21
+    LOGISTIC = 22
+    ERF = 23
+    GELU = 24
+    GELU_GRAD = 25
+    GELU_TANH = 26
+    GELU_TANH_GRAD = 27
+    HARD_SWISH = 28
+    HARD_SWISH_GRAD = 29
+    RELU_MASK = 30
+    RELU6_MASK = 31
+    RELU_N1_TO_1_MASK = 32
+    TANH_GRAD = 33
+    LOGISTIC_GRAD = 34
+    POW_IMM = 35
+    POW = 36
+    SELECT = 37
+    LESS = 38
+    LESS_EQUAL = 39
+    GREATER = 40
+    GREATER_EQUAL = 41
+    EQUAL = 42
+    NOT_EQUAL = 43
+    FLOOR = 44
+    CEIL = 45
+    ROUND = 46
+    SIN = 47
+    COS = 48
+    MUL_ADD = 49
+    LOGICAL_NOT = 50
+    LOGICAL_AND = 51
+    LOGICAL_OR = 52
+    LEAKY_RELU = 53
+    LEAKY_RELU_GRAD = 54
+    ELU = 55
+    ELU_GRAD = 56
+    SOFTPLUS = 57
+    ROUND_BF16 = 58
+
+
+class Reduce(enum.IntEnum):
+    """ct_reduce."""
+
+    SUM = 0
+    MAX = 1
+    MIN = 2
+    SUM_SQUARES = 3
+    PROD = 4
+
+
+class Status(enum.IntEnum):
+    """ct_status."""
+
+    OK = 0
+    BAD_INDEX = 1
+    BAD_KERNEL = 2
+    NOT_FINITE = 3
+
+
+class Tier(enum.IntEnum):
+    """ct_tier."""
+
+    AUTO = -1
+    PORTABLE = 0
+    AVX2 = 1
+    AVX512 = 2
 
 
 class Update(Structure):
@@ -43,7 +235,6 @@ class MatmulArgs(Structure):
         ("c", c_void_p),
         ("bias", c_void_p),
         ("add", c_void_p),
-        ("a_mask_y", c_void_p),
         ("out_mask_y", c_void_p),
         ("batch0", c_int64),
         ("batch1", c_int64),
@@ -63,7 +254,6 @@ class MatmulArgs(Structure):
         ("c_batch1", c_int64),
         ("alpha", c_float),
         ("act", c_int32),
-        ("a_mask_act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
         ("halves", c_int32),
@@ -75,14 +265,12 @@ class MatmulGradWArgs(Structure):
 
     _fields_ = [
         ("dy", c_void_p),
-        ("y", c_void_p),
         ("x", c_void_p),
         ("rows", c_int64),
         ("out_features", c_int64),
         ("in_features", c_int64),
         ("w", Update),
         ("b", Update),
-        ("act", c_int32),
         ("has_w", c_int32),
         ("has_b", c_int32),
         ("halves", c_int32),
@@ -132,12 +320,10 @@ class ConvGradXArgs(Structure):
 
     _fields_ = [
         ("dy", c_void_p),
-        ("y", c_void_p),
         ("w", c_void_p),
         ("out_mask_y", c_void_p),
         ("dx", c_void_p),
         ("shape", ConvShape),
-        ("act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
         ("halves", c_int32),
@@ -149,12 +335,10 @@ class ConvGradWArgs(Structure):
 
     _fields_ = [
         ("dy", c_void_p),
-        ("y", c_void_p),
         ("x", c_void_p),
         ("shape", ConvShape),
         ("w", Update),
         ("b", Update),
-        ("act", c_int32),
         ("has_w", c_int32),
         ("has_b", c_int32),
         ("halves", c_int32),
@@ -175,7 +359,6 @@ class PoolArgs(Structure):
         ("act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -226,10 +409,8 @@ class CrossEntropyArgs(Structure):
         ("cols", c_int64),
         ("loss_scale", c_float),
         ("grad_scale", c_float),
-        ("unit_targets", c_int32),
         ("ignore_label", c_int32),
         ("probabilities", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -261,14 +442,14 @@ class ChainTensor(Structure):
 
     _fields_ = [
         ("data", c_void_p),
-        ("strides", Sizes),
+        ("strides", c_int64 * MAX_RANK),
         ("dtype", c_int32),
         ("reg", c_int32),
     ]
 
 
 class ChainOperation(Structure):
-    """ct_chain_op."""
+    """ct_chain_operation."""
 
     _fields_ = [
         ("op", c_int32),
@@ -287,7 +468,7 @@ class ChainArgs(Structure):
         ("inputs", POINTER(ChainTensor)),
         ("outputs", POINTER(ChainTensor)),
         ("ops", POINTER(ChainOperation)),
-        ("shape", Sizes),
+        ("shape", c_int64 * MAX_RANK),
         ("rank", c_int32),
         ("input_count", c_int32),
         ("output_count", c_int32),
@@ -301,8 +482,8 @@ class ReduceArgs(Structure):
     _fields_ = [
         ("x", c_void_p),
         ("y", c_void_p),
-        ("shape", Sizes),
-        ("reduce", Flags),
+        ("shape", c_int64 * MAX_RANK),
+        ("reduce", c_int32 * MAX_RANK),
         ("rank", c_int32),
         ("op", c_int32),
         ("scale", c_float),
@@ -316,9 +497,9 @@ class CopyArgs(Structure):
     _fields_ = [
         ("x", c_void_p),
         ("y", c_void_p),
-        ("shape", Sizes),
-        ("x_strides", Sizes),
-        ("y_strides", Sizes),
+        ("shape", c_int64 * MAX_RANK),
+        ("x_strides", c_int64 * MAX_RANK),
+        ("y_strides", c_int64 * MAX_RANK),
         ("rank", c_int32),
         ("element_size", c_int32),
     ]
@@ -331,7 +512,6 @@ class FillArgs(Structure):
         ("y", c_void_p),
         ("size", c_int64),
         ("value_bits", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -347,7 +527,6 @@ class GatherArgs(Structure):
         ("width", c_int64),
         ("count", c_int64),
         ("index_bytes", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -363,7 +542,6 @@ class ScatterAddArgs(Structure):
         ("count", c_int64),
         ("update", Update),
         ("index_bytes", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -382,7 +560,6 @@ class NormArgs(Structure):
         ("rows", c_int64),
         ("cols", c_int64),
         ("eps", c_float),
-        ("reserved", c_int32),
     ]
 
 
@@ -403,7 +580,6 @@ class NormGradArgs(Structure):
         ("accumulate", c_int32),
         ("has_gamma", c_int32),
         ("has_beta", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -413,5 +589,56 @@ class Step(Structure):
     _fields_ = [
         ("args", c_void_p),
         ("kernel", c_int32),
-        ("reserved", c_int32),
     ]
+
+
+ARGS: dict[Kernel, type[Structure]] = {
+    Kernel.MATMUL: MatmulArgs,
+    Kernel.MATMUL_GRAD_W: MatmulGradWArgs,
+    Kernel.CONV: ConvArgs,
+    Kernel.CONV_GRAD_X: ConvGradXArgs,
+    Kernel.CONV_GRAD_W: ConvGradWArgs,
+    Kernel.DEPTHWISE: ConvArgs,
+    Kernel.DEPTHWISE_GRAD_X: ConvGradXArgs,
+    Kernel.DEPTHWISE_GRAD_W: ConvGradWArgs,
+    Kernel.MAX_POOL: PoolArgs,
+    Kernel.MAX_POOL_GRAD: PoolArgs,
+    Kernel.AVERAGE_POOL: PoolArgs,
+    Kernel.AVERAGE_POOL_GRAD: PoolArgs,
+    Kernel.SOFTMAX: SoftmaxArgs,
+    Kernel.SOFTMAX_GRAD: SoftmaxArgs,
+    Kernel.LOG_SOFTMAX: SoftmaxArgs,
+    Kernel.LOG_SOFTMAX_GRAD: SoftmaxArgs,
+    Kernel.SOFTMAX_CROSS_ENTROPY: CrossEntropyArgs,
+    Kernel.MEAN_SQUARED_ERROR: RegressionLossArgs,
+    Kernel.MEAN_ABSOLUTE_ERROR: RegressionLossArgs,
+    Kernel.CHAIN: ChainArgs,
+    Kernel.REDUCE: ReduceArgs,
+    Kernel.COPY: CopyArgs,
+    Kernel.FILL: FillArgs,
+    Kernel.GATHER: GatherArgs,
+    Kernel.SCATTER_ADD: ScatterAddArgs,
+    Kernel.LAYER_NORM: NormArgs,
+    Kernel.LAYER_NORM_GRAD: NormGradArgs,
+    Kernel.RMS_NORM: NormArgs,
+    Kernel.RMS_NORM_GRAD: NormGradArgs,
+    Kernel.UPDATE: UpdateArgs,
+    Kernel.GUARD_FINITE: GuardArgs,
+    Kernel.CONV_POOL: ConvPoolArgs,
+    Kernel.POOL_CONV_GRAD_W: PoolConvGradWArgs,
+}
+"""The struct that each kernel takes."""
+FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (
+    ("ct_abi_version", c_int32, ()),
+    ("ct_args_size", c_int64, (c_int32,)),
+    ("ct_kernel_name", c_char_p, (c_int32,)),
+    ("ct_best_tier", c_int32, ()),
+    ("ct_pool_create", c_void_p, (c_int32, c_int32)),
+    ("ct_pool_destroy", None, (c_void_p,)),
+    ("ct_pool_threads", c_int32, (c_void_p,)),
+    ("ct_pool_tier", c_int32, (c_void_p,)),
+    ("ct_pool_has_bf16", c_int32, (c_void_p,)),
+    ("ct_scratch_bytes", c_int64, (c_void_p, c_int32, c_void_p)),
+    ("ct_run", c_int32, (c_void_p, POINTER(Step), c_int64, c_void_p, c_void_p)),
+)
+"""Name, result, parameters."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.codes import Half, Kernel
+from circle_train.backends.native.engine.abi import Half, Kernel
 from circle_train.backends.native.engine.step import Call
 from circle_train.ir import Node
 from circle_train.ir.tensor_type import Array
@@ -118,12 +118,14 @@ def storable(*arrays: Array | None) -> bool:
 
 
 def call(kernel: Kernel, args: ctypes.Structure, *keep: Any) -> Call:
+    """A kernel with its arguments; what they point to is kept."""
+    assert type(args) is abi.ARGS[kernel], f"{kernel.name} takes {abi.ARGS[kernel].__name__}"
     return Call(kernel, args, keep)
 
 
 def sizes(values: Sequence[int]) -> Any:
     """int64_t[CT_MAX_RANK]."""
-    return abi.Sizes(*values)
+    return (ctypes.c_int64 * abi.MAX_RANK)(*values)
 
 
 def supported(activation: Activation) -> bool:

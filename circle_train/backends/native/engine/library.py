@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_void_p
+from ctypes import byref, c_int32
 from functools import lru_cache
 from pathlib import Path
 
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.codes import VERSION, Tier
+from circle_train.backends.native.engine.abi import Tier
 from circle_train.errors import ConfigError
 
 FOLDER = Path(__file__).parents[1]
@@ -35,26 +35,15 @@ def load() -> ctypes.CDLL | None:
     except OSError:  # built for another machine: the reference runs
         return None
     library.ct_abi_version.restype = c_int32
-    if library.ct_abi_version() != VERSION:
-        return None
-    for name, result, arguments in _FUNCTIONS:
+    return declare(library) if library.ct_abi_version() == abi.ABI_VERSION else None
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Say what its functions take and give."""
+    for name, result, arguments in abi.FUNCTIONS:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
-
-
-_FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (
-    ("ct_args_size", c_int64, (c_int32,)),
-    ("ct_kernel_name", c_char_p, (c_int32,)),
-    ("ct_best_tier", c_int32, ()),
-    ("ct_pool_create", c_void_p, (c_int32, c_int32)),
-    ("ct_pool_destroy", None, (c_void_p,)),
-    ("ct_pool_threads", c_int32, (c_void_p,)),
-    ("ct_pool_tier", c_int32, (c_void_p,)),
-    ("ct_pool_has_bf16", c_int32, (c_void_p,)),
-    ("ct_scratch_bytes", c_int64, (c_void_p, c_int32, c_void_p)),
-    ("ct_run", c_int32, (c_void_p, POINTER(abi.Step), c_int64, c_void_p, c_void_p, c_void_p, c_void_p)),
-)
 
 
 class Pool:

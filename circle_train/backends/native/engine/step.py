@@ -14,7 +14,7 @@ from weakref import WeakSet
 import numpy as np
 
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.codes import Kernel, Status
+from circle_train.backends.native.engine.abi import Kernel, Status
 from circle_train.backends.native.engine.library import Pool
 from circle_train.errors import CircleTrainError, DataError
 from circle_train.ir.tensor_type import Array
@@ -60,10 +60,10 @@ class Scratch:
         return self._memory.nbytes
 
     def reserve(self, nbytes: int) -> Array:
-        """At least so many bytes from a multiple of 64 on; who was given less before keeps what it has."""
+        """At least so many bytes, aligned; who was given less before keeps what it has."""
         if self._memory.nbytes < nbytes:
-            memory = np.empty(nbytes + 64, np.uint8)
-            self._memory = memory[-memory.ctypes.data % 64 :]
+            memory = np.empty(nbytes + abi.ALIGNMENT, np.uint8)
+            self._memory = memory[-memory.ctypes.data % abi.ALIGNMENT :]
         return self._memory
 
 
@@ -119,7 +119,7 @@ class NativeRun:
             steps = ctypes.cast(ctypes.addressof(self._array) + first * size, ctypes.POINTER(abi.Step))
             length = min(count, len(self._calls) - first)
             memory = self._memory.ctypes.data
-            pieces.append((first, (self._pool.handle, steps, length, memory, None, None, failed)))
+            pieces.append((first, (self._pool.handle, steps, length, memory, failed)))
         return pieces
 
     def _raise(self, status: int, index: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from circle_train.backends.native.binders.chain import is_bits, walked_shape
 from circle_train.backends.native.binders.elementwise import BITWISE, is_elementwise
-from circle_train.backends.native.engine.codes import CHAIN_REGISTERS
+from circle_train.backends.native.engine.abi import CHAIN_REGISTERS
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.internal.fused import Fused

@@ -6,6 +6,7 @@ sends back is used up row by row by that of the weights.
 
 from __future__ import annotations
 
+from circle_train.backends.native.engine.abi import NARROW_CHANNELS, NARROW_OUTPUTS
 from circle_train.backends.native.fusion.products import ProductOptions
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.fusion.weights import WeightOptions
@@ -17,10 +18,6 @@ from circle_train.ops.internal.pool_places import MaxPoolAndPlaces, MaxPoolScatt
 from circle_train.ops.layers.conv import Conv2D
 from circle_train.ops.layers.pool import MaxPool2D
 from circle_train.record import record
-
-MOST_CHANNELS = 4
-WHOLE_VECTORS = 16
-"""Outputs come in such groups, whatever the processor's vectors are."""
 
 
 @record
@@ -95,7 +92,7 @@ def _has_few_channels(op: Op, x: Tensor, weights: tuple[int, ...]) -> bool:
     outputs, _, width, channels = weights
     if type(op) is not Conv2D or op.dilation_w_factor != 1 or x.dtype is not DType.FLOAT32:
         return False
-    return x.shape[3] == channels <= MOST_CHANNELS and width > 1 and outputs % WHOLE_VECTORS == 0
+    return x.shape[3] == channels <= NARROW_CHANNELS and width > 1 and outputs % NARROW_OUTPUTS == 0
 
 
 def _is_apart(pool: MaxPool2D) -> bool:

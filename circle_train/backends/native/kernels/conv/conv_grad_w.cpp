@@ -23,7 +23,7 @@ template <class F>
 void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   const ct_conv_shape& s = t.shape;
   const int64_t outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
-  const DenseMatrix dy(t.dy + group * outputs, t.y ? t.y + group * outputs : nullptr, s.out_c, t.act);
+  const DenseMatrix dy(t.dy + group * outputs, s.out_c);
   Windows windows;
   windows.x = t.x + group * inputs, windows.s = &s, windows.channels = inputs;
   const int64_t size = s.kernel_h * s.kernel_w * inputs;
@@ -35,11 +35,11 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   if (p.transposed) {
     p.m = size, p.n = outputs;
     p.a = &windows, p.b = &dy;
-    p.b_dense = dy.y ? nullptr : dy.x, p.b_row = s.out_c;
+    p.b_dense = dy.x, p.b_row = s.out_c;
   } else {
     p.m = outputs, p.n = size;
     p.a = &dy, p.b = &windows;
-    p.a_dense = dy.half || dy.y || s.groups != 1 ? nullptr : dy.x;
+    p.a_dense = dy.half || s.groups != 1 ? nullptr : dy.x;
   }
   const ct_update w = shifted(t.w, group * outputs * size), b = shifted(t.b, group * outputs);
   p.w = t.has_w ? &w : nullptr;
@@ -48,7 +48,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
 }
 
 ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
-  return {t.dy, t.y, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.act, t.has_w, t.has_b, t.halves};
+  return {t.dy, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.has_w, t.has_b, t.halves};
 }
 
 }  // namespace

@@ -61,8 +61,6 @@ void each_phase(const ct_conv_grad_x_args& t, int64_t group, F f) {
 // Row m is pixel m of the phase, column (tap row, tap column, o) the dy it was multiplied into.
 struct Reached final : RowSource {
   const Phase* p;
-  const float* y;
-  Clamp mask;
 
   void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
     Pixel pixel = pixel_at(m0, p->height, p->width);
@@ -83,16 +81,11 @@ struct Reached final : RowSource {
       if (dh < 0 || oh >= s.out_h || dw < 0 || ow >= s.out_w) {
         zero_floats(to, count);
       } else {
-        take(((pixel.n * s.out_h + oh) * s.out_w + ow) * s.out_c + p->group * p->outputs + within, count, to);
+        const int64_t at = ((pixel.n * s.out_h + oh) * s.out_w + ow) * s.out_c + p->group * p->outputs + within;
+        copy_floats(to, p->t->dy + at, count);
       }
       k += count;
     }
-  }
-  void take(int64_t at, int64_t count, float* to) const {
-    if (!y) return copy_floats(to, p->t->dy + at, count);
-    each_vector(count, [&](int64_t i, auto lanes) {
-      store_some(to + i, masked(load_some(p->t->dy + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
-    });
   }
 };
 
@@ -135,8 +128,6 @@ void with_phase(const Phase& p, F f) {
   const ct_conv_grad_x_args& t = *p.t;
   Reached reached;
   reached.p = &p;
-  reached.y = t.act == CT_ACT_NONE ? nullptr : t.y;
-  reached.mask = clamp_of(t.act);
   PhaseSink sink;
   sink.p = &p;
   RowsProduct product;
@@ -158,10 +149,8 @@ void run_phase(Context& context, const Phase& p) {
   });
 }
 
-// With stride 1 and dy as it is, the gradient is a convolution of dy with the kernel turned round.
-bool turns_round(const ct_conv_grad_x_args& t) {
-  return t.shape.stride_h == 1 && t.shape.stride_w == 1 && (t.act == CT_ACT_NONE || !t.y);
-}
+// With stride 1 the gradient is a convolution of dy with the kernel turned round.
+bool turns_round(const ct_conv_grad_x_args& t) { return t.shape.stride_h == 1 && t.shape.stride_w == 1; }
 
 ct_conv_shape turned_shape(const ct_conv_shape& s) {
   ct_conv_shape r = s;
@@ -226,7 +215,6 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   const ct_conv_shape& s = t.shape;
   ct_matmul_args m{};
   m.a = t.dy, m.b = t.w, m.c = t.dx;
-  m.a_mask_y = t.act == CT_ACT_NONE ? nullptr : t.y, m.a_mask_act = t.act;
   m.out_mask_y = t.out_mask_y, m.out_mask_act = t.out_mask_act;
   m.batch0 = m.batch1 = 1;
   m.m = in_pixels(s), m.n = s.in_c, m.k = s.out_c;

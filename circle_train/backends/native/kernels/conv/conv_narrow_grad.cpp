@@ -36,7 +36,7 @@ Sums carve(Carver& carver, const ct_conv_grad_w_args& t, const ct_conv_shape* po
   f.biases_at = carver.take<float>(f.parts * f.cols);
   f.turned = carver.take<float>(f.size * s.out_c);
   f.padded = row_floats(s), f.gathered = gathered_floats(s);
-  f.dy = (t.y && t.act != CT_ACT_NONE) || f.cols != s.out_c ? round_up(s.out_w * f.cols, kApart) : 0;
+  f.dy = f.cols != s.out_c ? round_up(s.out_w * f.cols, kApart) : 0;
   f.band = pool ? round_up(pool->kernel_h * s.out_w * s.out_c, kApart) : 0;
   f.workers = carver.take<float>(f.own() * workers);
   return f;
@@ -54,10 +54,10 @@ void add_products(const ct_conv_shape& s, const Sums& f, const float* windows, i
   }
 }
 
-// dy's row with its mask, up to whole vectors.
+// dy's row up to whole vectors.
 void make_dy(const ct_conv_grad_w_args& t, const Sums& f, int64_t out_row, float* made) {
   const ct_conv_shape& s = t.shape;
-  const DenseMatrix dy(t.dy, t.y, s.out_c, t.act);
+  const DenseMatrix dy(t.dy, s.out_c);
   for (int64_t i = 0; i < s.out_w; ++i) {
     zero_floats(made + i * f.cols + s.out_c / W * W, f.cols - s.out_c / W * W);
     dy.rows(out_row * s.out_w + i, 1, 0, s.out_c, made + i * f.cols, f.cols);

@@ -17,7 +17,7 @@ struct Layout {
 
 Layout layout_of(const ct_conv_args& t, Carver& carver, int workers) {
   const ct_conv_shape& s = t.shape;
-  Layout l{{t.x, nullptr, {}, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0}, 0, 0, nullptr, nullptr};
+  Layout l{{t.x, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0}, 0, 0, nullptr, nullptr};
   l.row_floats = l.reader.floats_per_row() * s.kernel_h;
   l.pointers = round_up(s.kernel_h, 8);
   l.rows = carver.take<float>(l.row_floats * workers);

@@ -10,10 +10,7 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-// dy and, when masked, a made row of it for each slot.
-RowReader dy_reader(const float* dy, const float* y, int32_t act, const ct_conv_shape& s) {
-  return {dy, act == CT_ACT_NONE ? nullptr : y, clamp_of(act), s.out_h, s.out_w, s.out_c, 1, nullptr, false};
-}
+RowReader dy_reader(const float* dy, const ct_conv_shape& s) { return {dy, s.out_h, s.out_w, s.out_c, 1, nullptr, false}; }
 
 bool turns_round(const ct_conv_shape& s) { return s.stride_h == 1 && s.stride_w == 1 && s.out_c == s.in_c; }
 
@@ -29,7 +26,7 @@ struct GradX {
 
   GradX(const ct_conv_grad_x_args& args, Carver& carver, int workers) : t(args) {
     const ct_conv_shape& s = t.shape;
-    reader = dy_reader(t.dy, t.y, t.act, s);
+    reader = dy_reader(t.dy, s);
     past = !t.accumulate && is_large(t.dx, s.in_c, in_pixels(s) * s.in_c, W);
     row_floats = reader.floats_per_row() * s.kernel_h;
     pointers = round_up(s.kernel_h, 8);
@@ -166,8 +163,8 @@ struct GradW {
     rows = s.batch * s.out_h;
     parts = std::max<int64_t>(1, std::min<int64_t>(rows, 32));
     cells = s.kernel_h * s.kernel_w * s.out_c;
-    x = {t.x, nullptr, {}, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0};
-    dy = dy_reader(t.dy, t.y, t.act, s);
+    x = {t.x, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0};
+    dy = dy_reader(t.dy, s);
     row_floats = x.floats_per_row() * s.kernel_h + dy.floats_per_row();
     pointers = round_up(s.kernel_h, 8);
     dw = carver.take<float>(parts * cells);

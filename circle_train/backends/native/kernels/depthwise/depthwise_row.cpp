@@ -22,12 +22,6 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
     each_vector(size, [&](int64_t i, auto lanes) { store_some(made + i, load_bf16(from + i, lanes), lanes); });
     return made;
   }
-  if (repeat == 1) {
-    each_vector(size, [&](int64_t i, auto lanes) {
-      store_some(made + i, masked(load_some(x + at + i, lanes), load_some(y + at + i, lanes), mask), lanes);
-    });
-    return made;
-  }
   for (int64_t i = 0; i < size; ++i) std::fill(made + i * repeat, made + (i + 1) * repeat, x[at + i]);
   return made;
 }

@@ -8,12 +8,10 @@
 namespace ct {
 namespace CT_TIER {
 
-// Rows of an image as [width][channels]; channels repeated `repeat` times and values masked by y when asked, in which case
-// a row is made in scratch (slot `slot` of it); likewise where x lies as bfloat16.
+// Rows of an image as [width][channels]; where channels are repeated `repeat` times or x lies as bfloat16, a row is made in
+// scratch (slot `slot` of it).
 struct RowReader {
   const float* x;
-  const float* y;       // masks x when given
-  Clamp mask;
   int64_t height, width, channels, repeat;
   float* scratch;       // floats_per_row() a slot
   bool half = false;
@@ -23,7 +21,7 @@ struct RowReader {
   mutable int64_t held[kMostSlots] = {};
   void keep_rows(int64_t kernel, int64_t dilation) { slots = half && dilation == 1 && kernel <= kMostSlots ? kernel : 0; }
 
-  bool plain() const { return repeat == 1 && !y && !half; }
+  bool plain() const { return repeat == 1 && !half; }
   int64_t floats_per_row() const { return plain() ? 0 : round_up(width * channels * repeat, 16); }
   // NULL outside the image.
   const float* row(int64_t n, int64_t h, int64_t slot) const;

@@ -126,10 +126,10 @@ void write_output(const Plan& plan, int o, int64_t first, int64_t n, const float
 
 bool run_tile(const Plan& plan, int64_t first, int64_t n, float* registers) {
   const ct_chain_args& args = plan.args;
-  const float* values[CT_CHAIN_MAX_REGISTERS] = {};
+  const float* values[CT_CHAIN_REGISTERS] = {};
   for (int t = 0; t < args.input_count; ++t) values[t] = read_input(plan, t, first, n, registers + t * kTile);
   for (int i = 0; i < args.op_count; ++i) {
-    const ct_chain_op& op = args.ops[i];
+    const ct_chain_operation& op = args.ops[i];
     float* to = registers + op.dst * kTile;
     const bool direct = i == args.op_count - 1 && plan.direct_output >= 0;
     if (direct) to = static_cast<float*>(args.outputs[plan.direct_output].data) + first;
@@ -143,7 +143,7 @@ bool run_tile(const Plan& plan, int64_t first, int64_t n, float* registers) {
 
 }  // namespace
 
-int64_t chain_scratch(const void*, int threads) { return int64_t(sizeof(float)) * kTile * CT_CHAIN_MAX_REGISTERS * threads; }
+int64_t chain_scratch(const void*, int threads) { return int64_t(sizeof(float)) * kTile * CT_CHAIN_REGISTERS * threads; }
 
 int32_t chain(Context& context, const void* opaque) {
   const auto& args = *static_cast<const ct_chain_args*>(opaque);
@@ -152,7 +152,7 @@ int32_t chain(Context& context, const void* opaque) {
   std::atomic<bool> known{true};
   const double work = double(size) * (0.05 * (args.input_count + args.output_count) + 0.05 * args.op_count);
   context.parallel(ceil_div(size, kTile), work, [&](int worker, int64_t begin, int64_t end) {
-    float* const registers = reinterpret_cast<float*>(context.scratch()) + worker * kTile * CT_CHAIN_MAX_REGISTERS;
+    float* const registers = reinterpret_cast<float*>(context.scratch()) + worker * kTile * CT_CHAIN_REGISTERS;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i * kTile;
       if (!run_tile(plan, first, std::min(kTile, size - first), registers)) known.store(false);

@@ -23,7 +23,7 @@ float dense_row(const ct_cross_entropy_args& t, int64_t row, float top, float to
     mass += tv;
   });
   if (t.dz) {
-    const float scale = (t.unit_targets ? 1.0f : sum(mass)) / total;
+    const float scale = sum(mass) / total;
     each_vector(t.cols, [&](int64_t i, auto lanes) {
       const vf p = exp(load_some(z + i, lanes) - top) * scale;
       store_some(t.dz + row * t.cols + i, t.grad_scale * (p - load_some(target + i, lanes)), lanes);

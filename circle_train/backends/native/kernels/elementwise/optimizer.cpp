@@ -12,14 +12,12 @@ namespace {
 struct Scalars {
   explicit Scalars(const float* s)
       : step(s[CT_SCALAR_STEP]), beta1(s[CT_SCALAR_BETA1]), eps(s[CT_SCALAR_EPS]), decay(s[CT_SCALAR_DECAY]),
-        sqrt_bias2(s[CT_SCALAR_SQRT_BIAS2]), rest1(s[CT_SCALAR_ONE_MINUS_BETA1]), rest2(s[CT_SCALAR_ONE_MINUS_BETA2]),
-        grad_scale(s[CT_SCALAR_GRAD_SCALE]) {}
-  float step, beta1, eps, decay, sqrt_bias2, rest1, rest2, grad_scale;
+        sqrt_bias2(s[CT_SCALAR_SQRT_BIAS2]), rest1(s[CT_SCALAR_ONE_MINUS_BETA1]), rest2(s[CT_SCALAR_ONE_MINUS_BETA2]) {}
+  float step, beta1, eps, decay, sqrt_bias2, rest1, rest2;
 };
 
 template <int Kind>
 inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v) {
-  g *= s.grad_scale;
   if (Kind == CT_UPDATE_ADAMW_TORCH) {
     w -= s.decay * w;
   } else if (Kind != CT_UPDATE_ADAMW_ORT) {
@@ -34,7 +32,7 @@ inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v) {
     m += (g - m) * s.rest1;
     v += (g * g - v) * s.rest2;
     vf root = sqrt(v);
-    if (Kind == CT_UPDATE_ADAM_TORCH || Kind == CT_UPDATE_ADAMW_TORCH) root /= s.sqrt_bias2;
+    if (Kind == CT_UPDATE_ADAMW_TORCH) root /= s.sqrt_bias2;
     w -= s.step * m / (root + s.eps);
     if (Kind == CT_UPDATE_ADAMW_ORT) w -= s.decay * w;
   }
@@ -78,7 +76,6 @@ void dispatch(const ct_update& u, int64_t offset, const float* grad, int64_t n) 
     case CT_UPDATE_MOMENTUM: return sweep<CT_UPDATE_MOMENTUM>(u, offset, grad, n);
     case CT_UPDATE_NESTEROV: return sweep<CT_UPDATE_NESTEROV>(u, offset, grad, n);
     case CT_UPDATE_ADAM: return sweep<CT_UPDATE_ADAM>(u, offset, grad, n);
-    case CT_UPDATE_ADAM_TORCH: return sweep<CT_UPDATE_ADAM_TORCH>(u, offset, grad, n);
     case CT_UPDATE_ADAMW_TORCH: return sweep<CT_UPDATE_ADAMW_TORCH>(u, offset, grad, n);
     case CT_UPDATE_ADAMW_ORT: return sweep<CT_UPDATE_ADAMW_ORT>(u, offset, grad, n);
     default: return keep(u, offset, grad, n);

@@ -1,29 +1,23 @@
-// A matrix as it lies in memory, read through a mask when one is given.
+// A matrix as it lies in memory.
 #pragma once
 
-#include "vectors/activation.h"
 #include "vectors/bf16.h"
 #include "product/gemm.h"
 
 namespace ct {
 namespace CT_TIER {
 
-// x(i, k) = x[i*row + k] * act'(y)
+// x(i, k) = x[i*row + k]
 struct DenseMatrix final : RowSource, PanelSource {
   const float* x = nullptr;
-  const float* y = nullptr;
   int64_t row = 0;
-  Clamp mask;
   bool half = false;  // x lies as bfloat16
 
-  DenseMatrix() = default;
-  DenseMatrix(const float* values, const float* outputs, int64_t row_length, int32_t act)
-      : x(values), y(act == CT_ACT_NONE ? nullptr : outputs), row(row_length), mask(clamp_of(act)) {}
+  DenseMatrix(const float* values, int64_t row_length) : x(values), row(row_length) {}
 
   template <class Lanes>
   vf at(int64_t i, Lanes lanes) const {
-    const vf v = half ? load_bf16(reinterpret_cast<const uint16_t*>(x) + i, lanes) : load_some(x + i, lanes);
-    return y ? masked(v, load_some(y + i, lanes), mask) : v;
+    return half ? load_bf16(reinterpret_cast<const uint16_t*>(x) + i, lanes) : load_some(x + i, lanes);
   }
 
   void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {

@@ -14,17 +14,12 @@ namespace {
 // A read across its rows, or scattered.
 struct StridedRows final : RowSource {
   const float* a;
-  const float* y;
   int64_t row, col;
-  Clamp mask;
   void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
     const int64_t base = m0 * row + k0 * col;
-    if (row == 1 && !y) return transpose(a + base, col, kc, mc, dst, dst_row);
+    if (row == 1) return transpose(a + base, col, kc, mc, dst, dst_row);
     for (int64_t i = 0; i < mc; ++i)
-      for (int64_t k = 0; k < kc; ++k) {
-        const int64_t at = base + i * row + k * col;
-        dst[i * dst_row + k] = y ? masked(splat(a[at]), splat(y[at]), mask)[0] : a[at];
-      }
+      for (int64_t k = 0; k < kc; ++k) dst[i * dst_row + k] = a[base + i * row + k * col];
   }
 };
 
@@ -55,17 +50,10 @@ void with_entry(const ct_matmul_args& t, int64_t i, F f) {
   entry.c += c;
   if (entry.add) entry.add += c;
   if (entry.out_mask) entry.out_mask += c;
-  const float* const y = t.a_mask_y && t.a_mask_act != CT_ACT_NONE ? t.a_mask_y + a : nullptr;
-  const DenseMatrix dense(entry.a, y, t.a_row, t.a_mask_act);
   StridedRows strided;
-  strided.a = entry.a, strided.y = y;
+  strided.a = entry.a;
   strided.row = t.a_row, strided.col = t.a_col;
-  strided.mask = clamp_of(t.a_mask_act);
-  if (t.a_col != 1) {
-    entry.source = &strided;
-  } else if (y) {
-    entry.source = &dense;
-  }
+  if (t.a_col != 1) entry.source = &strided;
   f(entry);
 }
 
@@ -76,11 +64,10 @@ int64_t entry_scratch(const ct_matmul_args& t, int workers) {
 }
 
 // Few rows against weights as they lie (n rows of k): dot products, nothing packed, each weight read once.
-constexpr int64_t kDotRows = 48;
 constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
 
 bool use_dots(const ct_matmul_args& t) {
-  return !t.halves && t.m <= kDotRows && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && !t.a_mask_y && t.batch0 * t.batch1 == 1;
+  return !t.halves && t.m <= CT_DOT_ROWS && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && t.batch0 * t.batch1 == 1;
 }
 
 template <int A, int B>
@@ -149,7 +136,7 @@ constexpr int64_t kManyWeights = 1 << 16;
 constexpr int64_t kHalfColumns = 384;
 
 bool use_halves(const ct_matmul_args& t) {
-  return !t.halves && t.m <= kDotRows && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 && !t.a_mask_y &&
+  return !t.halves && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 &&
          t.batch0 * t.batch1 == 1;
 }
 
@@ -201,15 +188,15 @@ void run_halves(Context& context, const ct_matmul_args& t) {
 
 struct GradW {
   explicit GradW(const ct_matmul_grad_w_args& t)
-      : dy(t.dy, t.y, t.out_features, t.act), x(t.x, nullptr, t.in_features, CT_ACT_NONE) {
+      : dy(t.dy, t.out_features), x(t.x, t.in_features) {
     p.k = t.rows;
     x.half = t.halves & CT_HALF_X;
     p.transposed = suits_transposed(t.out_features, t.in_features);
     const DenseMatrix &a = p.transposed ? x : dy, &b = p.transposed ? dy : x;
     p.m = a.row, p.n = b.row;
     p.a = &a, p.b = &b;
-    p.a_dense = a.half || a.y ? nullptr : a.x;
-    p.b_dense = b.y ? nullptr : b.x, p.b_row = b.row, p.b_half = b.half;
+    p.a_dense = a.half ? nullptr : a.x;
+    p.b_dense = b.x, p.b_row = b.row, p.b_half = b.half;
     p.w = t.has_w ? &t.w : nullptr;
     p.bias = t.has_b ? &t.b : nullptr;
     p.halves = t.halves;

@@ -10,13 +10,12 @@
 namespace ct {
 namespace CT_TIER {
 
-constexpr int64_t kMostChannels = 4;
 constexpr int kFewCells = 16;     // floats of a window: few are gathered into one sum, more are summed kernel row by kernel row
 constexpr int kFour = 4;
 constexpr int64_t kApart = 1024;  // floats: a page each, so that no worker's stores take a line, or its neighbour, from another
 
 inline bool is_narrow(const ct_conv_shape& s) {
-  return s.groups == 1 && s.dilation_w == 1 && s.in_c > 0 && s.in_c <= kMostChannels && s.kernel_w > 1 && s.out_c >= W;
+  return s.groups == 1 && s.dilation_w == 1 && s.in_c > 0 && s.in_c <= CT_NARROW_CHANNELS && s.kernel_w > 1 && s.out_c >= W;
 }
 
 // Pixels between the first and the last that an output row reads, padding included.

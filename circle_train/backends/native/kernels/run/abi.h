@@ -14,53 +14,65 @@
 
 #include <stdint.h>
 
-#define CT_ABI_VERSION 3
+#define CT_ABI_VERSION 4
 #define CT_MAX_RANK 8
 #define CT_MAX_THREADS 1024
 #define CT_UPDATE_SCALARS 16
+/* Scratch begins at a multiple of so many bytes. */
+#define CT_ALIGNMENT 64
+/* A product alone, of at most so many rows, is added up in an order of its own. */
+#define CT_DOT_ROWS 48
+/* CONV_POOL and POOL_CONV_GRAD_W: input channels, at most, and groups that outputs come in,
+ * whatever the vectors are. */
+#define CT_NARROW_CHANNELS 4
+#define CT_NARROW_OUTPUTS 16
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ---- kernels: the ids; append only ---------------------------------------------------------------------------- */
+/* ---- kernels: the order makes the ids -------------------------------------------------------------------------- */
 
-typedef enum ct_kernel {
-  CT_MATMUL = 0,                /* ct_matmul_args */
-  CT_MATMUL_GRAD_W = 1,         /* ct_matmul_grad_w_args */
-  CT_CONV = 2,                  /* ct_conv_args */
-  CT_CONV_GRAD_X = 3,           /* ct_conv_grad_x_args */
-  CT_CONV_GRAD_W = 4,           /* ct_conv_grad_w_args */
-  CT_DEPTHWISE = 5,             /* ct_conv_args */
-  CT_DEPTHWISE_GRAD_X = 6,      /* ct_conv_grad_x_args */
-  CT_DEPTHWISE_GRAD_W = 7,      /* ct_conv_grad_w_args */
-  CT_MAX_POOL = 8,              /* ct_pool_args */
-  CT_MAX_POOL_GRAD = 9,         /* ct_pool_args */
-  CT_AVERAGE_POOL = 10,         /* ct_pool_args */
-  CT_AVERAGE_POOL_GRAD = 11,    /* ct_pool_args */
-  CT_SOFTMAX = 12,              /* ct_softmax_args */
-  CT_SOFTMAX_GRAD = 13,         /* ct_softmax_args */
-  CT_LOG_SOFTMAX = 14,          /* ct_softmax_args */
-  CT_LOG_SOFTMAX_GRAD = 15,     /* ct_softmax_args */
-  CT_SOFTMAX_CROSS_ENTROPY = 16,/* ct_cross_entropy_args */
-  CT_MEAN_SQUARED_ERROR = 17,   /* ct_regression_loss_args */
-  CT_MEAN_ABSOLUTE_ERROR = 18,  /* ct_regression_loss_args */
-  CT_CHAIN = 19,                /* ct_chain_args */
-  CT_REDUCE = 20,               /* ct_reduce_args */
-  CT_COPY = 21,                 /* ct_copy_args */
-  CT_FILL = 22,                 /* ct_fill_args */
-  CT_GATHER = 23,               /* ct_gather_args */
-  CT_SCATTER_ADD = 24,          /* ct_scatter_add_args */
-  CT_LAYER_NORM = 25,           /* ct_norm_args */
-  CT_LAYER_NORM_GRAD = 26,      /* ct_norm_grad_args */
-  CT_RMS_NORM = 27,             /* ct_norm_args */
-  CT_RMS_NORM_GRAD = 28,        /* ct_norm_grad_args */
-  CT_UPDATE = 29,               /* ct_update_args */
-  CT_GUARD_FINITE = 30,         /* ct_guard_args */
-  CT_CONV_POOL = 31,            /* ct_conv_pool_args */
-  CT_POOL_CONV_GRAD_W = 32,     /* ct_pool_conv_grad_w_args */
-  CT_KERNEL_COUNT = 33
-} ct_kernel;
+/* X(id, run, scratch, args): the function that runs it, the one that says what memory it works in (no_scratch: none), and the
+ * struct of its arguments. This line and a .cpp file are all that the library wants of a kernel. */
+#define CT_KERNELS(X)                                                                                   \
+  X(MATMUL, matmul, matmul_scratch, ct_matmul_args)                                                     \
+  X(MATMUL_GRAD_W, matmul_grad_w, matmul_grad_w_scratch, ct_matmul_grad_w_args)                         \
+  X(CONV, conv, conv_scratch, ct_conv_args)                                                             \
+  X(CONV_GRAD_X, conv_grad_x, conv_grad_x_scratch, ct_conv_grad_x_args)                                 \
+  X(CONV_GRAD_W, conv_grad_w, conv_grad_w_scratch, ct_conv_grad_w_args)                                 \
+  X(DEPTHWISE, depthwise, depthwise_scratch, ct_conv_args)                                              \
+  X(DEPTHWISE_GRAD_X, depthwise_grad_x, depthwise_grad_x_scratch, ct_conv_grad_x_args)                  \
+  X(DEPTHWISE_GRAD_W, depthwise_grad_w, depthwise_grad_w_scratch, ct_conv_grad_w_args)                  \
+  X(MAX_POOL, max_pool, no_scratch, ct_pool_args)                                                       \
+  X(MAX_POOL_GRAD, max_pool_grad, no_scratch, ct_pool_args)                                             \
+  X(AVERAGE_POOL, average_pool, no_scratch, ct_pool_args)                                               \
+  X(AVERAGE_POOL_GRAD, average_pool_grad, no_scratch, ct_pool_args)                                     \
+  X(SOFTMAX, softmax, no_scratch, ct_softmax_args)                                                      \
+  X(SOFTMAX_GRAD, softmax_grad, no_scratch, ct_softmax_args)                                            \
+  X(LOG_SOFTMAX, log_softmax, no_scratch, ct_softmax_args)                                              \
+  X(LOG_SOFTMAX_GRAD, log_softmax_grad, no_scratch, ct_softmax_args)                                    \
+  X(SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy, softmax_cross_entropy_scratch, ct_cross_entropy_args) \
+  X(MEAN_SQUARED_ERROR, mean_squared_error, regression_loss_scratch, ct_regression_loss_args)           \
+  X(MEAN_ABSOLUTE_ERROR, mean_absolute_error, regression_loss_scratch, ct_regression_loss_args)         \
+  X(CHAIN, chain, chain_scratch, ct_chain_args)                                                         \
+  X(REDUCE, reduce, reduce_scratch, ct_reduce_args)                                                     \
+  X(COPY, copy, no_scratch, ct_copy_args)                                                               \
+  X(FILL, fill, no_scratch, ct_fill_args)                                                               \
+  X(GATHER, gather, no_scratch, ct_gather_args)                                                         \
+  X(SCATTER_ADD, scatter_add, scatter_add_scratch, ct_scatter_add_args)                                 \
+  X(LAYER_NORM, layer_norm, no_scratch, ct_norm_args)                                                   \
+  X(LAYER_NORM_GRAD, layer_norm_grad, norm_grad_scratch, ct_norm_grad_args)                             \
+  X(RMS_NORM, rms_norm, no_scratch, ct_norm_args)                                                       \
+  X(RMS_NORM_GRAD, rms_norm_grad, norm_grad_scratch, ct_norm_grad_args)                                 \
+  X(UPDATE, update, no_scratch, ct_update_args)                                                         \
+  X(GUARD_FINITE, guard_finite, no_scratch, ct_guard_args)                                              \
+  X(CONV_POOL, conv_pool, conv_pool_scratch, ct_conv_pool_args)                                         \
+  X(POOL_CONV_GRAD_W, pool_conv_grad_w, pool_conv_grad_w_scratch, ct_pool_conv_grad_w_args)
+
+#define CT_KERNEL_ID(id, run, scratch, args) CT_##id,
+typedef enum ct_kernel { CT_KERNELS(CT_KERNEL_ID) CT_KERNEL_COUNT } ct_kernel;
+#undef CT_KERNEL_ID
 
 /* ---- activations and masks ------------------------------------------------------------------------------------ */
 
@@ -75,20 +87,20 @@ typedef enum ct_act {
 
 /* ---- optimizer updates ---------------------------------------------------------------------------------------- */
 
-/* With s = scalars (read at each run, written from outside), g = gradient * s[GRAD_SCALE]: */
+/* With s = scalars (read at each run, written from outside), g the gradient: */
 typedef enum ct_update_kind {
   CT_UPDATE_NONE = 0,        /* no update: the gradient is stored in (or added to) g */
   CT_UPDATE_SGD = 1,         /* g += DECAY*w; w -= STEP*g */
   CT_UPDATE_MOMENTUM = 2,    /* g += DECAY*w; m = BETA1*m + ONE_MINUS_BETA1*g; w -= STEP*m (1-dampening in ONE_MINUS_BETA1) */
   CT_UPDATE_NESTEROV = 3,    /* as MOMENTUM, but w -= STEP*(g + BETA1*m) */
   CT_UPDATE_ADAM = 4,        /* g += DECAY*w; m += (g-m)*ONE_MINUS_BETA1; v += (g*g-v)*ONE_MINUS_BETA2; w -= STEP*m/(sqrt(v)+EPS) */
-  CT_UPDATE_ADAM_TORCH = 5,  /* as ADAM, but w -= STEP*m/(sqrt(v)/SQRT_BIAS2+EPS) */
-  CT_UPDATE_ADAMW_TORCH = 6, /* w -= DECAY*w first (DECAY holds lr*weight_decay), then ADAM_TORCH without decay in g */
-  CT_UPDATE_ADAMW_ORT = 7    /* ADAM without decay in g, then w -= DECAY*w (DECAY holds lr*weight_decay) */
+  CT_UPDATE_ADAMW_TORCH = 5, /* w -= DECAY*w first (DECAY holds lr*weight_decay), then ADAM without decay in g, its last line
+                              * w -= STEP*m/(sqrt(v)/SQRT_BIAS2+EPS) */
+  CT_UPDATE_ADAMW_ORT = 6    /* ADAM without decay in g, then w -= DECAY*w (DECAY holds lr*weight_decay) */
 } ct_update_kind;
 
-/* Indices into scalars (float[CT_UPDATE_SCALARS]). ADAM, ADAMW_ORT: STEP = lr*sqrt(1-b2^t)/(1-b1^t). *_TORCH: STEP = lr/(1-b1^t). */
-typedef enum ct_update_scalar {
+/* Indices into scalars (float[CT_UPDATE_SCALARS]). ADAM, ADAMW_ORT: STEP = lr*sqrt(1-b2^t)/(1-b1^t). ADAMW_TORCH: STEP = lr/(1-b1^t). */
+typedef enum ct_scalar {
   CT_SCALAR_STEP = 0,
   CT_SCALAR_BETA1 = 1,
   CT_SCALAR_BETA2 = 2,
@@ -96,9 +108,8 @@ typedef enum ct_update_scalar {
   CT_SCALAR_DECAY = 4,
   CT_SCALAR_SQRT_BIAS2 = 5,
   CT_SCALAR_ONE_MINUS_BETA1 = 6,
-  CT_SCALAR_ONE_MINUS_BETA2 = 7,
-  CT_SCALAR_GRAD_SCALE = 8
-} ct_update_scalar;
+  CT_SCALAR_ONE_MINUS_BETA2 = 7
+} ct_scalar;
 
 /* What becomes of a gradient: total = computed + (accumulate ? g : 0), then kind NONE: g = total, else w, m, v move and
  * g is only read (accumulate) or not needed at all (may be NULL). */
@@ -125,18 +136,18 @@ typedef struct ct_update_args {
  * The others say which tensors lie in memory as bfloat16 (uint16_t behind the float pointer): X is a matmul's a (a_col 1) or
  * the x of weight gradients, Y the result, which is rounded, MASK out_mask_y, ADD add. Without OPERANDS only DEPTHWISE knows
  * them (X, Y, MASK; multiplier 1). CONV takes X only where it is pointwise. */
-enum ct_half {
+typedef enum ct_half {
   CT_HALF_OPERANDS = 1,
   CT_HALF_X = 2,
   CT_HALF_Y = 4,
   CT_HALF_MASK = 8,
   CT_HALF_ADD = 16
-};
+} ct_half;
 
 /* ---- matrix products ------------------------------------------------------------------------------------------ */
 
-/* C(i,j) = mask(out) * act( alpha * sum_k A'(i,k) B(k,j) + bias(j) + add(i,j) + (accumulate ? C(i,j) : 0) )
- * A' = A * act'(mask_y) when a_mask_y is given (same strides as A); mask(out) = act'(out_mask_y) when given (strides of C).
+/* C(i,j) = mask(out) * act( alpha * sum_k A(i,k) B(k,j) + bias(j) + add(i,j) + (accumulate ? C(i,j) : 0) )
+ * mask(out) = act'(out_mask_y) when given (strides of C).
  * Element addresses: A[i*a_row + k*a_col], B[k*b_row + j*b_col], C[i*c_row + j]; add and out_mask_y lie as C does.
  * Batches: for p < batch0, q < batch1 the bases move by p*x_batch0 + q*x_batch1 (add, masks with their tensors).
  * FULLY_CONNECTED forward: A=x (a_row=I, a_col=1), B=w (b_row=1, b_col=I). grad_x: A=dy (a_row=O), B=w (b_row=I, b_col=1). */
@@ -146,7 +157,6 @@ typedef struct ct_matmul_args {
   float* c;
   const float* bias;
   const float* add;
-  const float* a_mask_y;
   const float* out_mask_y;
   int64_t batch0;
   int64_t batch1;
@@ -166,24 +176,21 @@ typedef struct ct_matmul_args {
   int64_t c_batch1;
   float alpha;
   int32_t act;
-  int32_t a_mask_act;
   int32_t out_mask_act;
   int32_t accumulate;
   int32_t halves;
 } ct_matmul_args;
 
-/* dw[o,i] = sum_p dy'[p,o] x[p,i], db[o] = sum_p dy'[p,o]; dy' = dy*act'(y) when y is given. dy is P x O, x is P x I, dense.
+/* dw[o,i] = sum_p dy[p,o] x[p,i], db[o] = sum_p dy[p,o]. dy is P x O, x is P x I, dense.
  * has_w / has_b say which of the two is wanted. */
 typedef struct ct_matmul_grad_w_args {
   const float* dy;
-  const float* y;
   const float* x;
   int64_t rows;
   int64_t out_features;
   int64_t in_features;
   ct_update w;
   ct_update b;
-  int32_t act;
   int32_t has_w;
   int32_t has_b;
   int32_t halves;
@@ -225,16 +232,14 @@ typedef struct ct_conv_args {
   int32_t halves;
 } ct_conv_args;
 
-/* dx = out_mask * ( conv_transposed(dy', w) + (accumulate ? dx : 0) ), dy' = dy*act'(y) when y is given,
+/* dx = out_mask * ( conv_transposed(dy, w) + (accumulate ? dx : 0) ),
  * out_mask = act'(out_mask_y) when given (out_mask_y lies as x does: usually x itself, the output of its producer). */
 typedef struct ct_conv_grad_x_args {
   const float* dy;
-  const float* y;
   const float* w;
   const float* out_mask_y;
   float* dx;
   ct_conv_shape shape;
-  int32_t act;
   int32_t out_mask_act;
   int32_t accumulate;
   int32_t halves;
@@ -242,19 +247,17 @@ typedef struct ct_conv_grad_x_args {
 
 typedef struct ct_conv_grad_w_args {
   const float* dy;
-  const float* y;
   const float* x;
   ct_conv_shape shape;
   ct_update w;
   ct_update b;
-  int32_t act;
   int32_t has_w;
   int32_t has_b;
   int32_t halves;
 } ct_conv_grad_w_args;
 
 /* MAX_POOL: y = act(max x), index = window position kh*kernel_w+kw of the first maximum (u8, may be NULL; needs a window of
- * <= 256 cells). MAX_POOL_GRAD: dx from dy, index (or, with index NULL, x is compared again); y masks dy when act != NONE.
+ * at most 256 cells). MAX_POOL_GRAD: dx from dy, index (or, with index NULL, x is compared again); y masks dy when act != NONE.
  * AVERAGE_POOL: mean over the cells inside the image. The gradients write all of dx (or add to it: accumulate), and multiply
  * by act'(out_mask_y) when that is given. Gradient kernels read dy, write dx; forward kernels read x, write y. */
 typedef struct ct_pool_args {
@@ -268,12 +271,11 @@ typedef struct ct_pool_args {
   int32_t act;
   int32_t out_mask_act;
   int32_t accumulate;
-  int32_t reserved;
 } ct_pool_args;
 
 /* CONV, then MAX_POOL of its output, which is never whole in memory: conv.y and pool.x are not looked at. The convolution has
- * at most 4 channels, one group, kernel_w > 1, dilation_w 1, a multiple of 16 outputs, no TANH, nothing to add and no halves;
- * the pool has an index and no act. */
+ * at most CT_NARROW_CHANNELS channels, one group, kernel_w > 1, dilation_w 1, a multiple of CT_NARROW_OUTPUTS outputs, no TANH,
+ * nothing to add and no halves; the pool has an index and no act. */
 typedef struct ct_conv_pool_args {
   ct_conv_args conv;
   ct_pool_args pool;
@@ -301,9 +303,9 @@ typedef struct ct_softmax_args {
   int32_t accumulate;
 } ct_softmax_args;
 
-/* loss[0] = loss_scale * sum_r sum_c t (lse - z); dz = grad_scale * (softmax(z) * T - t), T = sum_c t, or 1 when
- * unit_targets. Targets: dense `target` (rows x cols) or int32 `labels` (a row whose label is ignore_label gives 0;
- * other labels outside 0..cols-1 are an error). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. */
+/* loss[0] = loss_scale * sum_r sum_c t (lse - z); dz = grad_scale * (softmax(z) * T - t), T = sum_c t. Targets: dense
+ * `target` (rows x cols) or int32 `labels` (a row whose label is ignore_label gives 0; other labels outside 0..cols-1 are an
+ * error). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. */
 typedef struct ct_cross_entropy_args {
   const float* logits;
   const float* target;
@@ -315,10 +317,8 @@ typedef struct ct_cross_entropy_args {
   int64_t cols;
   float loss_scale;
   float grad_scale;
-  int32_t unit_targets;
   int32_t ignore_label;
   int32_t probabilities; /* `logits` are probabilities p: loss of -sum t log max(p, 1e-20), dz = -grad_scale*t/p where p > 1e-20 */
-  int32_t reserved;
 } ct_cross_entropy_args;
 
 /* MSE: loss[0] = loss_scale*sum (p-t)^2, dp = 2*grad_scale*(p-t). MAE: loss_scale*sum |p-t|, dp = grad_scale*sign(p-t).
@@ -342,11 +342,11 @@ typedef struct ct_guard_args {
 /* ---- elementwise chains ---------------------------------------------------------------------------------------- */
 
 /* CT_BITS: chains only; element i of `shape` is bit i % 8 of byte i / 8, the strides are those of a dense tensor. */
-typedef enum ct_dtype { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3, CT_BITS = 4, CT_BF16 = 5 } ct_dtype;
+typedef enum ct_data_type { CT_F32 = 0, CT_I32 = 1, CT_U8 = 2, CT_I64 = 3, CT_BITS = 4, CT_BF16 = 5 } ct_data_type;
 
 /* Registers 0..inputs-1 hold the inputs; an op writes dst from a, b, c (registers) and imm. dst may be any register,
  * also its own operands'. Comparisons give 1 or 0; SELECT takes b where a != 0, else c. */
-typedef enum ct_chain_opcode {
+typedef enum ct_chain_op {
   CT_OP_CONST = 0,          /* imm */
   CT_OP_COPY = 1,           /* a */
   CT_OP_ADD = 2,            /* a + b */
@@ -407,9 +407,9 @@ typedef enum ct_chain_opcode {
   CT_OP_SOFTPLUS = 57,      /* log(1 + exp a) */
   CT_OP_ROUND_BF16 = 58,    /* the nearest bfloat16, ties to even, subnormals 0 */
   CT_OP_COUNT = 59
-} ct_chain_opcode;
+} ct_chain_op;
 
-#define CT_CHAIN_MAX_REGISTERS 24
+#define CT_CHAIN_REGISTERS 24
 
 typedef struct ct_chain_tensor {
   void* data;
@@ -418,14 +418,14 @@ typedef struct ct_chain_tensor {
   int32_t reg;
 } ct_chain_tensor;
 
-typedef struct ct_chain_op {
+typedef struct ct_chain_operation {
   int32_t op;
   int32_t dst;
   int32_t a;
   int32_t b;
   int32_t c;
   float imm;
-} ct_chain_op;
+} ct_chain_operation;
 
 /* Inputs: strides over `shape` (0 = broadcast), reg ignored (input i is register i). Outputs: register `reg` is stored with
  * its strides (never 0 along an extent > 1). An output may be an input with the same strides. CT_I64 is input only.
@@ -433,7 +433,7 @@ typedef struct ct_chain_op {
 typedef struct ct_chain_args {
   const ct_chain_tensor* inputs;
   const ct_chain_tensor* outputs;
-  const ct_chain_op* ops;
+  const ct_chain_operation* ops;
   int64_t shape[CT_MAX_RANK];
   int32_t rank;
   int32_t input_count;
@@ -443,7 +443,7 @@ typedef struct ct_chain_args {
 
 /* ---- reductions and data movement ------------------------------------------------------------------------------ */
 
-typedef enum ct_reduce_op { CT_REDUCE_SUM = 0, CT_REDUCE_MAX = 1, CT_REDUCE_MIN = 2, CT_REDUCE_SUM_SQUARES = 3, CT_REDUCE_PROD = 4 } ct_reduce_op;
+typedef enum ct_reduce { CT_REDUCE_SUM = 0, CT_REDUCE_MAX = 1, CT_REDUCE_MIN = 2, CT_REDUCE_SUM_SQUARES = 3, CT_REDUCE_PROD = 4 } ct_reduce;
 
 /* y = scale * reduce(x) over the axes whose reduce flag is set (+ y when accumulate); x is dense of `shape`, y dense over the
  * kept axes. Mean: SUM with scale 1/count. Undoing a broadcast and bias gradients are SUMs too. scale: SUM kinds only. */
@@ -475,7 +475,6 @@ typedef struct ct_fill_args {
   void* y;
   int64_t size;
   int32_t value_bits;
-  int32_t reserved;
 } ct_fill_args;
 
 /* y[o,j,:] = x[o, index[j], :] for o < outer, j < count; a row has `width` elements of 4 bytes, x has `rows` rows. Negative
@@ -489,7 +488,6 @@ typedef struct ct_gather_args {
   int64_t width;
   int64_t count;
   int32_t index_bytes;
-  int32_t reserved;
 } ct_gather_args;
 
 /* G[o,r,:] = sum over j with index[j]==r of dy[o,j,:] (in order of j, so the same bits always), for every r; rows no index
@@ -503,7 +501,6 @@ typedef struct ct_scatter_add_args {
   int64_t count;
   ct_update update;
   int32_t index_bytes;
-  int32_t reserved;
 } ct_scatter_add_args;
 
 /* ---- normalisation over the last axis ---------------------------------------------------------------------------- */
@@ -523,7 +520,6 @@ typedef struct ct_norm_args {
   int64_t rows;
   int64_t cols;
   float eps;
-  int32_t reserved;
 } ct_norm_args;
 
 /* x is what was normalised (norm's x, or its `sum`). dx gets (or, accumulate, adds) the gradient; dx may be dy.
@@ -542,7 +538,6 @@ typedef struct ct_norm_grad_args {
   int32_t accumulate;
   int32_t has_gamma;
   int32_t has_beta;
-  int32_t reserved;
 } ct_norm_grad_args;
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
@@ -550,15 +545,13 @@ typedef struct ct_norm_grad_args {
 typedef struct ct_step {
   const void* args;
   int32_t kernel;
-  int32_t reserved;
 } ct_step;
 
 typedef enum ct_status {
   CT_OK = 0,
-  CT_CANCELLED = 1,
-  CT_BAD_INDEX = 2,   /* a label or gather index outside its range */
-  CT_BAD_KERNEL = 3,  /* a kernel id or an opcode this library does not know */
-  CT_NOT_FINITE = 4   /* a guarded number is NaN or infinite */
+  CT_BAD_INDEX = 1,   /* a label or gather index outside its range */
+  CT_BAD_KERNEL = 2,  /* a kernel id or an opcode this library does not know */
+  CT_NOT_FINITE = 3   /* a guarded number is NaN or infinite */
 } ct_status;
 
 typedef enum ct_tier { CT_TIER_AUTO = -1, CT_TIER_PORTABLE = 0, CT_TIER_AVX2 = 1, CT_TIER_AVX512 = 2 } ct_tier;
@@ -590,13 +583,11 @@ CT_API int32_t ct_pool_tier(const ct_pool* pool);
 CT_API int32_t ct_pool_has_bf16(const ct_pool* pool);
 
 /* Scratch bytes a step needs; a program needs the maximum over its steps (scratch is not kept between steps).
- * Align scratch to 64 bytes. */
+ * Align scratch to CT_ALIGNMENT. */
 CT_API int64_t ct_scratch_bytes(const ct_pool* pool, int32_t kernel, const void* args);
 
-/* Runs steps in order. cancel (may be NULL) is looked at between steps. times (may be NULL): nanoseconds of each step are
- * added to times[i]. failed (may be NULL) receives the index of the step that stopped the run. */
-CT_API int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, const volatile int32_t* cancel,
-                      int64_t* times, int64_t* failed);
+/* Runs steps in order; failed receives the index of the step that stopped the run. */
+CT_API int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, int64_t* failed);
 
 #ifdef __cplusplus
 }

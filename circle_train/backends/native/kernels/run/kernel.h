@@ -43,19 +43,17 @@ struct Kernel {
   int64_t (*scratch)(const void* args, int threads);
 };
 
-inline int64_t no_scratch(const void*, int) { return 0; }
-
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-// Hands out 64-byte aligned pieces of the scratch; `scratch` functions replay the same calls from nullptr to measure.
+// Hands out aligned pieces of the scratch; `scratch` functions replay the same calls from nullptr to measure.
 class Carver {
  public:
   explicit Carver(char* base) : base_(base) {}
   template <class T>
   T* take(int64_t count) {
     T* piece = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(base_) + used_);
-    used_ += round_up(count * int64_t(sizeof(T)), 64);
+    used_ += round_up(count * int64_t(sizeof(T)), CT_ALIGNMENT);
     return piece;
   }
   int64_t used() const { return used_; }

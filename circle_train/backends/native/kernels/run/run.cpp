@@ -1,6 +1,4 @@
 // The exported functions of abi.h: the pool's handle, the tier that fits this processor, and the walk over a bound program.
-#include <chrono>
-
 #include "run/abi.h"
 #include "run/kernel.h"
 #include "run/pool.h"
@@ -19,42 +17,9 @@ struct Description {
   int64_t args_size;
 };
 
-// In the order of ct_kernel.
-const Description descriptions[CT_KERNEL_COUNT] = {
-    {"MATMUL", sizeof(ct_matmul_args)},
-    {"MATMUL_GRAD_W", sizeof(ct_matmul_grad_w_args)},
-    {"CONV", sizeof(ct_conv_args)},
-    {"CONV_GRAD_X", sizeof(ct_conv_grad_x_args)},
-    {"CONV_GRAD_W", sizeof(ct_conv_grad_w_args)},
-    {"DEPTHWISE", sizeof(ct_conv_args)},
-    {"DEPTHWISE_GRAD_X", sizeof(ct_conv_grad_x_args)},
-    {"DEPTHWISE_GRAD_W", sizeof(ct_conv_grad_w_args)},
-    {"MAX_POOL", sizeof(ct_pool_args)},
-    {"MAX_POOL_GRAD", sizeof(ct_pool_args)},
-    {"AVERAGE_POOL", sizeof(ct_pool_args)},
-    {"AVERAGE_POOL_GRAD", sizeof(ct_pool_args)},
-    {"SOFTMAX", sizeof(ct_softmax_args)},
-    {"SOFTMAX_GRAD", sizeof(ct_softmax_args)},
-    {"LOG_SOFTMAX", sizeof(ct_softmax_args)},
-    {"LOG_SOFTMAX_GRAD", sizeof(ct_softmax_args)},
-    {"SOFTMAX_CROSS_ENTROPY", sizeof(ct_cross_entropy_args)},
-    {"MEAN_SQUARED_ERROR", sizeof(ct_regression_loss_args)},
-    {"MEAN_ABSOLUTE_ERROR", sizeof(ct_regression_loss_args)},
-    {"CHAIN", sizeof(ct_chain_args)},
-    {"REDUCE", sizeof(ct_reduce_args)},
-    {"COPY", sizeof(ct_copy_args)},
-    {"FILL", sizeof(ct_fill_args)},
-    {"GATHER", sizeof(ct_gather_args)},
-    {"SCATTER_ADD", sizeof(ct_scatter_add_args)},
-    {"LAYER_NORM", sizeof(ct_norm_args)},
-    {"LAYER_NORM_GRAD", sizeof(ct_norm_grad_args)},
-    {"RMS_NORM", sizeof(ct_norm_args)},
-    {"RMS_NORM_GRAD", sizeof(ct_norm_grad_args)},
-    {"UPDATE", sizeof(ct_update_args)},
-    {"GUARD_FINITE", sizeof(ct_guard_args)},
-    {"CONV_POOL", sizeof(ct_conv_pool_args)},
-    {"POOL_CONV_GRAD_W", sizeof(ct_pool_conv_grad_w_args)},
-};
+#define CT_DESCRIBE(id, run, scratch, args) {#id, sizeof(args)},
+const Description descriptions[CT_KERNEL_COUNT] = {CT_KERNELS(CT_DESCRIBE)};
+#undef CT_DESCRIBE
 
 bool known(int32_t kernel) { return kernel >= 0 && kernel < CT_KERNEL_COUNT; }
 
@@ -64,10 +29,6 @@ const ct::Kernel* table_of(int32_t tier) {
   if (tier == CT_TIER_AVX2) return ct::avx2::table;
 #endif
   return tier == CT_TIER_PORTABLE ? ct::portable::table : nullptr;
-}
-
-int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -117,26 +78,13 @@ int64_t ct_scratch_bytes(const ct_pool* pool, int32_t kernel, const void* args) 
   return known(kernel) ? pool->table[kernel].scratch(args, pool->pool.threads()) : 0;
 }
 
-int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, const volatile int32_t* cancel,
-               int64_t* times, int64_t* failed) {
+int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, int64_t* failed) {
   const bool held = pool->pool.try_acquire();
   ct::Context context(held ? &pool->pool : nullptr, scratch);
   int32_t status = CT_OK;
-  int64_t before = times ? now() : 0;
   for (int64_t i = 0; i < count && status == CT_OK; ++i) {
-    if (cancel && *cancel) {
-      status = CT_CANCELLED;
-    } else if (!known(steps[i].kernel)) {
-      status = CT_BAD_KERNEL;
-    } else {
-      status = pool->table[steps[i].kernel].run(context, steps[i].args);
-    }
-    if (status != CT_OK && failed) *failed = i;
-    if (times) {
-      const int64_t after = now();
-      times[i] += after - before;
-      before = after;
-    }
+    status = known(steps[i].kernel) ? pool->table[steps[i].kernel].run(context, steps[i].args) : CT_BAD_KERNEL;
+    if (status != CT_OK) *failed = i;
   }
   if (held) pool->pool.release();
   return status;

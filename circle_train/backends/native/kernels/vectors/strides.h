@@ -8,7 +8,7 @@
 namespace ct {
 namespace CT_TIER {
 
-constexpr int kMaxTensors = CT_CHAIN_MAX_REGISTERS * 2;
+constexpr int kMaxTensors = CT_CHAIN_REGISTERS * 2;
 
 // A shape and the strides of several tensors over it.
 struct Space {
