@@ -34,7 +34,22 @@ from circle_train.runtime.state import State
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 
 
-MODELS = {"mlp": networks.mlp, "cnn": networks.cnn, "residual": residual, "attention": attention}
+def rms_norm() -> Model:
+    """A norm between dense layers, its input read twice."""
+    graph, make, weight = Graph("rms", [networks.new_input("x", 1, 6)]), networks.make, networks.weight
+    x = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("a", 17, 6), weight("ab", 17))
+    normal = graph.emit(make("RMS_NORM"), x, weight("gamma", 17))
+    x = graph.emit(make("ADD"), x, normal)
+    return networks.finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("b", 4, 17), weight("bb", 4)))
+
+
+MODELS = {
+    "mlp": networks.mlp,
+    "cnn": networks.cnn,
+    "residual": residual,
+    "attention": attention,
+    "rms_norm": rms_norm,
+}
 
 
 OPTIMIZERS = {

@@ -29,6 +29,8 @@ from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops.base import INTERNAL, Op
+from circle_train.ops.internal.layer_norm import LayerNorm
+from circle_train.ops.layers.norm import RmsNorm
 
 needs_native = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 NATIVE_ALONE = {
@@ -140,11 +142,11 @@ def test_transposes_of_any_shape(shape: tuple[int, ...], data: st.DataObject) ->
 
 @needs_native
 @few
-@given(st.integers(1, 40), st.integers(2, 200))
-def test_layer_norms_of_any_size(rows: int, columns: int) -> None:
+@given(st.sampled_from([LayerNorm(), RmsNorm(), RmsNorm(0.5)]), st.integers(1, 40), st.integers(2, 200))
+def test_norms_of_any_size(operator: Op, rows: int, columns: int) -> None:
     rng = np.random.default_rng([rows, columns])
-    values = [rng.normal(size=s).astype(np.float32) for s in ((rows, columns), (columns,), (columns,))]
-    operator = next(iter(INTERNAL["LAYER_NORM"].examples())).op
+    shapes = ((rows, columns), (columns,), (columns,))[: len(operator.inputs)]
+    values = [rng.normal(size=s).astype(np.float32) for s in shapes]
     expected = [dense(np.asarray(y)) for y in operator.compute(values)]
     outputs = bound(operator, values, expected)
     assert outputs is not None

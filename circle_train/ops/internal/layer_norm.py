@@ -1,4 +1,4 @@
-"""Layer normalisation as one op; Circle files spell it out in many."""
+"""Layer normalisation as one op (Circle files spell it out in many), and what the gradients of norms read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import LastAxis
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.layers.norm import RmsNorm
 from circle_train.record import record
 
 
@@ -81,6 +82,26 @@ class LayerNormStatistics(Op):
 
     def forward(self, x: Array) -> tuple[Array, ...]:
         return tuple(value[..., 0] for value in RowStatistics(self.epsilon).of(x))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(3, 5),), differentiable=False)
+
+
+@register("RMS_NORM_STATISTICS", internal=True)
+@record
+class RmsNormStatistics(Op):
+    """1/√(mean of x² + ε) of every row: what the gradients of RMS_NORM read."""
+
+    epsilon: float = 1e-6
+
+    axes = LastAxis()
+
+    def infer(self, x: TensorType) -> TensorType:
+        return TensorType(x.dtype, x.shape[:-1])
+
+    def forward(self, x: Array) -> Array:
+        return RmsNorm(self.epsilon).inverse(x)[..., 0]
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

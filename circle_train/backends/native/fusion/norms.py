@@ -1,13 +1,17 @@
-"""Layer normalisation: statistics are kept for the gradients, which are one pass, updates included."""
+"""Normalisation of rows: statistics are kept for the gradients, which are one pass, updates included."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.fusion.weights import WeightOptions, destiny
-from circle_train.ir import DType, Node, Tensor
+from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.internal.layer_norm import LayerNorm, LayerNormStatistics
+from circle_train.ops.internal.layer_norm import LayerNorm, LayerNormStatistics, RmsNormStatistics
+from circle_train.ops.layers.norm import RmsNorm
 from circle_train.record import record
 
 
@@ -19,17 +23,33 @@ class NormOptions:
     made: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Norm:
+    """The kernel's name, what computes the statistics that the gradients read, and their names."""
+
+    kernel: str
+    statistics: Callable[[float], Op]
+    kept: tuple[str, ...]
+
+
+NORMS: dict[type[Op], Norm] = {
+    LayerNorm: Norm("layer_norm", LayerNormStatistics, ("mean", "rstd")),
+    RmsNorm: Norm("rms_norm", RmsNormStatistics, ("rstd",)),
+}
+
+
 def join_norms(rewriter: Rewriter) -> None:
     """Forward with statistics, and the gradients of x, gamma and beta together."""
     for node in rewriter.nodes():
-        if (
-            type(node.op) is LayerNorm
-            and node.inputs[0] is not None
-            and node.inputs[0].dtype is DType.FLOAT32
-        ):
+        x = node.inputs[0] if type(node.op) in NORMS else None
+        if x is not None and x.dtype is DType.FLOAT32 and _is_one_a_column(node.inputs[1], x):
             gradients = _gradients(rewriter, node)
             if "x" in gradients or "gamma" in gradients:
                 _join(rewriter, node, gradients)
+
+
+def _is_one_a_column(gamma: Tensor | None, x: Tensor) -> bool:
+    return gamma is not None and gamma.shape == x.shape[-1:]
 
 
 def _gradients(rewriter: Rewriter, node: Node) -> dict[str, Node]:
@@ -48,24 +68,23 @@ def _gradients(rewriter: Rewriter, node: Node) -> dict[str, Node]:
 
 
 def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
-    x, gamma, beta = node.inputs
+    x, gamma, *beta = node.inputs
     assert x is not None
     y, op = node.outputs[0], node.op
-    statistics = [
-        Tensor(f"{name}({y.name})", t)
-        for name, t in zip(("mean", "rstd"), LayerNormStatistics(op.epsilon).infer(x.type), strict=True)
-    ]
-    extra = Node(LayerNormStatistics(op.epsilon), [x], statistics, carried={"members": []})
+    norm = NORMS[type(op)]
+    rows = TensorType(x.dtype, x.shape[:-1])
+    statistics = [Tensor(f"{name}({y.name})", rows) for name in norm.kept]
+    extra = Node(norm.statistics(op.epsilon), [x], statistics, carried={"members": []})
     rewriter.insert(extra, rewriter.position[node] + 1 / 128)
-    made = NormOptions(op, ("y", "mean", "rstd"))
-    rewriter.fuse([node, extra], "layer_norm", {"x": x, "gamma": gamma, "beta": beta}, [y, *statistics], made)
+    made = NormOptions(op, ("y", *norm.kept))
+    given = {"x": x, "gamma": gamma, "beta": beta[0] if beta else None}
+    rewriter.fuse([node, extra], norm.kernel, given, [y, *statistics], made)
     members, results, names = [], [], []
     roles: dict[str, Tensor | None] = {
         "dy": None,
         "x": x,
         "gamma": gamma,
-        "mean": statistics[0],
-        "rstd": statistics[1],
+        **dict(zip(norm.kept, statistics, strict=True)),
     }
     fates = {}
     for name, gradient in gradients.items():
@@ -84,4 +103,4 @@ def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
         names += [short] if end.stored else []
     assert gamma is not None
     settings = WeightOptions(op, gamma.shape, fates.get("w"), fates.get("b"), tuple(names))
-    rewriter.fuse(members, "layer_norm_gradient", roles, results, settings)
+    rewriter.fuse(members, f"{norm.kernel}_gradient", roles, results, settings)
