@@ -32,7 +32,7 @@ from fuzz_damage import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "nets")]
 
 import format_models  # noqa: E402
 import networks  # noqa: E402
@@ -40,6 +40,7 @@ import random_onnx  # noqa: E402
 
 import circle_train as ct  # noqa: E402
 from circle_train import format  # noqa: E402
+from circle_train.checkpoints import by_suffix, safetensors  # noqa: E402
 from circle_train.format.flatbuffer.decode import decode  # noqa: E402
 from circle_train.format.flatbuffer.encode import encode  # noqa: E402
 from circle_train.format.model.reader import SCHEMAS  # noqa: E402
@@ -328,7 +329,7 @@ def damaged_checkpoint(seed: tuple[str, bytes], rng: Rng) -> tuple[str, bytes]:
                 if rng.random() < 0.3:
                     metadata[key] = damaged_json(metadata[key], rng)
         with suppress(TypeError, ValueError, AttributeError):
-            metadata["checksum"] = format.safetensors._checksum(header, raw[8 + length :])
+            metadata["checksum"] = safetensors._checksum(header, raw[8 + length :])
     text = json.dumps(header).encode()
     return name, struct.pack("<Q", len(text)) + text + raw[8 + length :]
 
@@ -343,7 +344,7 @@ def run_checkpoint(case: tuple[str, bytes], rng: Rng, folder: Path) -> None:
     before = {key: np.array(array) for key, array in session.state.arrays.items()}
     counted = (session.state.step, session.state.learning_rate)
     with suppress(ct.CircleTrainError):
-        ct.train.checkpoints.stored_config(path)
+        by_suffix.stored_config(path)
     try:
         session.load_checkpoint(path)
     except ct.CircleTrainError:
