@@ -38,7 +38,9 @@ import numpy as np
 from fuzz_cases import TARGETS, Large, ct
 
 SECONDS, BYTES = 10.0, 2 << 30
-"""What a case may take."""
+"""What a case may take: of a processor, and of memory."""
+PATIENCE = 12
+"""How many times as long it may take by the clock: other programs run too, and what waits for ever takes no processor."""
 CHUNK = 200
 """Cases that a process runs before it gives way to a fresh one."""
 SHARES = {"model": 8, "onnx": 6, "checkpoint": 2, "package": 1, "settings": 2, "data": 2, "image": 1}
@@ -95,7 +97,21 @@ class Worker:
         self.process.start()
         sender.close()
         self.done = 0
-        self.since = time.monotonic()
+        self.since = self.used(), time.monotonic()
+
+    def used(self) -> float:
+        """Seconds of a processor; by the clock where the system does not say."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return time.monotonic()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def hangs(self) -> bool:
+        used, at = self.since
+        late = self.used() - used > SECONDS or time.monotonic() - at > PATIENCE * SECONDS
+        return late and self.process.is_alive()
 
     def take(self, figures: Figures) -> None:
         """Note what was said since the last time."""
@@ -113,14 +129,14 @@ class Worker:
             figures.findings[what].append(number)
             figures.details.setdefault(what, detail)
         self.done += 1
-        self.since = time.monotonic()
+        self.since = self.used(), time.monotonic()
 
     def rest(self, figures: Figures) -> range | None:
         """The cases that a fresh process has to go on with; None while this one is at work."""
         self.take(figures)
-        if self.process.is_alive() and time.monotonic() - self.since < SECONDS:
+        hangs = self.hangs
+        if self.process.is_alive() and not hangs:
             return None
-        hangs = self.process.is_alive()
         if hangs:
             os.kill(self.process.pid or 0, signal.SIGABRT)  # faulthandler says where it was
             self.process.join(1)
