@@ -22,6 +22,8 @@ class Rewriter:
         self.since = dict(self.position)
         """Where the first of a node's members stood: what it reads of the states is what they held there."""
         self.readers: dict[Tensor, list[Node]] = {}
+        self._joined: dict[Node, list[tuple[Node, float, float]]] = {}
+        """The members of each node that stands for several, with their position and since, in the order of joining."""
         for node in graph.nodes:
             self._read(node)
 
@@ -43,10 +45,10 @@ class Rewriter:
         """Put nodes in the place of the last member; they make the same tensors as far as those are read."""
         place = max(self.position[m] for m in members)
         since = min(self.since[m] for m in members)
+        if len(members) > 1 and len(nodes) == 1:
+            self._joined[nodes[0]] = [(m, self.position[m], self.since[m]) for m in members]
         for member in members:
-            del self.position[member], self.since[member]
-            for tensor in {t for t in member.inputs if t is not None}:
-                self.readers[tensor].remove(member)
+            self._take_out(member)
         for i, node in enumerate(nodes):
             self.insert(node, place + i / 64)
             self.since[node] = since
@@ -55,9 +57,7 @@ class Rewriter:
         """Remove those of the nodes that nobody reads."""
         for node in nodes:
             if not any(self.readers.get(t) or t in self.keep for t in node.outputs):
-                del self.position[node], self.since[node]
-                for tensor in {t for t in node.inputs if t is not None}:
-                    self.readers[tensor].remove(node)
+                self._take_out(node)
 
     def insert(self, node: Node, place: float) -> None:
         self.position[node] = self.since[node] = place
@@ -76,8 +76,23 @@ class Rewriter:
         return node
 
     def settle(self) -> None:
-        """Write the nodes back in an order in which they can run."""
-        self.graph.nodes = ordered(self.position, self.since)
+        """Write the nodes back in an order in which they can run; what cannot be one node after all is several again."""
+        order, cycle = ordered(self.position, self.since)
+        while cycle:
+            self._separate(next(node for node in reversed(self._joined) if node in cycle))
+            order, cycle = ordered(self.position, self.since)
+        self.graph.nodes = order
+
+    def _separate(self, node: Node) -> None:
+        self._take_out(node)
+        for member, place, since in self._joined.pop(node):
+            self.insert(member, place)
+            self.since[member] = since
+
+    def _take_out(self, node: Node) -> None:
+        del self.position[node], self.since[node]
+        for tensor in {t for t in node.inputs if t is not None}:
+            self.readers[tensor].remove(node)
 
     def _read(self, node: Node) -> None:
         for tensor in dict.fromkeys(t for t in node.inputs if t is not None):
@@ -135,8 +150,11 @@ def _parts(members: Sequence[Node], number: dict[Tensor, int]) -> list[Part]:
     return parts
 
 
-def ordered(places: Mapping[Node, float], since: Mapping[Node, float]) -> list[Node]:
-    """The nodes so that each follows its makers, writers of a state follow its readers, and updates follow the guard."""
+def ordered(places: Mapping[Node, float], since: Mapping[Node, float]) -> tuple[list[Node], list[Node]]:
+    """The nodes so that each follows its makers, writers of a state follow its readers, and updates follow the guard.
+
+    Where there is no such order: nodes that wait for one another in a circle.
+    """
     nodes = sorted(places, key=places.__getitem__)
     position = {node: i for i, node in enumerate(nodes)}
     after = {
@@ -183,8 +201,8 @@ def _written(node: Node) -> set[Tensor | None]:
 
 def _topological(
     nodes: Sequence[Node], position: dict[Node, int], after: dict[Node, set[Node]]
-) -> list[Node]:
-    """The earliest of the ready nodes first."""
+) -> tuple[list[Node], list[Node]]:
+    """The earliest of the ready nodes first; and a cycle, if not all become ready."""
     waiting = {node: len(makers) for node, makers in after.items()}
     followers: dict[Node, list[Node]] = {}
     for node, makers in after.items():
@@ -200,6 +218,14 @@ def _topological(
             waiting[follower] -= 1
             if not waiting[follower]:
                 heapq.heappush(ready, position[follower])
-    if len(order) != len(nodes):
-        raise ValueError("fusing nodes has made the graph cyclic")
-    return order
+    return order, [] if len(order) == len(nodes) else _cycle(after, set(order))
+
+
+def _cycle(after: dict[Node, set[Node]], done: set[Node]) -> list[Node]:
+    """Whoever waits, waits for somebody who waits: sooner or later for somebody we have met."""
+    node = next(node for node in after if node not in done)
+    met: list[Node] = []
+    while node not in met:
+        met.append(node)
+        node = next(maker for maker in after[node] if maker not in done)
+    return met[met.index(node) :]
