@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
 
+from circle_train.compile.steep import is_recurrent, is_steep
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.graph import constant
-from circle_train.ops.internal.gradient import ActivationGradient, Gradient, Gradients, Zeros
+from circle_train.ops.internal.gradient import ActivationGradient, Gradient, Gradients, GuardFinite, Zeros
 from circle_train.ops.numeric.arithmetic import Add
 
 
@@ -28,6 +30,10 @@ def add_backward(
         dys = [gradients.pop(out, None) for out in node.outputs]
         if any(dy is not None for dy in dys):
             _add_node_gradients(graph, node, dys, influenced, gradients)
+    uses = Counter(t for node in path for t in node.inputs)
+    for weight in weights:
+        if weight in gradients and is_recurrent(weight, uses[weight]):
+            graph.emit_all(GuardFinite(f"'{weight.name}'"), gradients[weight])
     return {weight: gradients[weight] for weight in weights if weight in gradients}
 
 
@@ -89,8 +95,11 @@ def _add_node_gradients(
     wanted = [(i, x) for i, x in enumerate(node.inputs) if x is not None and x in influenced]
     joint = [i for i, _ in wanted if node.op.input_name(i) in node.op.together]
     together = dict(zip(joint, _joint_gradients(graph, node, joint, filled), strict=True)) if joint else {}
+    steep = is_steep(node)
     for i, x in sorted(wanted, key=lambda pair: pair[1].producer is None):
         gradient = together[i] if i in together else _gradient(graph, node, i, filled)
+        if steep:
+            graph.emit_all(GuardFinite(str(node)), gradient)
         so_far = gradients.get(x)
         gradients[x] = (
             gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f"d({x.name})")

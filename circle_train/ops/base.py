@@ -112,6 +112,8 @@ class Op:
     """Whether its result is random."""
     versions: ClassVar[Versions] = Versions()
     """The operator's versions in files that runtimes other than ours read."""
+    steep: ClassVar[tuple[str, ...]] = ()
+    """Inputs that may make a derivative infinite where they come near 0, though the result is finite."""
     formula: ClassVar[str] = ""
     """What an engine may compute for each element instead of `forward`: calls of its opcodes on inputs, options, numbers."""
     gradient_formulas: ClassVar[Mapping[str, str]] = {}

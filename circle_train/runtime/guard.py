@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.gradient import NonFiniteLoss
+from circle_train.ops.internal.gradient import NotFinite
 from circle_train.runtime.state import State
 
 KEPT = "the weights are those before this step"
@@ -28,12 +28,11 @@ def unspoiled(state: State, feeds: Mapping[Tensor, Array]) -> Iterator[None]:
     reason = f"because {', '.join(bad)} holds NaN or infinite values; {KEPT}"
     try:
         yield
-    except NonFiniteLoss as error:
+    except NotFinite as error:
         if bad:
             raise DataError(f"{where}: {error}, {reason}") from None
-        raise ConfigError(
-            f"{where}: {error}; {KEPT}; lower the learning rate ({state.learning_rate:g}) or scale the data"
-        ) from None
+        advice = error.advice or f"lower the learning rate ({state.learning_rate:g}) or scale the data"
+        raise ConfigError(f"{where}: {error}; {KEPT}; {advice}") from None
     if any(_is_spoiled(state.arrays[key]) for key in saved):
         for key, array in saved.items():
             np.copyto(state.arrays[key], array)

@@ -27,7 +27,7 @@ from circle_train.errors import DataError
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.ops.internal.gradient import NonFiniteLoss
+from circle_train.ops.internal.gradient import NotFinite
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 
@@ -177,7 +177,7 @@ def test_a_loss_that_is_no_number_changes_nothing() -> None:
     before = {p.name: state.value(p.name).copy() for p in program.trained}
     x, y = batch(model, 3)
     x[0] = np.nan
-    with pytest.raises(NonFiniteLoss):
+    with pytest.raises(NotFinite):
         executor.run({program.inputs[0]: x, program.targets[0]: y})
     assert all((state.value(name) == value).all() for name, value in before.items())
 

@@ -148,25 +148,40 @@ class Accumulate(Op):
         return ()
 
 
-class NonFiniteLoss(Exception):
-    """The loss is not a number; nothing has been updated yet. Whoever runs the step says so in an error of ours."""
+class NotFinite(Exception):
+    """The loss or a gradient is not a number; nothing has been updated yet. Whoever runs the step makes an error of it."""
+
+    def __init__(self, found: str, advice: str = "") -> None:
+        super().__init__(found)
+        self.advice = advice
 
 
 @register("GUARD_FINITE", internal=True)
 @record
 class GuardFinite(Op):
-    """Stops the run before anything is updated when the loss is NaN or infinite."""
+    """Stops the run before anything is updated when the loss, or the gradient at a steep place, is NaN or infinite."""
 
+    place: str = ""
+    """The operator whose gradient it is; nothing: it is the loss."""
     mutates = True
     axes = Mixes("one entry stops all")
 
-    def infer(self, loss: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, value: TensorType) -> tuple[TensorType, ...]:
         return ()
 
-    def forward(self, loss: Array) -> tuple[Array, ...]:
-        if not np.isfinite(loss).all():
-            raise NonFiniteLoss(f"the loss is {float(np.sum(loss))}")
+    def forward(self, value: Array) -> tuple[Array, ...]:
+        if not np.isfinite(value).all():
+            raise self.refusal(value)
         return ()
+
+    def refusal(self, value: Array) -> NotFinite:
+        """What stopped the run, and what may help."""
+        if not self.place:
+            return NotFinite(f"the loss is {float(np.sum(value))}")
+        return NotFinite(
+            f"the loss is finite, but the gradient of {self.place} is not",
+            "its slope has no bound there (a root, logarithm or quotient of 0?), add a small number before it",
+        )
 
 
 def regrouped(counts: Sequence[tuple[str, int]], inputs: Sequence[Any]) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class Mul(FusedBinary):
 class Div(FusedBinary):
     """Integers are divided towards zero."""
 
+    steep = ("x2",)
     versions = Versions(features=(broadcast_above_4(2),))
     formula = "div(x1, x2)"
     gradient_formulas = {"x1": "div(dy, x2)", "x2": "neg(div(mul(dy, x1), square(x2)))"}
@@ -131,6 +132,7 @@ class FloorDiv(Binary):
 class FloorMod(Binary):
     """x1 - floor(x1 / x2) * x2: the result has the divisor's sign."""
 
+    steep = ("x2",)
     versions = Versions(BOTH_2)
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -184,6 +186,7 @@ class Minimum(Binary):
 class Pow(Binary):
     """x1 ** x2; the derivative by the exponent is taken as 0 where the base is not positive."""
 
+    steep = ("x1",)
     positive_only = True
     integers_too = False
     formula = "pow(x1, x2)"
@@ -234,6 +237,7 @@ class SquaredDifference(Binary):
 class Atan2(Binary):
     """The angle of the point (x2, x1)."""
 
+    steep = ("x1", "x2")
     integers_too = False
 
     def forward(self, x1: Array, x2: Array) -> Array:

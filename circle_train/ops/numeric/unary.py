@@ -70,6 +70,7 @@ class Sign(Rounding):
 
 @register("SQRT")
 class Sqrt(Unary):
+    steep = ("x",)
     positive_only = True
     formula = "sqrt(x)"
     gradient_formulas = {"x": "mul_imm(div(dy, y), imm=0.5)"}
@@ -83,6 +84,7 @@ class Sqrt(Unary):
 
 @register("RSQRT")
 class Rsqrt(Unary):
+    steep = ("x",)
     positive_only = True
     versions = Versions(INT8_INT16)
     formula = "rsqrt(x)"
@@ -110,6 +112,7 @@ class Exp(Unary):
 
 @register("LOG")
 class Log(Unary):
+    steep = ("x",)
     positive_only = True
     versions = Versions(BOTH_2)
     formula = "log(x)"

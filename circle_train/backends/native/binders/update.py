@@ -147,4 +147,4 @@ def accumulate(op: Accumulate, inputs: Values, outputs: Sequence[Array]) -> Call
 def guard(op: GuardFinite, inputs: Values, outputs: Sequence[Array]) -> Calls:
     if not floats(inputs[0]):
         return None
-    return [call(Kernel.GUARD_FINITE, abi.GuardArgs(pointer(inputs[0]), inputs[0].size), inputs[0])]
+    return [call(Kernel.GUARD_FINITE, abi.GuardArgs(pointer(inputs[0]), inputs[0].size), inputs[0], op)]

@@ -18,7 +18,7 @@ from circle_train.backends.native.engine.abi import Kernel, Status
 from circle_train.backends.native.engine.library import Pool
 from circle_train.errors import CircleTrainError, DataError
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.gradient import NonFiniteLoss
+from circle_train.ops.internal.gradient import GuardFinite
 
 
 @dataclass(slots=True)
@@ -125,8 +125,9 @@ class NativeRun:
     def _raise(self, status: int, index: int) -> None:
         label = self._labels[index]
         if status == Status.NOT_FINITE:
-            guarded = self._calls[index].keep[0]
-            raise NonFiniteLoss(f"the loss is {float(np.sum(guarded))}")
+            guarded, op = self._calls[index].keep
+            assert isinstance(op, GuardFinite)
+            raise op.refusal(guarded)
         if status == Status.BAD_INDEX:
             raise DataError(
                 f"{label}: an index or label lies outside its range; check the values of the data"
