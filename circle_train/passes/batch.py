@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
-
-import numpy as np
+from typing import Any
 
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.passes.fold import infer_node
-
-SHAPE_INPUT = {"RESHAPE": 1, "BROADCAST_TO": 1, "TRANSPOSE_CONV": 0, "SLICE": 2, "STRIDED_SLICE": 2}
-"""Operators whose constant input may hold the batch size."""
-DATA_INPUT = {"TRANSPOSE_CONV": 2}
-PICKS = ("GATHER", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "UNPACK")
-"""Operators that take a part of their first input."""
 
 
 def set_batch(graph: Graph, batch_size: int | None) -> None:
@@ -52,7 +44,7 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
     is_open = not grown or -1 in (grown[0].shape_signature or ())[:1]
     try:
         for node in graph.nodes:
-            _rewrite_shape(graph, node, old)
+            _stretch(graph, node, old)
             infer_node(node)
         if not is_open:
             _check_one_axis_grew(graph, old, grown[0])
@@ -90,10 +82,14 @@ def _check_one_axis_grew(graph: Graph, old: dict[Tensor, TensorType], source: Te
     made_for = old[source].shape[0]
     for node in graph.nodes:
         for out in node.outputs:
-            if _growths(out, old) > 1:
+            if len(_grown_axes(out, old)) > 1:
                 raise ModelError(f"{node}: its output grew from {old[out]} to {out.type} along several axes")
-        data = node.inputs[0] if node.op.name in PICKS else None
-        if data is not None and _growths(data, old) and not any(_growths(out, old) for out in node.outputs):
+        data = node.op.axes.source(node) if node.op.axes.picks else None
+        if (
+            data is not None
+            and _grown_axes(data, old)
+            and not any(_grown_axes(out, old) for out in node.outputs)
+        ):
             raise ModelError(
                 f"{node}: of {data.type}, which was {old[data]}, it takes {node.outputs[0].type}"
             )
@@ -103,12 +99,6 @@ def _check_one_axis_grew(graph: Graph, old: dict[Tensor, TensorType], source: Te
             raise ModelError(
                 f"output {out}: it stays {out.type} while the input '{source.name}' is {source.type}"
             )
-
-
-def _growths(tensor: Tensor, old: dict[Tensor, TensorType]) -> int:
-    """How many axes of a tensor have another size than in the file."""
-    before = old[tensor].shape if tensor in old else tensor.shape
-    return sum(map(int.__ne__, tensor.shape, before)) if len(before) == tensor.type.rank else 0
 
 
 def _made_for_one_size(error: ModelError, tensor: Tensor, old: dict[Tensor, TensorType]) -> str:
@@ -122,72 +112,44 @@ def _made_for_one_size(error: ModelError, tensor: Tensor, old: dict[Tensor, Tens
     )
 
 
-def _rewrite_shape(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
-    """Stretch a constant shape operand by what the data has been stretched by."""
-    position = SHAPE_INPUT.get(node.op.name)
-    if position is None:
-        return
-    data = node.inputs[DATA_INPUT.get(node.op.name, 0)] if node.inputs else None
-    operand = node.inputs[position] if position < len(node.inputs) else None
-    if data is None or data not in old or old[data].shape == data.shape or not data.type.is_static:
-        return
-    if operand is not None and not operand.is_constant:
-        return
-    if operand is not None and _follows_by_itself(node, data, operand):
-        return
-    before = old[node.outputs[0]].shape
-    if node.op.name == "RESHAPE":
-        if operand is None and not node.op.new_shape:
-            return
-        shape = stretched(before, old[data].shape, data.shape)
-    elif operand is not None:
-        shape = _replaced_first(operand, old[data].shape, data.shape)
-    else:
-        return
-    if shape is not None:
-        inputs = [*node.inputs, None][: max(len(node.inputs), position + 1)]
-        inputs[position] = constant(
-            np.array(shape, np.int32 if operand is None else operand.dtype.numpy), "shape"
-        )
-        graph.reconnect(node, inputs)
+def _stretch(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
+    """Let constants in which an old size is written follow the data that has grown."""
+    before = Node(
+        node.op, [_as_it_was(t, old) for t in node.inputs], [_as_it_was(t, old) for t in node.outputs]
+    )
+    for index, tensor in enumerate(node.inputs):
+        grown = _grown_axes(tensor, old)
+        if tensor is None or not grown or not tensor.type.is_static:
+            continue
+        found = node.op.axes.resized(before, index, grown[0], tensor.shape[grown[0]])
+        inputs = [*node.inputs, *[None] * (max(found, default=0) + 1 - len(node.inputs))]
+        for at, sizes in found.items():
+            if not _follows_by_itself(node, tensor, inputs[at]):
+                inputs[at] = constant(sizes, "shape")
+        if inputs != node.inputs:
+            graph.reconnect(node, inputs)
 
 
-def _follows_by_itself(node: Node, data: Tensor, operand: Tensor) -> bool:
+def _as_it_was(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> Any:
+    """The tensor as the file has it."""
+    if tensor is None or tensor.is_constant or tensor not in old:
+        return tensor
+    return Tensor(tensor.name, old[tensor], shape_signature=tensor.shape_signature)
+
+
+def _grown_axes(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> list[int]:
+    """Axes that have another size than in the file."""
+    before = old[tensor].shape if tensor in old else ()
+    if tensor is None or len(before) != tensor.type.rank:
+        return []
+    return [axis for axis, size in enumerate(before) if size != tensor.shape[axis]]
+
+
+def _follows_by_itself(node: Node, data: Tensor, operand: Tensor | None) -> bool:
     """Whether the file, which knows its open sizes, wrote the operand so that it holds for any of them."""
-    if -1 not in (data.shape_signature or ()):
+    if operand is None or -1 not in (data.shape_signature or ()):
         return False
-    if node.op.name == "RESHAPE":
+    if node.op.view_of is not None:
         return bool((operand.data == -1).any())
     signature = node.outputs[0].shape_signature
     return signature is None or signature[0] != -1
-
-
-def stretched(
-    target: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """The target shape of a RESHAPE whose input grew from `before` to `after` along one axis.
-
-    The axis of the target that grows is the one before which as many elements stand.
-    """
-    if len(before) != len(after):
-        return None
-    grown = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-    if len(grown) != 1 or prod(before) == 0 or any(size < 0 for size in (*target, *before)):
-        return None
-    axis = grown[0]
-    leading = prod(before[:axis])
-    for position, size in enumerate(target):
-        grows = size * after[axis]
-        if prod(target[:position]) == leading and grows % before[axis] == 0:
-            return (*target[:position], grows // before[axis], *target[position + 1 :])
-    return None
-
-
-def _replaced_first(
-    operand: Tensor, before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """The operand with its first number changed from the old batch to the new one."""
-    values = operand.data.reshape(-1).tolist()
-    if not values or not before or values[0] != before[0] or before[0] == after[0]:
-        return None
-    return (after[0], *values[1:])

@@ -11,10 +11,10 @@ import onnx
 
 from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import read
-from circle_train.convert.stages.movement import inverse
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.orders import inverse
 from circle_train.passes.batch import set_shapes
 
 CHANNELS_FIRST = (0, 3, 1, 2)
