@@ -15,6 +15,7 @@ from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
 from circle_train.printable import printable
 from circle_train.record import record
+from circle_train.runtime import litert
 from circle_train.runtime.module import with_float_head, with_values
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
@@ -163,7 +164,7 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; the suffix decides: .circle or .tflite."""
-        format.save(self.module, path)
+        litert.save(self.module, path)
 
     def __repr__(self) -> str:
         inputs, outputs = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from circle_train import convert, format
+from circle_train import convert
 from circle_train.errors import ConfigError
 from circle_train.model import Model
+from circle_train.runtime import litert
 from circle_train.runtime.module import is_changed, with_outputs, with_values
 from circle_train.runtime.state import State
 
@@ -18,7 +19,7 @@ def export(
     """Write the inference model; the suffix decides the format."""
     if not os.fspath(path).lower().endswith(".onnx"):
         module = with_values(model.module, state)
-        format.save(module if outputs is None else with_outputs(module, outputs), path)
+        litert.save(module if outputs is None else with_outputs(module, outputs), path)
         return
     export_onnx(model, state, path, outputs)
 

@@ -1,0 +1,67 @@
+"""A module as the runtimes of .tflite files take it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from circle_train import format
+from circle_train.format.metadata import hints
+from circle_train.format.model.carried import Signature
+from circle_train.ir import Graph, Module, Tensor
+from circle_train.passes import litert
+
+SIGNATURE = "serving_default"
+
+
+def save(module: Module, path: str | os.PathLike[str]) -> None:
+    """Write a file; for a .tflite one the module is rewritten as far as LiteRT needs it."""
+    if os.fspath(path).lower().endswith(".tflite"):
+        module = for_litert(module)
+    format.save(module, path)
+
+
+def for_litert(module: Module) -> Module:
+    """The module itself where it was loaded from a .tflite file, or LiteRT takes it as it is."""
+    source = module.carried.get("source")
+    if source is not None and source.identifier == "TFL3":
+        return module
+    if not any(litert.is_refused(graph) for graph in module.graphs):
+        return module if source is not None else _signed(module, module.main)
+    graphs = [graph.copy() for graph in module.graphs]
+    for graph, old in zip(graphs, module.graphs, strict=True):
+        graph.carried = dict(old.carried)
+        litert.suit(graph)
+    constants = dict.fromkeys(
+        t.buffer for graph in graphs for t in graph.all_tensors() if t.buffer is not None
+    )
+    known = set(module.buffers)
+    fresh = [buffer for buffer in constants if buffer not in known]
+    carried = {key: value for key, value in module.carried.items() if key != "source"}
+    if "signatures" in carried:
+        carried["signatures"] = [_moved(signature, module, graphs) for signature in carried["signatures"]]
+    made = replace(module, graphs=graphs, buffers=[*module.buffers, *fresh], carried=carried)
+    return _signed(hints.attach(made), graphs[0])
+
+
+def _signed(module: Module, main: Graph) -> Module:
+    """With one signature at least: the main graph's inputs and outputs by their names."""
+    if module.carried.get("signatures"):
+        return module
+    inputs, outputs = ([(tensor.name, tensor) for tensor in group] for group in (main.inputs, main.outputs))
+    return replace(
+        module, carried=module.carried | {"signatures": [Signature(SIGNATURE, main, inputs, outputs)]}
+    )
+
+
+def _moved(signature: Signature, module: Module, graphs: list[Graph]) -> Signature:
+    """The same signature of the copied graph."""
+    index = next(i for i, graph in enumerate(module.graphs) if graph is signature.graph)
+    twins = {tensor.origin: tensor for tensor in graphs[index].all_tensors()}
+
+    def moved(entries: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+        return [(name, twins.get(tensor, tensor)) for name, tensor in entries]
+
+    return replace(
+        signature, graph=graphs[index], inputs=moved(signature.inputs), outputs=moved(signature.outputs)
+    )

@@ -1,0 +1,292 @@
+"""The course of tools/dev/survive.py for one model: prints a line of JSON after each stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+EXACT, ROUNDED = 2e-3, 5e-2
+"""Of the output's range: the difference that is allowed, and where integers are computed."""
+IMAGES = ((96, 64), (160, 96), (224, 224), (320, 320), (640, 640), (48, 320), (32, 100))
+LENGTHS = (16, 24, 64, 128, 512, 1536, 16000, 16384)
+KNOWN = {"sr": 16000, "sample_rate": 16000}
+"""Inputs whose value has one meaning only."""
+Feeds = dict[str, Any]
+
+
+def say(stage: str, result: Any) -> None:
+    print("STAGE " + json.dumps({stage: result}), flush=True)
+
+
+def reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def attempt(stage: str, work: Callable[[], Any]) -> Any:
+    """Do it and say so; what it gives, or None where it failed."""
+    try:
+        result = work()
+    except Exception as error:
+        say(stage, reason(error))
+        return None
+    say(stage, result if isinstance(result, str) else True)
+    return result
+
+
+class Onnx:
+    """An .onnx model in onnxruntime."""
+
+    def __init__(self, path: str) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [(i.name, tuple(i.shape), _numpy(i.type)) for i in self.session.get_inputs()]
+
+    def run(self, feeds: Feeds) -> Feeds:
+        names = [output.name for output in self.session.get_outputs()]
+        return dict(zip(names, self.session.run(names, feeds), strict=True))
+
+    def sizes(self) -> Iterator[dict[Any, int]]:
+        """Numbers for the open sizes, by name or by input and axis."""
+        for images, length in zip((*IMAGES, *IMAGES[:1]), LENGTHS, strict=True):
+            chosen: dict[Any, int] = {}
+            for name, shape, _ in self.inputs:
+                for axis, dim in enumerate(shape):
+                    key = dim if isinstance(dim, str) else (name, axis)
+                    if isinstance(dim, int) and dim > 0:
+                        continue
+                    image = len(shape) > 3 and axis > 0
+                    chosen.setdefault(key, 1 if axis == 0 else images[axis % 2] if image else length)
+            yield chosen
+
+    def feeds(self, sizes: dict[Any, int], batch: int, seed: int) -> Feeds:
+        random = np.random.default_rng(seed)
+        first = {key for name, shape, _ in self.inputs for key in [_key(name, shape, 0)] if key is not None}
+        made = {}
+        for name, shape, dtype in self.inputs:
+            keys = [_key(name, shape, axis) for axis in range(len(shape))]
+            dims = [
+                shape[axis] if key is None else batch if key in first else sizes[key]
+                for axis, key in enumerate(keys)
+            ]
+            made[name] = (
+                np.array(KNOWN[name], dtype) if name in KNOWN and not dims else _random(random, dims, dtype)
+            )
+        return made
+
+
+def _key(name: str, shape: tuple[Any, ...], axis: int) -> Any:
+    """What an open size is known by; None for one that is fixed, and where there is no such axis."""
+    if axis >= len(shape) or (isinstance(shape[axis], int) and shape[axis] > 0):
+        return None
+    return shape[axis] if isinstance(shape[axis], str) else (name, axis)
+
+
+def _numpy(kind: str) -> Any:
+    name = kind.removeprefix("tensor(").removesuffix(")")
+    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+
+
+def _random(random: np.random.Generator, shape: Any, dtype: Any) -> Any:
+    if np.dtype(dtype).kind == "f":
+        return random.standard_normal(tuple(shape)).astype(dtype)
+    if np.dtype(dtype) in (np.int8, np.uint8) and len(shape) > 1:
+        low = -128 if np.dtype(dtype) == np.int8 else 0
+        return random.integers(low, low + 256, tuple(shape)).astype(dtype)
+    return random.integers(0, 2, tuple(shape)).astype(dtype)
+
+
+class LiteRt:
+    """A .tflite model in LiteRT, at the sizes of what it is fed."""
+
+    def __init__(self, path: str) -> None:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        try:
+            self.interpreter = Interpreter(path, num_threads=1)
+        except Exception:
+            self.interpreter = Interpreter(path, num_threads=1, experimental_op_resolver_type=plain)
+        self.inputs = self.interpreter.get_input_details()
+
+    def sizes(self) -> Iterator[dict[Any, int]]:
+        yield {}
+
+    def feeds(self, sizes: dict[Any, int], batch: int, seed: int) -> Feeds:
+        random = np.random.default_rng(seed)
+        made = {}
+        for detail in self.inputs:
+            shape = list(map(int, detail["shape"]))
+            if batch != 1 and shape:
+                shape[0] = batch
+            made[detail["name"]] = _random(random, shape, detail["dtype"])
+        return made
+
+    def run(self, feeds: Feeds) -> Feeds:
+        it = self.interpreter
+        by_name = {detail["name"]: detail for detail in self.inputs}
+        for name, value in feeds.items():
+            if tuple(by_name[name]["shape"]) != value.shape:
+                it.resize_tensor_input(by_name[name]["index"], value.shape)
+        it.allocate_tensors()
+        it.reset_all_variables()
+        for name, value in feeds.items():
+            it.set_tensor(by_name[name]["index"], value.astype(by_name[name]["dtype"]))
+        it.invoke()
+        return {detail["name"]: it.get_tensor(detail["index"]) for detail in it.get_output_details()}
+
+
+def recorded(path: str) -> list[tuple[Feeds, Feeds]]:
+    """Inputs and outputs that lie beside the model."""
+    pairs = []
+    for file in sorted(Path(path).parent.glob(Path(path).name + ".?.npz")):
+        with np.load(file) as held:
+            entries = {key: held[key] for key in held.files}
+        pairs.append((_marked(entries, "in:"), _marked(entries, "out:")))
+    return pairs
+
+
+def _marked(entries: Feeds, mark: str) -> Feeds:
+    return {name.removeprefix(mark): value for name, value in entries.items() if name.startswith(mark)}
+
+
+def expected(path: str) -> list[tuple[Feeds, Feeds]]:
+    """Two sizes: what lies beside the model, else what its own runtime takes and gives."""
+    if pairs := recorded(path):
+        return pairs
+    runtime = Onnx(path) if path.lower().endswith(".onnx") else LiteRt(path)
+    pairs, failure = [], None
+    for batch in (1, 3):
+        for sizes in runtime.sizes():
+            if pairs and sizes == pairs[0][2] and len(sizes) > 1 and batch == 1:
+                continue
+            try:
+                feeds = runtime.feeds(sizes, batch, seed=batch)
+                pairs.append((feeds, runtime.run(feeds), sizes))
+                break
+            except Exception as error:
+                failure = failure or error
+    if not pairs and failure is not None:
+        raise failure
+    return [(feeds, outputs) for feeds, outputs, _ in pairs]
+
+
+def difference(ours: Any, theirs: Any) -> float:
+    """The largest distance, as a part of the range; equal infinities and NaNs are no distance."""
+    one, two = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if one.shape != two.shape:
+        raise ValueError(f"the shape is {one.shape}, expected {two.shape}")
+    same = (one == two) | (np.isnan(one) & np.isnan(two))
+    gap = float(np.max(np.where(same, 0, np.abs(one - two)), initial=0))
+    return gap / max(float(np.max(np.abs(two[np.isfinite(two)]), initial=0)), 1e-6)
+
+
+def compare(ours: Feeds, theirs: Feeds, allowed: float) -> str | bool:
+    """True where every output that both have agrees."""
+    shared = [name for name in theirs if name in ours]
+    pairs = [(ours[n], theirs[n]) for n in shared] or list(zip(ours.values(), theirs.values(), strict=True))
+    worst = max((difference(*pair) for pair in pairs), default=0.0)
+    return True if worst <= allowed else f"off by {worst:.1e} of the range"
+
+
+def main() -> None:
+    path, limit = sys.argv[1], float(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
+    warnings.simplefilter("ignore")
+    import circle_train as ct
+
+    try:
+        pairs = expected(path)
+    except Exception as error:
+        print(f"its own runtime refuses it: {reason(error)}")
+        pairs = []
+    model = attempt("load", lambda: ct.load(path))
+    if model is None:
+        return
+    if not pairs:
+        return
+    rounded = any(
+        operator.name in ("QUANTIZE", "DEQUANTIZE", "ROUND") for operator in model.operators
+    ) or any(np.asarray(v).dtype.itemsize == 1 for _, outputs in pairs for v in outputs.values())
+    allowed = ROUNDED if rounded else EXACT
+    attempt("match", lambda: match(ct, model, pairs, allowed))
+    for stage, trainable in (("train last 5", ("last", 5)), ("train all", "all")):
+        attempt(stage, lambda what=trainable: train(ct, path, pairs, what))
+    folder = tempfile.mkdtemp()
+    attempt("export .tflite", lambda: exported_tflite(ct, model, pairs, allowed, folder))
+    if path.lower().endswith(".onnx"):
+        attempt("export .onnx", lambda: exported_onnx(ct, path, pairs, allowed, folder))
+
+
+def match(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float) -> str | bool:
+    infer = ct.InferenceSession(model)
+    names = [info.name for info in model.outputs]
+    for number, (feeds, wanted) in enumerate(pairs):
+        try:
+            found = compare(dict(zip(names, infer.run(None, feeds), strict=True)), wanted, allowed)
+        except Exception as error:
+            return f"size {number}: {reason(error)}"
+        if found is not True:
+            return f"size {number}: {found}"
+    return True
+
+
+def train(ct: Any, path: str, pairs: list[tuple[Feeds, Feeds]], trainable: Any) -> str | bool:
+    """Two steps; an output of whole numbers is left out as the refusal says."""
+    feeds, outputs = pairs[0]
+    model = ct.load(path)
+    sgd = ct.optimizers.SGD(learning_rate=1e-7)
+    values = [feeds[info.name] for info in model.inputs]
+    batch = next((len(v) for v in values if np.ndim(v)), 1)
+    config = ct.TrainConfig(loss="mse", optimizer=sgd, batch_size=batch, trainable=trainable)
+    session = ct.TrainSession(model, config)
+    session.prepare()
+    targets = [np.zeros(t.shape, np.float32) for t in session.program.outputs]
+    del outputs
+    for _ in range(2):
+        loss = session.train_step(
+            values[0] if len(values) == 1 else values, targets[0] if len(targets) == 1 else targets
+        ).loss
+    return True if np.all(np.isfinite(loss)) else f"the loss is {loss}"
+
+
+def exported_tflite(
+    ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float, folder: str
+) -> str | bool:
+    file = os.path.join(folder, "exported.tflite")
+    model.save(file)
+    for number, (feeds, wanted) in enumerate(pairs):
+        runtime = LiteRt(file)
+        names = {detail["name"]: detail for detail in runtime.inputs}
+        given = {name: value for name, value in feeds.items() if name in names}
+        if len(given) != len(names):
+            return f"size {number}: the file's inputs are {sorted(names)}, expected {sorted(feeds)}"
+        found = compare(runtime.run(given), wanted, allowed)
+        if found is not True:
+            return f"size {number}: {found}"
+    return True
+
+
+def exported_onnx(
+    ct: Any, path: str, pairs: list[tuple[Feeds, Feeds]], allowed: float, folder: str
+) -> str | bool:
+    file = os.path.join(folder, "exported.onnx")
+    ct.TrainSession(path, ct.TrainConfig(loss="mse", trainable="none", batch_size=1)).export(file)
+    feeds, wanted = pairs[0]
+    return compare(Onnx(file).run(feeds), wanted, allowed)
+
+
+if __name__ == "__main__":
+    main()
