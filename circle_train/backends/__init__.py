@@ -20,7 +20,7 @@ def choose(name: str, threads: int | None) -> Backend:
     if threads is not None:
         _check_threads(threads)
     if name == "reference":
-        return Reference()
+        return Reference(threads)
     if native.is_available():
         return native.Native(threads)
     if name == "native":
@@ -28,7 +28,7 @@ def choose(name: str, threads: int | None) -> Backend:
     warnings.warn(
         "the native engine was not built, training runs on the slower numpy reference", stacklevel=3
     )
-    return Reference()
+    return Reference(threads)
 
 
 def _check_threads(asked: object) -> None:

@@ -25,6 +25,10 @@ class Backend(Protocol):
         """How many cores it uses."""
 
     @property
+    def numpy_threads(self) -> int | None:
+        """How many cores numpy's products may use in a step; None: as many as numpy takes."""
+
+    @property
     def nbytes(self) -> int:
         """Memory that it needs besides the arena and the state."""
 
@@ -61,6 +65,9 @@ class Reference:
     threads = 1
     nbytes = 0
     has_bfloat16_products = False
+
+    def __init__(self, numpy_threads: int | None = None) -> None:
+        self.numpy_threads = numpy_threads
 
     def side_by_side(self, count: int) -> Sequence[Backend]:
         return [self] * count

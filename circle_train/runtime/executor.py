@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
+from circle_train.backends import blas
 from circle_train.backends.base import Backend, Reference, Step
 from circle_train.compile.program import Prefix, Program
 from circle_train.ir import Node, Tensor
@@ -44,6 +46,7 @@ class Executor:
             self.engines.update(lane.engines)
         self.bound = self._bind(backend)
         """The nodes that take a step, and their steps one by one."""
+        self._numpy_threads = backend.numpy_threads if Reference.name in self.engines.values() else None
         self.steps = backend.link([step for _, step in self.bound])
 
     def run(self, feeds: Mapping[Tensor, Array]) -> None:
@@ -55,8 +58,9 @@ class Executor:
         for tensor, value in feeds.items():
             if tensor in arrays:
                 np.copyto(arrays[tensor], value)
-        for step in self.steps:
-            step()
+        with nullcontext() if self._numpy_threads is None else blas.limited(self._numpy_threads):
+            for step in self.steps:
+                step()
 
     def rebound(self) -> Executor:
         """The same program bound to the arrays that the state has now."""

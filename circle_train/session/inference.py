@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from circle_train import backends, passes
+from circle_train.backends import blas
 from circle_train.compile.compile import compile_inference, refuse_unrunnable
 from circle_train.data.coercion import to_tensor
 from circle_train.errors import ConversionError, DataError
@@ -92,7 +94,9 @@ class InferenceSession:
         graph: Graph = self._graph.copy()
         set_shapes(graph, [array.shape for array in arrays])
         values = feeds_of(graph.inputs, arrays)
-        execute_once(graph.nodes, values)
+        most = self.backend.numpy_threads
+        with nullcontext() if most is None else blas.limited(most):
+            execute_once(graph.nodes, values)
         return [np.array(values[t] if t in values else t.data) for t in graph.outputs]
 
     def _check_shapes(self, arrays: Sequence[Array]) -> None:

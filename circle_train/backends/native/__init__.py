@@ -35,6 +35,8 @@ class Native:
     """Runs what its kernels cover; a program's consecutive native nodes are one call."""
 
     name = "native"
+    numpy_threads = 1
+    """Its pool would wait for work where this engine's works; and what it adds up depends on their number."""
 
     def __init__(self, threads: int | None = None, tier: Tier = Tier.AUTO) -> None:
         pool_ = Pool(threads, tier)
