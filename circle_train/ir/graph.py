@@ -229,6 +229,8 @@ class Module:
     version: int = 3
     description: str = ""
     identifier: str = "CIR0"
+    attachments: dict[str, bytes] = field(default_factory=dict)
+    """Files behind the flatbuffer, by name: labels, vocabularies."""
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property

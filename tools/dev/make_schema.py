@@ -3,8 +3,8 @@
     python tools/dev/make_schema.py            # rewrites circle_train/format/flatbuffer/schema.py and schema/*.fbs
 
 Facts are field ids, types, defaults and enumeration values. What generated Python does not tell (which
-enumeration a scalar belongs to, which union a table is a member of) and the training table, which no package
-holds, is written here.
+enumeration a scalar belongs to, which union a table is a member of), the training table, which no package holds, and TFLite's
+metadata are written here.
 """
 
 from __future__ import annotations
@@ -114,6 +114,102 @@ TRAINING_TABLES: dict[str, Table] = {
         Field("batch_size", "int32", 0),
         Field("loss_reduction_type", "int8", 0, "LossReductionType"),
         Field("trainable_ops", "[int32]"),
+    ),
+}
+
+METADATA_ENUMS = {
+    "AssociatedFileType": {"UNKNOWN": 0, "DESCRIPTIONS": 1, "TENSOR_AXIS_LABELS": 2, "TENSOR_VALUE_LABELS": 3,
+                           "TENSOR_AXIS_SCORE_CALIBRATION": 4, "VOCABULARY": 5, "SCANN_INDEX_FILE": 6},
+    "ColorSpaceType": {"UNKNOWN": 0, "RGB": 1, "GRAYSCALE": 2},
+    "BoundingBoxType": {"UNKNOWN": 0, "BOUNDARIES": 1, "UPPER_LEFT": 2, "CENTER": 3},
+    "CoordinateType": {"RATIO": 0, "PIXEL": 1},
+    "ScoreTransformationType": {"IDENTITY": 0, "LOG": 1, "INVERSE_LOGISTIC": 2},
+}  # fmt: skip
+METADATA_UNIONS = {
+    "ContentProperties": {1: "FeatureProperties", 2: "ImageProperties", 3: "BoundingBoxProperties",
+                          4: "AudioProperties"},
+    "ProcessUnitOptions": {1: "NormalizationOptions", 2: "ScoreCalibrationOptions", 3: "ScoreThresholdingOptions",
+                           4: "BertTokenizerOptions", 5: "SentencePieceTokenizerOptions",
+                           6: "RegexTokenizerOptions"},
+}  # fmt: skip
+METADATA_TABLES: dict[str, Table] = {
+    "AssociatedFile": (
+        Field("name", "string"),
+        Field("description", "string"),
+        Field("type", "int8", 0, "AssociatedFileType"),
+        Field("locale", "string"),
+        Field("version", "string"),
+    ),
+    "FeatureProperties": (),
+    "ImageSize": (Field("width", "uint32", 0), Field("height", "uint32", 0)),
+    "ImageProperties": (
+        Field("color_space", "int8", 0, "ColorSpaceType"),
+        Field("default_size", "ImageSize"),
+    ),
+    "AudioProperties": (Field("sample_rate", "uint32", 0), Field("channels", "uint32", 0)),
+    "BoundingBoxProperties": (
+        Field("index", "[uint32]"),
+        Field("type", "int8", 0, "BoundingBoxType"),
+        Field("coordinate_type", "int8", 0, "CoordinateType"),
+    ),
+    "ValueRange": (Field("min", "int32", 0), Field("max", "int32", 0)),
+    "Content": (
+        Field("content_properties_type", "uint8", 0, "ContentProperties"),
+        Field("content_properties", "union", None, "ContentProperties"),
+        Field("range", "ValueRange"),
+    ),
+    "NormalizationOptions": (Field("mean", "[float32]"), Field("std", "[float32]")),
+    "ScoreCalibrationOptions": (
+        Field("score_transformation", "int8", 0, "ScoreTransformationType"),
+        Field("default_score", "float32", 0.0),
+    ),
+    "ScoreThresholdingOptions": (Field("global_score_threshold", "float32", 0.0),),
+    "BertTokenizerOptions": (Field("vocab_file", "[AssociatedFile]"),),
+    "SentencePieceTokenizerOptions": (
+        Field("sentencePiece_model", "[AssociatedFile]"),
+        Field("vocab_file", "[AssociatedFile]"),
+    ),
+    "RegexTokenizerOptions": (
+        Field("delim_regex_pattern", "string"),
+        Field("vocab_file", "[AssociatedFile]"),
+    ),
+    "ProcessUnit": (
+        Field("options_type", "uint8", 0, "ProcessUnitOptions"),
+        Field("options", "union", None, "ProcessUnitOptions"),
+    ),
+    "Stats": (Field("max", "[float32]"), Field("min", "[float32]")),
+    "TensorGroup": (Field("name", "string"), Field("tensor_names", "[string]")),
+    "TensorMetadata": (
+        Field("name", "string"),
+        Field("description", "string"),
+        Field("dimension_names", "[string]"),
+        Field("content", "Content"),
+        Field("process_units", "[ProcessUnit]"),
+        Field("stats", "Stats"),
+        Field("associated_files", "[AssociatedFile]"),
+    ),
+    "CustomMetadata": (Field("name", "string"), Field("data", "[uint8]")),
+    "SubGraphMetadata": (
+        Field("name", "string"),
+        Field("description", "string"),
+        Field("input_tensor_metadata", "[TensorMetadata]"),
+        Field("output_tensor_metadata", "[TensorMetadata]"),
+        Field("associated_files", "[AssociatedFile]"),
+        Field("input_process_units", "[ProcessUnit]"),
+        Field("output_process_units", "[ProcessUnit]"),
+        Field("input_tensor_groups", "[TensorGroup]"),
+        Field("output_tensor_groups", "[TensorGroup]"),
+        Field("custom_metadata", "[CustomMetadata]"),
+    ),
+    "ModelMetadata": (
+        Field("name", "string"),
+        Field("description", "string"),
+        Field("version", "string"),
+        Field("subgraph_metadata", "[SubGraphMetadata]"),
+        Field("author", "string"),
+        Field("license", "string"),
+        Field("associated_files", "[AssociatedFile]"),
+        Field("min_parser_version", "string"),
     ),
 }
 
@@ -229,10 +325,10 @@ def gather() -> Facts:
     ]
     tflite_tables["QuantizationParameters"] = tuple(parameters)
     return Facts(
-        tables=dict(sorted(tables.items())) | TRAINING_TABLES,
+        tables=dict(sorted(tables.items())) | TRAINING_TABLES | METADATA_TABLES,
         tflite_tables=other_slots(tables, tflite_tables),
-        enums=enums | TRAINING_ENUMS,
-        unions=unions | TRAINING_UNIONS,
+        enums=enums | TRAINING_ENUMS | METADATA_ENUMS,
+        unions=unions | TRAINING_UNIONS | METADATA_UNIONS,
         circle_only=circle_only(classes, tflite_classes),
     )
 
@@ -240,7 +336,7 @@ def gather() -> Facts:
 def python_source(facts: Facts) -> str:
     """The text of circle_train/format/flatbuffer/schema.py."""
     types = "dict[str, tuple[FieldFact | None, ...]]"
-    return f'''"""The facts of Circle 0.10 and CTR0; written by tools/dev/make_schema.py."""
+    return f'''"""The facts of Circle 0.10, CTR0 and TFLite's metadata; written by tools/dev/make_schema.py."""
 
 from __future__ import annotations
 
@@ -329,11 +425,12 @@ def fbs_field(facts: Facts, slot: int, field: Field | None) -> str:
 
 def generated(facts: Facts) -> dict[str, str]:
     """The files that this script writes, by their path in the repository."""
-    circle = [name for name in facts.tables if name not in TRAINING_TABLES]
+    circle = [name for name in facts.tables if name not in TRAINING_TABLES | METADATA_TABLES]
     return {
         "circle_train/format/flatbuffer/schema.py": python_source(facts),
         "schema/circle.fbs": fbs_source(facts, circle, "Model", "CIR0", "circle"),
         "schema/circle_training.fbs": fbs_source(facts, TRAINING_TABLES, "ModelTraining", "CTR0", "circletr"),
+        "schema/tflite_metadata.fbs": fbs_source(facts, METADATA_TABLES, "ModelMetadata", "M001", "tflitemeta"),
     }
 
 

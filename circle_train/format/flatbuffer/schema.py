@@ -1,4 +1,4 @@
-"""The facts of Circle 0.10 and CTR0; written by tools/dev/make_schema.py."""
+"""The facts of Circle 0.10, CTR0 and TFLite's metadata; written by tools/dev/make_schema.py."""
 
 from __future__ import annotations
 
@@ -641,6 +641,109 @@ TABLES: dict[str, tuple[FieldFact | None, ...]] = {
         ("loss_reduction_type", "int8", 0, "LossReductionType"),
         ("trainable_ops", "[int32]", None, ""),
     ),
+    "AssociatedFile": (
+        ("name", "string", None, ""),
+        ("description", "string", None, ""),
+        ("type", "int8", 0, "AssociatedFileType"),
+        ("locale", "string", None, ""),
+        ("version", "string", None, ""),
+    ),
+    "FeatureProperties": (),
+    "ImageSize": (
+        ("width", "uint32", 0, ""),
+        ("height", "uint32", 0, ""),
+    ),
+    "ImageProperties": (
+        ("color_space", "int8", 0, "ColorSpaceType"),
+        ("default_size", "ImageSize", None, ""),
+    ),
+    "AudioProperties": (
+        ("sample_rate", "uint32", 0, ""),
+        ("channels", "uint32", 0, ""),
+    ),
+    "BoundingBoxProperties": (
+        ("index", "[uint32]", None, ""),
+        ("type", "int8", 0, "BoundingBoxType"),
+        ("coordinate_type", "int8", 0, "CoordinateType"),
+    ),
+    "ValueRange": (
+        ("min", "int32", 0, ""),
+        ("max", "int32", 0, ""),
+    ),
+    "Content": (
+        ("content_properties_type", "uint8", 0, "ContentProperties"),
+        ("content_properties", "union", None, "ContentProperties"),
+        ("range", "ValueRange", None, ""),
+    ),
+    "NormalizationOptions": (
+        ("mean", "[float32]", None, ""),
+        ("std", "[float32]", None, ""),
+    ),
+    "ScoreCalibrationOptions": (
+        ("score_transformation", "int8", 0, "ScoreTransformationType"),
+        ("default_score", "float32", 0.0, ""),
+    ),
+    "ScoreThresholdingOptions": (
+        ("global_score_threshold", "float32", 0.0, ""),
+    ),
+    "BertTokenizerOptions": (
+        ("vocab_file", "[AssociatedFile]", None, ""),
+    ),
+    "SentencePieceTokenizerOptions": (
+        ("sentencePiece_model", "[AssociatedFile]", None, ""),
+        ("vocab_file", "[AssociatedFile]", None, ""),
+    ),
+    "RegexTokenizerOptions": (
+        ("delim_regex_pattern", "string", None, ""),
+        ("vocab_file", "[AssociatedFile]", None, ""),
+    ),
+    "ProcessUnit": (
+        ("options_type", "uint8", 0, "ProcessUnitOptions"),
+        ("options", "union", None, "ProcessUnitOptions"),
+    ),
+    "Stats": (
+        ("max", "[float32]", None, ""),
+        ("min", "[float32]", None, ""),
+    ),
+    "TensorGroup": (
+        ("name", "string", None, ""),
+        ("tensor_names", "[string]", None, ""),
+    ),
+    "TensorMetadata": (
+        ("name", "string", None, ""),
+        ("description", "string", None, ""),
+        ("dimension_names", "[string]", None, ""),
+        ("content", "Content", None, ""),
+        ("process_units", "[ProcessUnit]", None, ""),
+        ("stats", "Stats", None, ""),
+        ("associated_files", "[AssociatedFile]", None, ""),
+    ),
+    "CustomMetadata": (
+        ("name", "string", None, ""),
+        ("data", "[uint8]", None, ""),
+    ),
+    "SubGraphMetadata": (
+        ("name", "string", None, ""),
+        ("description", "string", None, ""),
+        ("input_tensor_metadata", "[TensorMetadata]", None, ""),
+        ("output_tensor_metadata", "[TensorMetadata]", None, ""),
+        ("associated_files", "[AssociatedFile]", None, ""),
+        ("input_process_units", "[ProcessUnit]", None, ""),
+        ("output_process_units", "[ProcessUnit]", None, ""),
+        ("input_tensor_groups", "[TensorGroup]", None, ""),
+        ("output_tensor_groups", "[TensorGroup]", None, ""),
+        ("custom_metadata", "[CustomMetadata]", None, ""),
+    ),
+    "ModelMetadata": (
+        ("name", "string", None, ""),
+        ("description", "string", None, ""),
+        ("version", "string", None, ""),
+        ("subgraph_metadata", "[SubGraphMetadata]", None, ""),
+        ("author", "string", None, ""),
+        ("license", "string", None, ""),
+        ("associated_files", "[AssociatedFile]", None, ""),
+        ("min_parser_version", "string", None, ""),
+    ),
 }
 """Fields in slot order; None where a slot is deprecated."""
 
@@ -753,6 +856,12 @@ ENUMS: dict[str, dict[str, int]] = {
     "OptimizerType": {"SGD": 0, "ADAM": 1},
     "LossFn": {"SPARSE_CATEGORICAL_CROSSENTROPY": 0, "CATEGORICAL_CROSSENTROPY": 1, "MEAN_SQUARED_ERROR": 2},
     "LossReductionType": {"SumOverBatchSize": 0, "Sum": 1},
+    "AssociatedFileType": {"UNKNOWN": 0, "DESCRIPTIONS": 1, "TENSOR_AXIS_LABELS": 2, "TENSOR_VALUE_LABELS": 3,
+        "TENSOR_AXIS_SCORE_CALIBRATION": 4, "VOCABULARY": 5, "SCANN_INDEX_FILE": 6},
+    "ColorSpaceType": {"UNKNOWN": 0, "RGB": 1, "GRAYSCALE": 2},
+    "BoundingBoxType": {"UNKNOWN": 0, "BOUNDARIES": 1, "UPPER_LEFT": 2, "CENTER": 3},
+    "CoordinateType": {"RATIO": 0, "PIXEL": 1},
+    "ScoreTransformationType": {"IDENTITY": 0, "LOG": 1, "INVERSE_LOGISTIC": 2},
 }
 
 UNIONS: dict[str, dict[int, str]] = {
@@ -805,6 +914,11 @@ UNIONS: dict[str, dict[int, str]] = {
     "OptimizerOptions": {1: "SGDOptions", 2: "AdamOptions"},
     "LossFnOptions": {1: "SparseCategoricalCrossentropyOptions", 2: "CategoricalCrossentropyOptions", 3:
         "MeanSquaredErrorOptions"},
+    "ContentProperties": {1: "FeatureProperties", 2: "ImageProperties", 3: "BoundingBoxProperties", 4:
+        "AudioProperties"},
+    "ProcessUnitOptions": {1: "NormalizationOptions", 2: "ScoreCalibrationOptions", 3:
+        "ScoreThresholdingOptions", 4: "BertTokenizerOptions", 5: "SentencePieceTokenizerOptions", 6:
+        "RegexTokenizerOptions"},
 }
 
 CIRCLE_ONLY: dict[str, tuple[int, ...]] = {

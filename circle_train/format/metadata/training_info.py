@@ -26,13 +26,13 @@ IDENTIFIER = b"CTR0"
 
 def read_record(module: Module) -> Table | None:
     """ONERT's record as a table, or None where the module carries none."""
-    raw = _find(module, RECORD)
+    raw = find(module, RECORD)
     return None if raw is None else decode(raw, "ModelTraining", IDENTIFIER, source=f"metadata '{RECORD}'")
 
 
 def read_settings(module: Module) -> dict[str, Any] | None:
     """Our own entry, if it belongs to the record that stands there now."""
-    raw = _find(module, SETTINGS)
+    raw = find(module, SETTINGS)
     if raw is None:
         return None
     try:
@@ -46,7 +46,7 @@ def read_settings(module: Module) -> dict[str, Any] | None:
         raise ModelError(
             f"metadata '{SETTINGS}' is damaged (settings are no object); write the training settings anew"
         )
-    return settings if of_record == _digest(_find(module, RECORD)) else None
+    return settings if of_record == _digest(find(module, RECORD)) else None
 
 
 def attach(module: Module, record: Table | None, settings: dict[str, Any] | None) -> Module:
@@ -57,7 +57,8 @@ def attach(module: Module, record: Table | None, settings: dict[str, Any] | None
     return put(module, SETTINGS, text)
 
 
-def _find(module: Module, name: str) -> bytes | None:
+def find(module: Module, name: str) -> bytes | None:
+    """The content of the metadata entry of this name."""
     for entry in module.metadata:
         if entry.name == name:
             return entry.buffer.bytes.tobytes()

@@ -12,6 +12,8 @@ import numpy as np
 from circle_train.errors import ModelError, refusing
 from circle_train.format.flatbuffer.decode import Damage, Table, Tables, decode
 from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
+from circle_train.format.metadata import attachments
+from circle_train.format.metadata.description import ENTRY
 from circle_train.format.model.carried import OperatorCode, Signature, Source
 from circle_train.format.model.nodes import read_node, read_operator_code, sort_nodes
 from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
@@ -90,6 +92,8 @@ def read_module(source: Source) -> Module:
             )
             if extra := unknown_of(table):
                 module.carried.setdefault("metadata_fields", {})[table.get("name", "")] = extra
+    if any(entry.name == ENTRY for entry in module.metadata):
+        module.attachments = attachments.unpack(source.data)
     if "metadata_buffer" in root:
         with at(".metadata_buffer"):
             indices = root["metadata_buffer"].tolist()

@@ -17,6 +17,7 @@ from circle_train.format.atomic import atomic_write
 from circle_train.format.flatbuffer.decode import Damage, Table
 from circle_train.format.flatbuffer.encode import LARGEST, Chunk, encode_chunks
 from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
+from circle_train.format.metadata import attachments
 from circle_train.format.model.carried import Signature
 from circle_train.format.model.indices import Indices
 from circle_train.format.model.nodes import LARGE_OPTIONS, write_node, write_operator_code
@@ -72,7 +73,9 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
     if identifier == "TFL3":
         check_tflite(root)
     patched = patch(module, root, indices.buffers, identifier)
-    return patched if patched is not None else write_anew(root, indices.buffers, identifier)
+    if patched is not None:
+        return patched
+    return [*write_anew(root, indices.buffers, identifier), attachments.pack(module.attachments)]
 
 
 def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[Chunk]:

@@ -1,0 +1,39 @@
+"""Files that lie behind a model's flatbuffer, as TFLite's metadata have it: an archive without compression."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+
+from circle_train.ir.tensor_type import Array
+
+LARGEST = 4 << 20
+"""Bytes behind the flatbuffer that are looked at; labels and vocabularies are far smaller."""
+_END = b"PK\x05\x06"
+_LONGEST_END = 22 + 0xFFFF
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)
+
+
+def unpack(data: Array) -> dict[str, bytes]:
+    """The files at the end of a model file, by name; what is damaged, packed or too large is left out."""
+    tail = data[-LARGEST:].tobytes()
+    if _END not in tail[-_LONGEST_END:]:
+        return {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(tail)) as archive:
+            plain = [one for one in archive.infolist() if one.compress_type == zipfile.ZIP_STORED]
+            return {one.filename: archive.read(one) for one in plain if one.file_size <= LARGEST}
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError):
+        return {}
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """The archive; the same bytes for the same files."""
+    if not files:
+        return b""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        for name, raw in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _FIRST_DAY), raw)
+    return content.getvalue()
