@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
 from circle_train.convert.back import portable
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.metadata import hints
+from circle_train.format.metadata.description import Description, describe, described
 from circle_train.ir import Module, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
+from circle_train.passes.new_head import SCORES
 from circle_train.printable import printable
 from circle_train.record import record
 from circle_train.runtime import litert
-from circle_train.runtime.module import with_float_head, with_values
+from circle_train.runtime.module import with_float_head, with_head, with_values
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
 from circle_train.settings import circleplus
@@ -155,6 +158,49 @@ class Model:
         the head, whose small steps no scale of integers rounds away.
         """
         return Model(with_float_head(self.module, count))
+
+    def with_head(self, classes: int | Sequence[str], *, scores: str = "softmax") -> Model:
+        """A model with a new classifier where the old one ends, for so many classes, or for classes of these names.
+
+        The classifier is found behind SOFTMAX, RESHAPE and the like: a dense layer or a 1×1 convolution; where there is
+        none the last features are averaged over their places. What comes before stays as it is, integers included.
+        `scores` says what the outputs are: "softmax" (one class each), "sigmoid" (any number of labels) or "values".
+
+        Example:
+            >>> import circle_train as ct
+            >>> ct.load("tests/data/mlp.circle").with_head(["cat", "dog", "cow"]).labels
+            ('cat', 'dog', 'cow')
+        """
+        names = () if isinstance(classes, int) else tuple(classes)
+        count = classes if isinstance(classes, int) else len(names)
+        if (
+            scores not in SCORES
+            or isinstance(classes, bool)
+            or count < 1
+            or not all(isinstance(n, str) for n in names)
+        ):
+            raise ConfigError(
+                f"with_head: classes is {classes!r} and scores {scores!r}, expected a count from 1 or the classes' names, and "
+                f"one of {', '.join(SCORES)}"
+            )
+        known = self.description
+        said = replace(known or Description(), labels=names, scores=scores)
+        made = with_head(self.module, count, scores)
+        return Model(describe(made, said if names or known else None), self.provenance)
+
+    @property
+    def description(self) -> Description | None:
+        """How samples become its input and what its outputs mean, as far as the file says so."""
+        return described(self.module)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes' names, as far as the file holds them."""
+        return self.description.labels if self.description else ()
+
+    def described(self, description: Description | None) -> Model:
+        """A model that carries this description."""
+        return Model(describe(self.module, description), self.provenance)
 
     def parameters_of(self, state: State) -> Parameters:
         """A state's weights, in the names, layouts and order of the file that was loaded."""

@@ -15,6 +15,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.float_head import make_float_head
+from circle_train.passes.new_head import make_head
 from circle_train.runtime.state import State
 from circle_train.settings.parameters import Parameter
 
@@ -41,6 +42,15 @@ def with_float_head(module: Module, count: int) -> Module:
     """A module whose last operators compute in float, and hold what they held as integers."""
     graph = module.main.copy()
     make_float_head(graph, count)
+    made = format.read(format.write(_with_graph(module, graph)))
+    hints.restore(made)
+    return made
+
+
+def with_head(module: Module, outputs: int, scores: str) -> Module:
+    """A module that ends in a new layer of so many outputs; what it said of its old outputs is gone."""
+    graph = module.main.copy()
+    make_head(graph, outputs, scores)
     made = format.read(format.write(_with_graph(module, graph)))
     hints.restore(made)
     return made

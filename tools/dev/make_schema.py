@@ -430,7 +430,9 @@ def generated(facts: Facts) -> dict[str, str]:
         "circle_train/format/flatbuffer/schema.py": python_source(facts),
         "schema/circle.fbs": fbs_source(facts, circle, "Model", "CIR0", "circle"),
         "schema/circle_training.fbs": fbs_source(facts, TRAINING_TABLES, "ModelTraining", "CTR0", "circletr"),
-        "schema/tflite_metadata.fbs": fbs_source(facts, METADATA_TABLES, "ModelMetadata", "M001", "tflitemeta"),
+        "schema/tflite_metadata.fbs": fbs_source(
+            facts, METADATA_TABLES, "ModelMetadata", "M001", "tflitemeta"
+        ),
     }
 
 

@@ -201,7 +201,10 @@ def _normalisation(tensor: Table) -> tuple[tuple[float, ...] | None, tuple[float
 def _labels(graph: Table, files: Mapping[str, bytes]) -> tuple[str, ...]:
     """The classes' names, from the file that the first output names."""
     first: Table = next(iter(graph.get("output_tensor_metadata", ())), {})
-    wanted = ENUMS["AssociatedFileType"]["TENSOR_AXIS_LABELS"], ENUMS["AssociatedFileType"]["TENSOR_VALUE_LABELS"]
+    wanted = (
+        ENUMS["AssociatedFileType"]["TENSOR_AXIS_LABELS"],
+        ENUMS["AssociatedFileType"]["TENSOR_VALUE_LABELS"],
+    )
     for known in first.get("associated_files", ()):
         raw = files.get(known.get("name", ""))
         if raw is not None and known.get("type", 0) in wanted:
