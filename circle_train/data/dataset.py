@@ -13,6 +13,7 @@ import numpy as np
 
 from circle_train.compile.program import Program
 from circle_train.data.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
+from circle_train.data.lazy import Lazy, ahead
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
@@ -78,9 +79,23 @@ class Dataset:
         self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False
     ) -> Iterator[Batch]:
         """The batches of one epoch from the start-th; the last may be smaller and counts as such."""
-        for step in range(start, self.steps(batch_size, drop_last)):
-            chosen = slice(step * batch_size, (step + 1) * batch_size)
-            yield self.take(chosen if order is None else order[chosen])
+        cuts = (
+            slice(step * batch_size, (step + 1) * batch_size)
+            for step in range(start, self.steps(batch_size, drop_last))
+        )
+        chosen = (cut if order is None else order[cut] for cut in cuts)
+        return ahead(self.take, chosen) if self.is_decoded else map(self.take, chosen)
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether samples are read from files when they are taken."""
+        return any(isinstance(array, Lazy) for array in self.inputs)
+
+    def begin_epoch(self, number: int) -> None:
+        """Samples that are varied in each epoch are now those of this one."""
+        for array in self.inputs:
+            if isinstance(array, Lazy):
+                array.epoch = number
 
 
 @dataclass(frozen=True)
@@ -101,6 +116,9 @@ class Stream:
     def steps(self, batch_size: int, drop_last: bool = False) -> int | None:
         """Batches in an epoch, where the source knows."""
         return len(self.source) if isinstance(self.source, Sized) else None
+
+    def begin_epoch(self, number: int) -> None:
+        """The source knows by itself."""
 
     def batches(
         self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False

@@ -46,7 +46,7 @@ class Store:
         self.keep = keep
         self.arrays = [np.empty((samples, t.type.size // batch), t.dtype.numpy) for t in results]
         self.known = np.zeros(samples, bool)
-        self.looks = [Look(array) for array in data.inputs if array.flags.writeable]
+        self.looks = [Look(a) for a in data.inputs if isinstance(a, np.ndarray) and a.flags.writeable]
         self.weights = -1, 0
         """The state's generation and a sum over the frozen weights that may be set in place."""
 
@@ -86,6 +86,11 @@ class KeptDataset(Dataset):
     """Arrays whose batches are places in them, so that a step may take what is kept of these samples."""
 
     store: Store
+
+    @property
+    def is_decoded(self) -> bool:
+        """Not before somebody asks for what is not kept."""
+        return False
 
     def take(self, indices: slice | Array) -> Batch:
         places = np.arange(len(self))[indices]

@@ -94,6 +94,7 @@ def _train_epoch(
     """One pass over the data, from the batch at which a checkpoint left it."""
     state = session.state
     course.begin_epoch(epoch)
+    data.begin_epoch(state.epochs_begun)
     order = (
         order_of_epoch(len(data), session.seed, state.epochs_begun)
         if shuffle and isinstance(data, Dataset)

@@ -11,6 +11,7 @@ from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes, step_bytes
 from circle_train.data.dataset import Dataset, Stream
+from circle_train.data.lazy import Lazy
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 from circle_train.session.plan import conversion_bytes
 
@@ -67,8 +68,10 @@ def allowed_bytes(session: TrainSession, wish: bool | int | str) -> int:
 
 
 def can_be_kept(data: Data | None) -> TypeGuard[Dataset]:
-    """Streams may give other numbers at every pass, and so may whatever is no plain array."""
-    return isinstance(data, Dataset) and all(type(a) in (np.ndarray, np.memmap) for a in data.inputs)
+    """Streams may give other numbers at every pass, and so may whatever is no plain array nor says that it lasts."""
+    return isinstance(data, Dataset) and all(
+        a.is_lasting if isinstance(a, Lazy) else type(a) in (np.ndarray, np.memmap) for a in data.inputs
+    )
 
 
 def _with_store(session: TrainSession, data: Data, mode: Mode, keep: Keep) -> Data:

@@ -1,0 +1,250 @@
+"""Photographs in folders named by what they show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from circle_train.data.augment import vary_image
+from circle_train.data.labelled import Labelled
+from circle_train.errors import ConfigError, DataError
+from circle_train.format.metadata.description import Description
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp", ".tif", ".tiff")
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+CROPS = ("center", "squash", "pad")
+LARGEST = 100_000_000
+"""Pixels of a picture; more would be a bomb rather than a photograph."""
+
+
+@dataclass(frozen=True)
+class Images(Labelled):
+    """Pictures by class; decoded, turned as their EXIF says, cut and resized when a batch asks for them."""
+
+    kind: ClassVar[str] = "image"
+
+    augmentation: tuple[str, ...] = ()
+
+    def describe(self, tensor: Tensor, known: Description | None) -> Description:
+        known = known if known is not None and known.kind == "image" else Description(kind="image")
+        height, width, channels = image_shape(tensor)
+        size = self.asked.size or ((height, width) if min(height, width) > 0 else known.size) or (224, 224)
+        if -1 not in (height, width) and size != (height, width):
+            raise ConfigError(
+                f"size is {size[0]}×{size[1]}, but '{tensor.name}' takes {height}×{width} pictures"
+            )
+        mean, std = self.asked.mean or known.mean, self.asked.std or known.std
+        if (mean is None or std is None) and tensor.quantization is not None and not tensor.dtype.is_float:
+            mean, std = _of_integers(tensor)
+        details = {"crop": "center"} | dict(known.details) | dict(self.asked.details)
+        return replace(
+            known, size=size, channels=channels, mean=mean, std=std, labels=self.classes, scores=self.scores, details=details
+        )  # fmt: skip
+
+    def decode(self, item: Any, how: Description, random: np.random.Generator | None) -> Array:
+        pixels = read_image(item, how)
+        return pixels if random is None else vary_image(pixels, self.augmentation, random)
+
+    def shape(self, how: Description) -> tuple[int, ...]:
+        assert how.size is not None
+        return (*how.size, how.channels)
+
+
+def images(
+    folder: str | os.PathLike[str],
+    *,
+    validation: float | str | os.PathLike[str] = 0.2,
+    size: tuple[int, int] | None = None,
+    scale: float | Sequence[float] | None = None,
+    offset: float | Sequence[float] | None = None,
+    crop: str = "center",
+    augment: Sequence[str] | str = (),
+    skip_damaged: bool = False,
+) -> Images:
+    """Photographs in a folder for each class: `photos/cat/001.jpg`, `photos/dog/…`.
+
+    Args:
+        folder: its sub-folders are the classes; hidden folders and files that are no pictures do not count.
+        validation: the fraction of each class that validates, chosen at random, or a folder of other pictures.
+        size: height and width; the model says them unless it takes any.
+        scale, offset: the model gets (pixel - offset) / scale, of 0 … 255; unless given its file says so.
+        crop: "center" cuts the middle out, "squash" distorts, "pad" adds black.
+        augment: some of "flip", "crop", "colour", or "all": training pictures are varied at random.
+        skip_damaged: leave pictures out that cannot be read, instead of refusing.
+
+    Example:
+        >>> import circle_train as ct
+        >>> data = ct.data.images("tests/data/shapes", validation=0.25)
+        >>> data.classes, len(data)
+        (('circle', 'square'), 16)
+    """
+    path = Path(folder)
+    if crop not in CROPS:
+        raise ConfigError(f"crop is {crop!r}, expected one of {', '.join(CROPS)}")
+    files, classes = files_by_class(path, SUFFIXES, "pictures")
+    found, skipped = _checked(files, skip_damaged)
+    details = {"crop": crop}
+    asked = Description(
+        kind="image", size=size, mean=numbers(offset, "offset", 0.0, scale), std=numbers(scale, "scale", 1.0, offset), details=details
+    )  # fmt: skip
+    other = None
+    if not isinstance(validation, (int, float)):
+        held, names = files_by_class(Path(validation), SUFFIXES, "pictures")
+        if names != classes:
+            raise DataError(
+                f"'{validation}' has the classes {', '.join(names)}, expected {', '.join(classes)} as '{path}' has"
+            )
+        other = Images(*_split(_checked(held, skip_damaged)[0]), classes, validation=0.0, asked=asked)
+    varied = chosen_augmentations(augment, ("flip", "crop", "colour"))
+    return Images(
+        *_split(found), classes, validation=0.0 if other else float(validation), held_out=other,  # type: ignore[arg-type]
+        skipped=skipped, name=str(path), asked=asked, augmentation=varied,
+    )  # fmt: skip
+
+
+def files_by_class(
+    folder: Path, suffixes: Sequence[str], what: str
+) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """Files of these suffixes with their class's number, and the classes: sub-folders that hold any, in order."""
+    if not folder.is_dir():
+        raise DataError(f"'{folder}' is no folder, expected one with a folder of {what} for each class")
+    by_class: dict[str, list[Path]] = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.name.startswith((".", "__")):
+            files = sorted(
+                file
+                for file in entry.rglob("*")
+                if file.suffix.lower() in suffixes
+                and not any(part.startswith((".", "__")) for part in file.relative_to(folder).parts)
+            )
+            if files:
+                by_class[entry.name] = files
+    if len(by_class) < 2:
+        found = f"{what} only in '{next(iter(by_class))}'" if by_class else f"no {what}"
+        raise DataError(
+            f"'{folder}' holds {found}; expected a folder for each of two or more classes with {', '.join(suffixes)}"
+        )
+    pairs = [(file, label) for label, files in enumerate(by_class.values()) for file in files]
+    return pairs, tuple(by_class)
+
+
+def read_image(path: str | os.PathLike[str], how: Description) -> Array:
+    """Pixels 0 … 255 as height × width × channels of uint8: turned, cut, resized."""
+    image = pillow()
+    assert how.size is not None
+    height, width = how.size
+    try:
+        with image.open(path) as file:
+            _refuse_bombs(file, path)
+            file.draft("RGB", (2 * width, 2 * height))
+            picture = image_ops().exif_transpose(file).convert(MODES.get(how.channels, "RGB"))
+    except DataError:
+        raise
+    except Exception as error:  # damaged pictures make Pillow's decoders raise what they like
+        raise DataError(f"'{path}' cannot be read as a picture ({error}); repair or remove it") from None
+    crop = how.details.get("crop", "center")
+    filter_ = image.Resampling.BILINEAR
+    if crop == "center":
+        picture = image_ops().fit(picture, (width, height), filter_)
+    elif crop == "pad":
+        picture = image_ops().pad(picture, (width, height), filter_)
+    else:
+        picture = picture.resize((width, height), filter_)
+    return np.asarray(picture, np.uint8).reshape(height, width, -1)
+
+
+def image_shape(tensor: Tensor) -> tuple[int, int, int]:
+    """Height, width and channels of an input for pictures; -1 for open sizes."""
+    shape = tensor.shape_signature if tensor.shape_signature is not None else tensor.shape
+    if len(shape) != 4:
+        sizes = "×".join(map(str, shape))
+        raise ConfigError(
+            f"input '{tensor.name}' is {sizes}, expected one for pictures: batch × height × width × channels"
+        )
+    first = shape[1] in MODES and shape[3] not in MODES
+    height, width, channels = (shape[2], shape[3], shape[1]) if first else (shape[1], shape[2], shape[3])
+    return height, width, channels if channels in MODES else 3
+
+
+def pillow() -> Any:
+    """Pillow's module for pictures."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("reading pictures needs Pillow: pip install 'circle-train[images]'") from error
+    return Image
+
+
+def image_ops() -> Any:
+    from PIL import ImageOps
+
+    return ImageOps
+
+
+def numbers(value: Any, what: str, usual: float, other: Any) -> tuple[float, ...] | None:
+    """One number or one for each channel; the usual one where only the other of scale and offset is given."""
+    if value is None:
+        return None if other is None else (usual,) * (len(other) if isinstance(other, Sequence) else 1)
+    given = tuple(value) if isinstance(value, Sequence) else (value,)
+    good = all(isinstance(n, (int, float)) and np.isfinite(n) and (n or what == "offset") for n in given)
+    if not good or not given:
+        raise ConfigError(f"{what} is {value!r}, expected a number, or one for each channel")
+    if isinstance(other, Sequence) and len(given) == 1:
+        given *= len(other)
+    return tuple(map(float, given))
+
+
+def chosen_augmentations(wish: Sequence[str] | str, known: Sequence[str]) -> tuple[str, ...]:
+    """Names of what varies samples."""
+    chosen = tuple(known) if wish == "all" else (wish,) if isinstance(wish, str) and wish else tuple(wish)
+    if strangers := [name for name in chosen if name not in known]:
+        raise ConfigError(
+            f"augment: '{strangers[0]}' is unknown, expected some of {', '.join(known)}, or all"
+        )
+    return chosen
+
+
+def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """Pictures whose headers can be read; all that cannot are named at once."""
+    image, good, bad = pillow(), [], []
+    for file, label in files:
+        try:
+            with image.open(file) as picture:
+                _refuse_bombs(picture, file)
+            good.append((file, label))
+        except Exception as error:  # see read_image
+            bad.append(f"'{file}' ({error})")
+    if bad and not skip:
+        shown = "; ".join(bad[:5]) + (f"; and {len(bad) - 5} more" if len(bad) > 5 else "")
+        raise DataError(
+            f"{len(bad)} of {len(files)} pictures cannot be read: {shown}; repair or remove them, or skip them "
+            "(skip_damaged=True, --skip-damaged)"
+        )
+    return good, tuple(bad)
+
+
+def _split(pairs: list[tuple[Path, int]]) -> tuple[list[Path], Array]:
+    return [file for file, _ in pairs], np.array([label for _, label in pairs], np.int32)
+
+
+def _refuse_bombs(picture: Any, path: Any) -> None:
+    width, height = picture.size
+    if width * height > LARGEST:
+        raise DataError(
+            f"'{path}' has {width}×{height} pixels, expected at most {LARGEST:,}; make it smaller"
+        )
+
+
+def _of_integers(tensor: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation that make an integer input's numbers the pixels themselves, or the pixels less 128."""
+    assert tensor.quantization is not None
+    scale, zero = tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+    shift = 0 if tensor.dtype.name.upper() == "UINT8" else 128
+    return (float(zero + shift),), (1.0 / scale,)

@@ -1,0 +1,120 @@
+"""Arrays whose samples are read when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from circle_train.errors import DataError
+from circle_train.format.metadata.description import Description
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.numeric.quantize import quantize
+
+THREADS = 2
+"""That decode; a batch is decoded while the one before is trained."""
+
+
+Cut, Taken = TypeVar("Cut"), TypeVar("Taken")
+
+
+def ahead(take: Callable[[Cut], Taken], cuts: Iterable[Cut]) -> Iterator[Taken]:
+    """What is taken at each cut, the next one while the present one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = None
+        for cut in cuts:
+            following = pool.submit(take, cut)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = following
+        if waiting is not None:
+            yield waiting.result()
+
+
+class Decoder(Protocol):
+    """Where samples come from (see labelled.Labelled)."""
+
+    items: Any
+
+    def shape(self, how: Description) -> tuple[int, ...]: ...
+
+    def decode(self, item: Any, how: Description, random: np.random.Generator | None) -> Array: ...
+
+
+class Lazy:
+    """An array for a model's input: its length, shape and type, and entries decoded at each access.
+
+    With `variants` every sample is there so many times, each time varied otherwise, but the same in each epoch; with -1 once,
+    and varied otherwise in each epoch.
+    """
+
+    def __init__(self, source: Decoder, tensor: Tensor, how: Description, variants: int, seed: int) -> None:
+        self.source, self.how, self.seed = source, how, seed
+        self.variants = variants
+        self.quantization = tensor.quantization if not tensor.dtype.is_float else None
+        self.element = tensor.dtype
+        dtype = tensor.dtype.numpy
+        if dtype is None:
+            raise DataError(f"input '{tensor.name}' holds {tensor.dtype.name}, expected numbers")
+        self.dtype = dtype
+        self.is_first = _channels_first(tensor.shape, how)
+        self.epoch = 0
+        """Which one asks; what samples of -1 variants look like is a function of it."""
+        self.shape = (len(source.items) * max(variants, 1), *self[:1].shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a sample is the same in every epoch."""
+        return self.variants >= 0
+
+    def __len__(self) -> int:
+        return len(self.source.items) * max(self.variants, 1)
+
+    def __getitem__(self, indices: Any) -> Array:
+        places = np.arange(len(self))[indices]
+        if places.ndim == 0:
+            return self[places[None]][0]
+        if len(places) < 2 * THREADS:
+            samples = [self._sample(int(place)) for place in places]
+        else:
+            with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+                samples = list(pool.map(self._sample, map(int, places)))
+        return np.stack(samples)
+
+    def _sample(self, place: int) -> Array:
+        item = self.source.items[place // max(self.variants, 1)]
+        random = None
+        if self.variants:
+            random = np.random.default_rng([self.seed, place, self.epoch if self.variants < 0 else 0])
+        values = self.source.decode(item, self.how, random)
+        return self._as_input(normalised(values, self.how))
+
+    def _as_input(self, values: Array) -> Array:
+        """In the model's layout and type."""
+        if self.is_first:
+            values = np.moveaxis(values, -1, 0)
+        if self.quantization is not None:
+            return quantize(values, self.quantization, self.element)
+        return np.ascontiguousarray(values, self.dtype)
+
+
+def normalised(values: Array, how: Description) -> Array:
+    """(value - mean) / std, for all channels or for each."""
+    if how.mean is None or how.std is None:
+        return values.astype(np.float32)
+    mean, std = np.float32(how.mean), np.float32(how.std)
+    scaled: Array = (values - mean) / std
+    return scaled.astype(np.float32)
+
+
+def _channels_first(shape: tuple[int, ...], how: Description) -> bool:
+    """Whether images lie channel by channel."""
+    return how.kind == "image" and len(shape) == 4 and shape[1] == how.channels != shape[3]
