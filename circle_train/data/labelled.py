@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.data.lazy import Lazy
-from circle_train.errors import DataError, ConfigError
+from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array

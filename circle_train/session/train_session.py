@@ -28,7 +28,7 @@ from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
 from circle_train.session import fit as fitting
-from circle_train.session import inference, keeping, profiling
+from circle_train.session import inference, keeping, phases, profiling
 from circle_train.session.export import export
 from circle_train.session.onert_steps import OnertSteps, Steps
 from circle_train.session.plan import Plan, conversion_bytes, make_plan
@@ -102,6 +102,19 @@ class TrainSession(OnertSteps):
         self._config = value
 
     # Preparation
+
+    def set_trainable(self, trainable: Any, *, learning_rate: float | None = None) -> None:
+        """Begin the next phase: train other weights from here on, at another rate; what was learned stays.
+
+        The optimizer starts without memory of the phase before.
+        """
+        phases.begin_phase(self, trainable, learning_rate)
+
+    def rebuild(self, config: TrainConfig, state: State | None = None) -> None:
+        """Other settings, and programs made anew of them."""
+        self._config, self._state = config, state
+        self._executors.clear()
+        self.prepare()
 
     def prepare(self) -> None:
         """Build the whole program now instead of at first use."""

@@ -1,0 +1,6 @@
+"""From labelled samples to a trained model that says what it is: the whole course in one call."""
+
+from circle_train.finetuning.finetune import finetune
+from circle_train.finetuning.result import Result
+
+__all__ = ["Result", "finetune"]

@@ -1,0 +1,192 @@
+"""From labelled samples and a model to a trained one: the whole course."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from circle_train.data.dataset import Dataset
+from circle_train.data.labelled import Labelled
+from circle_train.errors import ConfigError, DataError
+from circle_train.finetuning.look import settle
+from circle_train.finetuning.result import Result, judged
+from circle_train.fitting.callbacks import Callback, EarlyStopping
+from circle_train.fitting.history import History
+from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Loss, MeanSquaredError
+from circle_train.model import Model, Source, load
+from circle_train.optimizers import Adam
+from circle_train.session import TrainSession
+from circle_train.settings.config import TrainConfig
+
+HEAD_EPOCHS, EPOCHS = 40, 10
+"""At the most, of the two phases."""
+HEAD_RATE = 3e-3
+DEEPER = 0.4
+"""The share of the operators, from the end, that the second phase trains."""
+MONITORS = {"softmax": "val_categorical_accuracy", "sigmoid": "val_loss", "values": "val_loss"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a course may be told; None is decided by data and model."""
+
+    epochs: int | None = None
+    batch_size: int = 16
+    learning_rate: float | None = None
+    trainable: Any = "auto"
+    patience: int = 5
+    variants: int = 4
+    class_weights: str | None = None
+    label_smoothing: float = 0.0
+    memory_budget: int | str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.class_weights not in (None, "balanced"):
+            raise ConfigError(f"class_weights is {self.class_weights!r}, expected 'balanced' or None")
+        for name in ("epochs", "batch_size", "patience", "variants"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
+
+
+def finetune(
+    model: Model | Source,
+    data: Labelled,
+    *,
+    callbacks: tuple[Callback, ...] = (),
+    threads: int | None = None,
+    verbose: int | str = "auto",
+    **recipe: Any,
+) -> Result:
+    """Fit a model to labelled samples: a new head, then the last layers at a tenth of the rate; the best weights stay.
+
+    Args:
+        model: a path or a loaded model, of any number of classes.
+        data: what `ct.data.images` and its like give.
+        epochs: passes over the data in each phase at the most.
+        trainable: what the second phase trains, as in TrainConfig; "auto" the last layers, "none" leaves it out.
+        learning_rate: of the head; the second phase takes a tenth of it.
+        patience: epochs without a better validation after which a phase ends.
+        variants: how often each sample stands in an epoch, where the data are varied at random.
+        class_weights: "balanced" lets rare classes count as much as frequent ones.
+        label_smoothing, memory_budget, batch_size, seed: as in TrainConfig and TrainSession.
+    """
+    asked = Recipe(**recipe)
+    if not isinstance(data, Labelled):
+        raise DataError(
+            f"data is {type(data).__name__}, expected labelled samples: ct.data.images('photos/') and its like"
+        )
+    began = time.process_time()
+    course = Course(load(model), data, asked, threads)
+    course.train_head(callbacks, verbose)
+    course.train_deeper(callbacks, verbose)
+    return course.result(time.process_time() - began)
+
+
+class Course:
+    """One fine-tuning: the session, what trains and what validates."""
+
+    def __init__(self, model: Model, data: Labelled, recipe: Recipe, threads: int | None) -> None:
+        self.data, self.recipe = data, recipe
+        self.how, self.why = settle(model, data, recipe.seed)
+        self.train, self.held_out = data.parts(recipe.seed)
+        headed = model.with_head(data.classes or data.outputs, scores=data.scores)
+        self.model = headed.described(replace(self.how, labels=data.classes, scores=data.scores))
+        self.config = self._config()
+        self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
+        self.varied = bool(getattr(data, "augmentation", ()))
+        self.histories: list[History] = []
+
+    def train_head(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
+        """The new layer alone; what it reads is computed once a sample."""
+        self._fit(self.recipe.epochs or HEAD_EPOCHS, callbacks, verbose)
+
+    def train_deeper(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
+        """The layers before it, carefully; they go back to what they were where that does not help."""
+        wish = self.recipe.trainable
+        best = self.best
+        if wish == "none" or (wish == "auto" and (best is None or self._is_perfect(best))):
+            return
+        operators = len(self.model.operators)
+        what = ("last", max(int(operators * DEEPER), 1)) if wish == "auto" else wish
+        before = dict(self.session.parameters)
+        self.session.set_trainable(what, learning_rate=self.config.rule.base_learning_rate / 10)
+        self._fit(self.recipe.epochs or EPOCHS, callbacks, verbose)
+        if best is not None and self.best is not None and not self._better(self.best, best):
+            for name, value in before.items():
+                self.session.parameters[name] = value
+            self.histories.pop()
+
+    def result(self, seconds: float) -> Result:
+        session, data = self.session, self.held_out or self.train
+        scores = judged(session, self._open(data), data)
+        return Result(
+            session, self.data, self.how, self.why, tuple(self.histories), scores, seconds,
+            held_out=None if self.held_out is None else len(self.held_out),
+        )  # fmt: skip
+
+    @property
+    def best(self) -> float | None:
+        """The best validation of the last phase."""
+        values = self.histories[-1].history.get(self._monitor) if self.histories else None
+        return None if not values else max(values) if "acc" in self._monitor else min(values)
+
+    @property
+    def _monitor(self) -> str:
+        return MONITORS[self.data.scores]
+
+    def _better(self, new: float, old: float) -> bool:
+        return new > old if "acc" in self._monitor else new < old
+
+    def _is_perfect(self, value: float) -> bool:
+        return "acc" in self._monitor and value >= 1
+
+    def _fit(self, epochs: int, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
+        stop = (
+            [EarlyStopping(monitor="val_loss", patience=self.recipe.patience, restore_best=True)]
+            if self.held_out is not None
+            else []
+        )
+        validation = None if self.held_out is None else self._open(self.held_out)
+        variants = self.recipe.variants if self.varied else 0
+        history = self.session.fit(
+            self._open(self.train, variants), epochs=epochs, validation_data=validation,
+            callbacks=[*stop, *callbacks], verbose=verbose,
+        )  # fmt: skip
+        self.histories.append(history)
+
+    def _open(self, data: Labelled, variants: int = 0) -> Dataset:
+        tensor = self.session.program.inputs[0]
+        return Dataset([data.open(tensor, self.how, variants, self.recipe.seed)], [data.targets(variants)])
+
+    def _config(self) -> TrainConfig:
+        """The head's phase."""
+        loss: Loss
+        if self.data.scores == "softmax":
+            weights = _balanced(self.train) if self.recipe.class_weights == "balanced" else None
+            loss = CategoricalCrossentropy(class_weights=weights, label_smoothing=self.recipe.label_smoothing)
+        else:
+            loss = BinaryCrossentropy() if self.data.scores == "sigmoid" else MeanSquaredError()
+        metrics = {
+            "softmax": ["categorical_accuracy"],
+            "sigmoid": ["binary_accuracy"],
+            "values": ["mean_absolute_error"],
+        }
+        return TrainConfig(
+            loss=loss,
+            optimizer=Adam(learning_rate=self.recipe.learning_rate or HEAD_RATE),
+            batch_size=min(self.recipe.batch_size, len(self.train)),
+            trainable=["head/*"],
+            metrics=metrics[self.data.scores],
+            memory_budget=self.recipe.memory_budget,
+        )
+
+
+def _balanced(data: Labelled) -> tuple[float, ...]:
+    """Weights with which every class counts the same."""
+    counts = np.maximum(data.counts(), 1)
+    return tuple(float(weight) for weight in len(data) / (len(counts) * counts))

@@ -1,0 +1,127 @@
+"""What a fine-tuning gave: the model, how good it is, and what to do next."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from circle_train.data.dataset import Dataset
+from circle_train.data.labelled import Labelled
+from circle_train.fitting.history import History
+from circle_train.format.atomic import atomic_write
+from circle_train.format.metadata.description import Description
+from circle_train.ir.tensor_type import Array
+from circle_train.session import TrainSession
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Scores of samples that were judged, and the answers that were right."""
+
+    found: Array
+    truth: Array
+    classes: tuple[str, ...]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        if not self.classes:
+            error = self.found - self.truth
+            return {
+                "mean_absolute_error": float(np.abs(error).mean()),
+                "root_mean_squared_error": float(np.sqrt((error**2).mean())),
+            }
+        precision, recall = self.by_class
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        if self.is_single:
+            accuracy = float((self.found.argmax(1) == self.truth.argmax(1)).mean())
+        else:
+            accuracy = float(((self.found > 0.5) == (self.truth > 0.5)).mean())
+        return {
+            "accuracy": accuracy,
+            "precision": float(precision.mean()),
+            "recall": float(recall.mean()),
+            "f1": float(f1.mean()),
+        }
+
+    @property
+    def is_single(self) -> bool:
+        """Whether every sample is of one class."""
+        return bool((self.truth.sum(1) == 1).all() and np.allclose(self.found.sum(1), 1, atol=1e-3))
+
+    @property
+    def confusion(self) -> Array:
+        """How many samples of each class (row) were taken for each (column)."""
+        count = len(self.classes)
+        table = np.zeros((count, count), np.int64)
+        np.add.at(table, (self.truth.argmax(1), self.found.argmax(1)), 1)
+        return table
+
+    @property
+    def by_class(self) -> tuple[Array, Array]:
+        """Precision and recall of each class."""
+        if self.is_single:
+            chosen = np.eye(len(self.classes))[self.found.argmax(1)]
+        else:
+            chosen = (self.found > 0.5).astype(float)
+        hits = (chosen * self.truth).sum(0)
+        return hits / np.maximum(chosen.sum(0), 1), hits / np.maximum(self.truth.sum(0), 1)
+
+
+def judged(session: TrainSession, data: Dataset, source: Labelled) -> Judgement:
+    """The session's answers for all of the data."""
+    found = session.predict(data)
+    first = found[0] if isinstance(found, list) else found
+    return Judgement(np.asarray(first).reshape(len(source), -1), source.targets(), source.classes)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trained model; `print` shows what it is and how good."""
+
+    session: TrainSession
+    data: Labelled
+    how: Description
+    why: str
+    histories: tuple[History, ...]
+    judgement: Judgement
+    seconds: float
+    """Of processor time."""
+    held_out: int | None
+    """How many samples that were not trained were judged; None: those that were."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """How good the answers for the samples held out are."""
+        return self.judgement.metrics
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the inference model; labels and normalisation are in it, the labels also in labels.txt beside it."""
+        self.session.export(path)
+        if self.data.classes:
+            with atomic_write(Path(path).with_name("labels.txt")) as file:
+                file.write("".join(f"{name}\n" for name in self.data.classes).encode())
+
+    def __str__(self) -> str:
+        where = f"{self.held_out} held out" if self.held_out else "those trained on"
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.metrics.items())
+        lines = [f"{self.how}", f"on {where}: {numbers}"]
+        if self.data.classes:
+            precision, recall = self.judgement.by_class
+            width = max(map(len, self.data.classes))
+            rows = zip(self.data.classes, precision, recall, strict=True)
+            lines += [f"  {name:{width}}  precision {p:.2f}  recall {r:.2f}" for name, p, r in rows]
+        epochs = " and ".join(str(len(history.epoch)) for history in self.histories)
+        lines.append(f"{epochs} epochs, {self.seconds:.1f} s of processor time")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Result: {', '.join(f'{name} {value:.3f}' for name, value in self.metrics.items())}>"
+
+
+def summary(result: Result) -> dict[str, Any]:
+    """For machines."""
+    return {"metrics": result.metrics, "classes": list(result.data.classes), "seconds": result.seconds}
