@@ -6,7 +6,7 @@ Example:
     >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
 """
 
-from circle_train import losses, optimizers
+from circle_train import data, losses, optimizers
 from circle_train.errors import (
     CheckpointError,
     CircleTrainError,
@@ -16,6 +16,7 @@ from circle_train.errors import (
     ModelError,
     UnsupportedOpError,
 )
+from circle_train.finetuning import finetune
 from circle_train.fitting import callbacks, metrics
 from circle_train.model import Model, load
 from circle_train.optimizers import schedules
@@ -38,6 +39,8 @@ __all__ = [
     "TrainSession",
     "UnsupportedOpError",
     "callbacks",
+    "data",
+    "finetune",
     "load",
     "losses",
     "make_artifacts",

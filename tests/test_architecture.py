@@ -26,7 +26,7 @@ LAYERS = (
     {"runtime"},
     {"checkpoints", "model"},
     {"session"},
-    {"report"},
+    {"finetuning", "report"},
     {"__init__", "__version__"},
     {"cli"},
 )

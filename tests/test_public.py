@@ -16,8 +16,8 @@ import circle_train as ct
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = {
     "CheckpointError", "CircleTrainError", "ConfigError", "ConversionError", "DataError", "InferenceSession", "Model",
-    "ModelError", "TrainConfig", "TrainSession", "UnsupportedOpError", "callbacks", "load", "losses", "make_artifacts",
-    "metrics", "optimizers", "schedules",
+    "ModelError", "TrainConfig", "TrainSession", "UnsupportedOpError", "callbacks", "data", "finetune",
+    "load", "losses", "make_artifacts", "metrics", "optimizers", "schedules",
 }  # fmt: skip
 
 

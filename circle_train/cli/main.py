@@ -18,6 +18,7 @@ from circle_train.cli import (
     demo,
     evaluate,
     export,
+    finetune,
     info,
     plus,
     predict,
@@ -26,11 +27,12 @@ from circle_train.cli import (
 from circle_train.errors import CircleTrainError, shown
 from circle_train.printable import printable
 
-COMMANDS = (demo, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)
+COMMANDS = (demo, finetune, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)
 
 EPILOG = """\
 the first five minutes:
   circle-train demo                                  train, validate, export and compare on data that come along
+  circle-train finetune photos/ --model net.tflite -o mine.tflite    a folder for each class: train, name, write
   circle-train check net.tflite                      what of your model can be trained, and what each choice costs
   circle-train train net.tflite --input x.npy --expected y.npy --trainable last:5 --export trained.tflite
 """

@@ -57,7 +57,7 @@ class Images(Labelled):
         return (*how.size, how.channels)
 
 
-def images(
+def images(  # noqa: PLR0913 -- what there is to say about pictures, each by name
     folder: str | os.PathLike[str],
     *,
     validation: float | str | os.PathLike[str] = 0.2,
@@ -91,9 +91,8 @@ def images(
     files, classes = files_by_class(path, SUFFIXES, "pictures")
     found, skipped = _checked(files, skip_damaged)
     details = {"crop": crop}
-    asked = Description(
-        kind="image", size=size, mean=numbers(offset, "offset", 0.0, scale), std=numbers(scale, "scale", 1.0, offset), details=details
-    )  # fmt: skip
+    mean, std = numbers(offset, "offset", 0.0, scale), numbers(scale, "scale", 1.0, offset)
+    asked = Description(kind="image", size=size, mean=mean, std=std, details=details)
     other = None
     if not isinstance(validation, (int, float)):
         held, names = files_by_class(Path(validation), SUFFIXES, "pictures")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -19,7 +19,8 @@ THREADS = 2
 """That decode; a batch is decoded while the one before is trained."""
 
 
-Cut, Taken = TypeVar("Cut"), TypeVar("Taken")
+Cut = TypeVar("Cut")
+Taken = TypeVar("Taken")
 
 
 def ahead(take: Callable[[Cut], Taken], cuts: Iterable[Cut]) -> Iterator[Taken]:
@@ -38,7 +39,8 @@ def ahead(take: Callable[[Cut], Taken], cuts: Iterable[Cut]) -> Iterator[Taken]:
 class Decoder(Protocol):
     """Where samples come from (see labelled.Labelled)."""
 
-    items: Any
+    @property
+    def items(self) -> Sequence[Any]: ...
 
     def shape(self, how: Description) -> tuple[int, ...]: ...
 
@@ -81,7 +83,8 @@ class Lazy:
     def __getitem__(self, indices: Any) -> Array:
         places = np.arange(len(self))[indices]
         if places.ndim == 0:
-            return self[places[None]][0]
+            one: Array = self[places[None]]
+            return one[0]  # type: ignore[no-any-return]
         if len(places) < 2 * THREADS:
             samples = [self._sample(int(place)) for place in places]
         else:
@@ -110,7 +113,7 @@ def normalised(values: Array, how: Description) -> Array:
     """(value - mean) / std, for all channels or for each."""
     if how.mean is None or how.std is None:
         return values.astype(np.float32)
-    mean, std = np.float32(how.mean), np.float32(how.std)
+    mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
     scaled: Array = (values - mean) / std
     return scaled.astype(np.float32)
 

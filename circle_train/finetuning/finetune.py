@@ -24,6 +24,8 @@ from circle_train.settings.config import TrainConfig
 HEAD_EPOCHS, EPOCHS = 40, 10
 """At the most, of the two phases."""
 HEAD_RATE = 3e-3
+GAIN = 1e-3
+"""Of the validation's loss; an epoch that gains less is one without gain."""
 DEEPER = 0.4
 """The share of the operators, from the end, that the second phase trains."""
 MONITORS = {"softmax": "val_categorical_accuracy", "sigmoid": "val_loss", "values": "val_loss"}
@@ -147,7 +149,7 @@ class Course:
 
     def _fit(self, epochs: int, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         stop = (
-            [EarlyStopping(monitor="val_loss", patience=self.recipe.patience, restore_best=True)]
+            [EarlyStopping("val_loss", min_delta=GAIN, patience=self.recipe.patience, restore_best=True)]
             if self.held_out is not None
             else []
         )

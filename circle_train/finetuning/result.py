@@ -63,10 +63,8 @@ class Judgement:
     @property
     def by_class(self) -> tuple[Array, Array]:
         """Precision and recall of each class."""
-        if self.is_single:
-            chosen = np.eye(len(self.classes))[self.found.argmax(1)]
-        else:
-            chosen = (self.found > 0.5).astype(float)
+        best = np.eye(len(self.classes))[self.found.argmax(1)]
+        chosen = best if self.is_single else (self.found > 0.5).astype(float)
         hits = (chosen * self.truth).sum(0)
         return hits / np.maximum(chosen.sum(0), 1), hits / np.maximum(self.truth.sum(0), 1)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def begin_phase(session: TrainSession, trainable: Any, learning_rate: float | None) -> None:
     """Compile anew for this choice; weights stay, the optimizer begins without memory of the phase before."""
     old, before = session.state, session.config
-    rule = before.rule if learning_rate is None else replace(before.rule, learning_rate=learning_rate)  # type: ignore[call-arg]
+    rule = before.rule if learning_rate is None else replace(before.rule, learning_rate=learning_rate)
     config = before.replace(trainable=trainable, optimizer=rule)
     try:
         session.rebuild(config)

@@ -1,0 +1,163 @@
+"""From a folder of pictures to a file that names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from picture_net import picture_net
+
+import circle_train as ct
+from circle_train.cli.main import main
+from circle_train.finetuning import Result
+
+SHAPES = Path(__file__).parents[1] / "data" / "shapes"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+CLIENT = """
+import json, sys
+from mediapipe import Image
+from mediapipe.tasks.python import BaseOptions, vision
+client = vision.ImageClassifier.create_from_options(
+    vision.ImageClassifierOptions(base_options=BaseOptions(model_asset_path=sys.argv[1])))
+for path in sys.argv[2:]:
+    (found,) = client.classify(Image.create_from_file(path)).classifications
+    print(json.dumps([[category.category_name, category.score] for category in found.categories]))
+client.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    data = ct.data.images(SHAPES, validation=0.25)
+    return ct.finetune(picture_net(), data, verbose=0, learning_rate=0.05)
+
+
+def test_a_head_is_learned_and_the_samples_held_out_are_judged(result: Result) -> None:
+    assert result.held_out == 4
+    assert result.metrics["accuracy"] >= 0.75
+    assert set(result.metrics) == {"accuracy", "precision", "recall", "f1"}
+    assert "2 classes: circle, square" in str(result)
+
+
+def test_the_export_says_its_classes_and_its_scale(result: Result, tmp_path: Path) -> None:
+    for name in ("shapes.tflite", "shapes.circle"):
+        result.export(tmp_path / name)
+        again = ct.load(tmp_path / name)
+        assert again.labels == ("circle", "square")
+        assert again.description == result.session.model.description
+    assert (tmp_path / "labels.txt").read_text() == "circle\nsquare\n"
+
+
+def test_the_export_computes_what_the_session_does(result: Result, tmp_path: Path) -> None:
+    result.export(tmp_path / "shapes.tflite")
+    x = np.random.default_rng(0).normal(size=(3, 32, 32, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        ct.InferenceSession(tmp_path / "shapes.tflite")(x), result.session.predict(x), atol=1e-6
+    )
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    def weights() -> bytes:
+        data = ct.data.images(SHAPES, validation=0.25, augment="all")
+        found = ct.finetune(picture_net(), data, verbose=0, epochs=2, seed=7, threads=1)
+        return found.session.parameters.flat(trainable_only=False).tobytes()
+
+    assert weights() == weights()
+
+
+def test_a_second_phase_that_does_not_help_leaves_no_trace() -> None:
+    data = ct.data.images(SHAPES, validation=0.25)
+    head = ct.finetune(picture_net(), data, verbose=0, trainable="none", epochs=3)
+    both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=3)
+    if len(both.histories) == 1:
+        for name, value in head.session.parameters.items():
+            np.testing.assert_array_equal(value, both.session.parameters[name])
+    assert both.metrics["accuracy"] >= head.metrics["accuracy"]
+
+
+def test_rare_classes_can_count_as_much(tmp_path: Path) -> None:
+    data = ct.data.images(SHAPES, validation=0.0)
+    some = data.take(np.array([0, 1, 2, 3, 4, 5, 8, 9]))
+    session = ct.finetune(picture_net(), some, verbose=0, epochs=1, class_weights="balanced").session
+    loss = session.config.loss
+    assert isinstance(loss, ct.losses.CategoricalCrossentropy)
+    assert loss.class_weights == (8 / (2 * 6), 8 / (2 * 2))
+
+
+def test_what_the_recipe_cannot_mean_is_refused() -> None:
+    data = ct.data.images(SHAPES)
+    for wrong in ({"epochs": 0}, {"patience": 1.5}, {"class_weights": "yes"}, {"batch_size": True}):
+        with pytest.raises(ct.ConfigError, match=next(iter(wrong))):
+            ct.finetune(picture_net(), data, **wrong)
+    with pytest.raises(ct.DataError, match=r"ct\.data\.images"):
+        ct.finetune(picture_net(), SHAPES)  # type: ignore[arg-type]
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture_net().save(tmp_path / "net.tflite")
+    out = tmp_path / "shapes.tflite"
+    words = [
+        "finetune",
+        str(SHAPES),
+        "--model",
+        str(tmp_path / "net.tflite"),
+        "-o",
+        str(out),
+        "--learning-rate",
+        "0.05",
+    ]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "16 samples, circle 8, square 8" in said
+    assert "labels.txt" in said and f"circle-train predict {out}" in said
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"] == ["circle", "square"]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["-o", "x.h5"], r"suffix is '\.h5'"),
+        (["-o", "x.onnx"], r"only a model that came from \.onnx"),
+        (["-o", "nowhere/x.tflite"], "there is no folder"),
+        (["-o", "x.tflite", "--classes", "3"], "--classes is 3, but there are 2 folders: circle, square"),
+        (["-o", "x.tflite", "--size", "16x16"], "takes 32×32 pictures"),
+        (["-o", "x.tflite", "--scale", "0"], "scale is 0"),
+        (["-o", "x.tflite", "--augment", "spin"], "'spin' is unknown"),
+        (["-o", "x.tflite", "--validation", "1.5"], "validation is 1.5"),
+    ],
+)
+def test_mistakes_are_named_before_training(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    picture_net().save("net.tflite")
+    assert main(["finetune", str(SHAPES), "--model", "net.tflite", *words]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1
+    assert re.search(message, said), said
+
+
+@pytest.mark.slow
+def test_animals_are_named_by_media_pipe(tmp_path: Path) -> None:
+    python = os.environ.get("MEDIAPIPE_PYTHON")
+    if not python or not SHARED.exists():
+        pytest.skip("MEDIAPIPE_PYTHON names no interpreter with mediapipe, or ../shared is not there")
+    data = ct.data.images(SHARED / "animals", validation=0.25)
+    result = ct.finetune(SHARED / "models" / "mobilenet_v1_1.0_224_f32.tflite", data, verbose=0)
+    assert result.metrics["accuracy"] >= 0.95
+    result.export(tmp_path / "animals.tflite")
+    photos = [str(SHARED / "animals" / name / f"{name}01.jpeg") for name in data.classes]
+    command = [python, "-c", CLIENT, str(tmp_path / "animals.tflite"), *photos]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert [max(answer, key=lambda one: one[1])[0] for answer in answers] == list(data.classes)

@@ -1,0 +1,115 @@
+"""What a file says of its inputs and outputs: written and read, ours and others'."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from picture_net import picture_net
+
+import circle_train as ct
+from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.metadata import attachments
+from circle_train.format.metadata.description import ENTRY, OURS, Description
+from circle_train.format.metadata.training_info import find, put
+
+SAID = Description(
+    kind="image",
+    size=(32, 32),
+    mean=(127.5,),
+    std=(127.5,),
+    labels=("cat", "dög", "cow"),
+    details={"crop": "pad"},
+)
+
+
+def test_a_description_survives_the_file(tmp_path: Path) -> None:
+    for name in ("a.tflite", "a.circle"):
+        picture_net().described(SAID).save(tmp_path / name)
+        again = ct.load(tmp_path / name)
+        assert again.description == SAID
+        again.described(replace(SAID, labels=())).save(tmp_path / name)
+        assert ct.load(tmp_path / name).labels == ()
+        assert not ct.load(tmp_path / name).module.attachments
+        ct.load(tmp_path / name).described(None).save(tmp_path / name)
+        assert ct.load(tmp_path / name).description is None
+
+
+def test_other_programs_metadata_are_understood() -> None:
+    module = put(picture_net().described(SAID).module, OURS, None)
+    known = ct.Model(module).description
+    assert known is not None
+    assert (known.kind, known.size, known.mean, known.std, known.labels) == (
+        "image",
+        (32, 32),
+        (127.5,),
+        (127.5,),
+        SAID.labels,
+    )
+
+
+def test_labels_survive_training(tmp_path: Path) -> None:
+    session = ct.TrainSession(
+        picture_net().described(SAID).with_head(["a", "b"]), ct.TrainConfig(loss="mse", batch_size=2)
+    )
+    session.train_step(np.zeros((2, 32, 32, 3), np.float32), np.ones((2, 2), np.float32))
+    session.export(tmp_path / "x.tflite")
+    assert ct.load(tmp_path / "x.tflite").labels == ("a", "b")
+
+
+def test_the_labels_lie_behind_the_flatbuffer_where_tools_look_for_them(tmp_path: Path) -> None:
+    picture_net().described(SAID).save(tmp_path / "a.tflite")
+    with zipfile.ZipFile(tmp_path / "a.tflite") as archive:
+        assert archive.read("labels.txt").decode() == "cat\ndög\ncow\n"
+        assert all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist())
+
+
+def test_metadata_name_the_parser_and_the_first_tensors() -> None:
+    raw = find(picture_net().described(SAID).module, ENTRY)
+    assert raw is not None
+    root = decode(raw, "ModelMetadata", b"M001")
+    (graph,) = root["subgraph_metadata"]
+    assert root["min_parser_version"] == "1.0.0"
+    assert graph["input_tensor_metadata"][0]["content"]["content_properties"]["default_size"] == {
+        "width": 32,
+        "height": 32,
+    }
+    assert graph["output_tensor_metadata"][0]["associated_files"][0]["name"] == "labels.txt"
+    np.testing.assert_array_equal(
+        graph["input_tensor_metadata"][0]["process_units"][0]["options"]["std"], [127.5]
+    )
+
+
+def test_damaged_descriptions_are_one_sentence() -> None:
+    model = picture_net().described(SAID)
+    for raw in (b"{", b"[]", b'{"kind": 3}', b'{"size": 1, "mean": null, "std": null, "labels": []}'):
+        with pytest.raises(ct.ModelError, match="is damaged"):
+            _ = ct.Model(put(model.module, OURS, raw)).description
+    with pytest.raises(ct.ModelError):
+        _ = ct.Model(put(put(model.module, OURS, None), ENTRY, b"\x04\0\0\0M001\xff\xff\xff\xff")).description
+
+
+@pytest.mark.parametrize("how", ["cut", "packed", "lying"])
+def test_damaged_attachments_are_left_out(how: str) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(
+        content, "w", zipfile.ZIP_DEFLATED if how == "packed" else zipfile.ZIP_STORED
+    ) as archive:
+        archive.writestr("labels.txt", "a\n" * 1000)
+    raw = bytearray(content.getvalue())
+    if how == "cut":
+        del raw[:40]
+    if how == "lying":
+        at = raw.rindex(b"PK\x01\x02") + 20  # its sizes, packed and not
+        raw[at : at + 8] = b"\xff\xff\xff\x7f" * 2
+    assert attachments.unpack(np.frombuffer(bytes(raw), np.uint8)) == {}
+
+
+def test_words_say_what_becomes_of_pixels() -> None:
+    assert str(SAID) == "32×32, pixels -1…1, 3 classes: cat, dög, cow"
+    assert Description(kind="image", mean=(1.0, 2.0), std=(3.0, 3.0)).range == "pixels less 1/2, by 3/3"
+    assert Description().range == "values as they are"
