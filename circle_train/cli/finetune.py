@@ -8,11 +8,12 @@ from typing import Any
 
 from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines, trainable_of
 from circle_train.data import images
-from circle_train.data.images import CROPS
+from circle_train.data.images import CROPS, asked_of
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result, finetune
 from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS
+from circle_train.format.metadata.description import Description
 from circle_train.model import Model
 
 EPILOG = """\
@@ -118,6 +119,11 @@ def look_of(options: argparse.Namespace) -> dict[str, Any]:
     """These words as arguments of `images`."""
     given = {name: getattr(options, name) for name in ("scale", "offset", "size", "crop")}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def asked_look(options: argparse.Namespace) -> Description:
+    """These words as a description that leaves the rest to the model's file."""
+    return asked_of(**look_of(options))
 
 
 def run(options: argparse.Namespace) -> int:

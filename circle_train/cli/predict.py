@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import sys
 from typing import Any
 
 import numpy as np
 
+from circle_train.cli.finetune import add_look, asked_look
 from circle_train.cli.settings import (
     add_engine,
     add_json,
@@ -19,7 +22,10 @@ from circle_train.cli.settings import (
 )
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
+from circle_train.finetuning import answers
 from circle_train.format.atomic import atomic_write
+from circle_train.model import Model
+from circle_train.printable import as_json
 from circle_train.session import TrainSession
 from circle_train.settings.config import TrainConfig
 
@@ -27,15 +33,27 @@ from circle_train.settings.config import TrainConfig
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("predict", help="the model's outputs for data files")
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="photographs, or folders of them, for a model that finetune wrote",
+    )
     add_shapes(parser)
-    add_data(parser, labels=False)
+    add_data(parser, labels=False, required=False)
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
     parser.add_argument(
-        "--output", metavar="FILE", help="write .npy, or .npz for several outputs (default: print)"
+        "--output",
+        metavar="FILE",
+        help="write .npy, or .npz for several outputs; of files .csv or .json (default: print)",
     )
     parser.add_argument(
         "--batch-size", type=int, default=32, metavar="N", help="samples at a time (default: 32)"
     )
+    parser.add_argument(
+        "--top", type=int, default=1, metavar="N", help="classes to name for each file (default: 1)"
+    )
+    add_look(parser)
     add_engine(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -43,6 +61,47 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     model = load_model(options, options.model)
+    if bool(options.files) == bool(options.input):
+        raise ConfigError(
+            "give the files to name (circle-train predict net.tflite photo.jpg), or arrays with --input"
+        )
+    return _name_files(options, model) if options.files else _predict(options, model)
+
+
+def _name_files(options: argparse.Namespace, model: Model) -> int:
+    """The likeliest classes of each file."""
+    if options.checkpoint:
+        raise ConfigError("--checkpoint goes with --input; export the checkpoint first: circle-train export")
+    found = answers(model, options.files, asked_look(options), options.threads)
+    rows = [(str(answer.path), answer.best(max(options.top, 1))) for answer in found]
+    if options.output and not options.output.lower().endswith((".csv", ".json")):
+        raise ConfigError(f"--output {options.output}: expected a name in .csv or .json for files")
+    data = [{"file": path, **dict(named)} for path, named in rows]
+    if options.output:
+        text = as_json(data) if options.output.lower().endswith(".json") else _csv(rows)
+        with atomic_write(options.output) as file:
+            file.write(f"{text.rstrip()}\n".encode())
+    elif options.json:
+        print_json(data)
+    else:
+        width = max(len(path) for path, _ in rows) if len(rows) > 1 else 0
+        print_lines(f"{path:{width}}  {_named(best)}" if width else _named(best) for path, best in rows)
+    return 0
+
+
+def _named(best: list[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {100 * score:.0f} %" for name, score in best)
+
+
+def _csv(rows: list[tuple[str, list[tuple[str, float]]]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", "class", "score"])
+    writer.writerows((path, name, f"{score:.6g}") for path, named in rows for name, score in named)
+    return text.getvalue()
+
+
+def _predict(options: argparse.Namespace, model: Model) -> int:
     config = (known_config(model, options.checkpoint) or TrainConfig()).replace(batch_size=options.batch_size)
     session = TrainSession(model, config, threads=options.threads, backend=options.backend)
     if options.checkpoint:

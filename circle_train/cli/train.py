@@ -53,9 +53,9 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def add_data(parser: argparse.ArgumentParser, labels: bool = True) -> None:
+def add_data(parser: argparse.ArgumentParser, labels: bool = True, required: bool = True) -> None:
     kinds = ".npy, .npz, .bin (ONERT's raw layout), a folder of class-named image folders"
-    parser.add_argument("--input", required=True, metavar="X", help=f"the samples: {kinds}")
+    parser.add_argument("--input", required=required, metavar="X", help=f"the samples: {kinds}")
     if labels:
         parser.add_argument("--expected", metavar="Y", help="their labels, in the same forms")
 

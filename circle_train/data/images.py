@@ -64,7 +64,7 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
     size: tuple[int, int] | None = None,
     scale: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
-    crop: str = "center",
+    crop: str | None = None,
     augment: Sequence[str] | str = (),
     skip_damaged: bool = False,
 ) -> Images:
@@ -75,7 +75,7 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
         validation: the fraction of each class that validates, chosen at random, or a folder of other pictures.
         size: height and width; the model says them unless it takes any.
         scale, offset: the model gets (pixel - offset) / scale, of 0 … 255; unless given its file says so.
-        crop: "center" cuts the middle out, "squash" distorts, "pad" adds black.
+        crop: "center" cuts the middle out, "squash" distorts, "pad" adds black; unless given the model's file says.
         augment: some of "flip", "crop", "colour", or "all": training pictures are varied at random.
         skip_damaged: leave pictures out that cannot be read, instead of refusing.
 
@@ -86,13 +86,9 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
         (('circle', 'square'), 16)
     """
     path = Path(folder)
-    if crop not in CROPS:
-        raise ConfigError(f"crop is {crop!r}, expected one of {', '.join(CROPS)}")
+    asked = asked_of(size, scale, offset, crop)
     files, classes = files_by_class(path, SUFFIXES, "pictures")
     found, skipped = _checked(files, skip_damaged)
-    details = {"crop": crop}
-    mean, std = numbers(offset, "offset", 0.0, scale), numbers(scale, "scale", 1.0, offset)
-    asked = Description(kind="image", size=size, mean=mean, std=std, details=details)
     other = None
     if not isinstance(validation, (int, float)):
         held, names = files_by_class(Path(validation), SUFFIXES, "pictures")
@@ -106,6 +102,19 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
         *_split(found), classes, validation=0.0 if other else float(validation), held_out=other,  # type: ignore[arg-type]
         skipped=skipped, name=str(path), asked=asked, augmentation=varied,
     )  # fmt: skip
+
+
+def asked_of(
+    size: tuple[int, int] | None = None,
+    scale: float | Sequence[float] | None = None,
+    offset: float | Sequence[float] | None = None,
+    crop: str | None = None,
+) -> Description:
+    """What a caller says of pictures; what he leaves open the model says."""
+    if crop is not None and crop not in CROPS:
+        raise ConfigError(f"crop is {crop!r}, expected one of {', '.join(CROPS)}")
+    mean, std = numbers(offset, "offset", 0.0, scale), numbers(scale, "scale", 1.0, offset)
+    return Description(kind="image", size=size, mean=mean, std=std, details={"crop": crop} if crop else {})
 
 
 def files_by_class(

@@ -21,7 +21,7 @@ USUAL: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = (
     ((0.0,), (1.0,)),
 )
 """Mean and deviation: -1…1, 0…1, ImageNet's, pixels as they are. The first of equals is taken."""
-SAMPLES = 48
+SAMPLES, BATCH = 48, 16
 
 
 def settle(model: Model, data: Labelled, seed: int) -> tuple[Description, str]:
@@ -56,14 +56,10 @@ def _separations(model: Model, data: Labelled, choices: list[Description], seed:
 def _features(body: InferenceSession, data: Labelled, how: Description) -> Array:
     """A row for each sample, of length 1."""
     pictures = data.open(body.model.module.main.inputs[0], how)
-    size = max(body.model.module.main.inputs[0].shape[0], 1)
     rows = []
-    for start in range(0, len(pictures), size):
-        batch = pictures[start : start + size]
-        missing = size - len(batch)
-        padded = np.concatenate([batch, np.repeat(batch[-1:], missing, 0)]) if missing else batch
-        found = body(padded)
-        rows.append(np.asarray(found, np.float32).reshape(size, -1)[: len(batch)])
+    for start in range(0, len(pictures), BATCH):
+        found = body(pictures[start : start + BATCH])
+        rows.append(np.asarray(found, np.float32).reshape(len(found), -1))
     features = np.concatenate(rows)
     lengths: Array = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.maximum(lengths, 1e-12)

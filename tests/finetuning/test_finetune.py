@@ -14,7 +14,8 @@ from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.cli.main import main
-from circle_train.finetuning import Result
+from circle_train.finetuning import Result, answers
+from circle_train.format.metadata.description import Description
 
 SHAPES = Path(__file__).parents[1] / "data" / "shapes"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -145,6 +146,46 @@ def test_mistakes_are_named_before_training(
     said = capsys.readouterr().err
     assert said.startswith("error: ") and said.count("\n") == 1
     assert re.search(message, said), said
+
+
+def test_photographs_are_named(result: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = str(tmp_path / "shapes.tflite")
+    result.export(net)
+    (one, *_) = [answer.best(1)[0][0] for answer in answers(ct.load(net), [SHAPES / "circle" / "0.png"])]
+    assert main(["predict", net, str(SHAPES / "circle" / "0.png")]) == 0
+    assert re.fullmatch(rf"{one} \d+ %\n", capsys.readouterr().out)
+    assert main(["predict", net, str(SHAPES), "--top", "2", "--output", str(tmp_path / "all.csv")]) == 0
+    rows = (tmp_path / "all.csv").read_text().splitlines()
+    assert rows[0] == "file,class,score" and len(rows) == 1 + 2 * 16
+    assert main(["predict", net, str(SHAPES), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 16
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "give the files to name"),
+        (["nowhere.png"], "there is no such file"),
+        (["net.tflite"], "cannot be read as a picture"),
+        ([str(SHAPES), "--output", "x.npy"], r"expected a name in \.csv or \.json"),
+    ],
+)
+def test_mistakes_of_predict_are_named(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    picture_net().described(Description(kind="image", mean=(0.0,), std=(255.0,))).save("net.tflite")
+    assert main(["predict", "net.tflite", *words]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_model_that_does_not_say_what_pixels_become_is_not_guessed_at(tmp_path: Path) -> None:
+    with pytest.raises(ct.ConfigError, match="--scale 127.5 --offset 127.5"):
+        answers(picture_net(), [SHAPES])
 
 
 @pytest.mark.slow
