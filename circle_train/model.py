@@ -13,6 +13,7 @@ from circle_train.errors import ConfigError, ModelError
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import Description, describe, described
 from circle_train.ir import Module, Node, Tensor
+from circle_train.ir.mapped import files_behind
 from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
 from circle_train.passes.new_head import SCORES
@@ -110,6 +111,8 @@ class Model:
         self.module = module
         self.provenance = provenance
         """How an ONNX file's initializers became constants; None for other files."""
+        self.files = files_behind(module)
+        """What is mapped of the files that hold the constants; must stay as it is (see ir.mapped)."""
 
     @property
     def inputs(self) -> list[TensorInfo]:

@@ -8,6 +8,7 @@ session before the first weight changes.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from circle_train.checkpoints.ort_file import is_ort_checkpoint
 from circle_train.errors import CheckpointError, refusing
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Module
+from circle_train.ir.mapped import FileMap, require_unchanged
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
 from circle_train.settings.config import TrainConfig
@@ -30,6 +32,9 @@ class Loaded(Protocol):
 
     @property
     def module(self) -> Module: ...
+
+    @property
+    def files(self) -> Sequence[FileMap]: ...
 
 
 class Session(Protocol):
@@ -55,7 +60,9 @@ SUFFIXES = {".ckpt": onert_checkpoint, ".safetensors": named_checkpoint}
 
 def save(session: Session, path: str | os.PathLike[str]) -> None:
     """Write the session's state; a file that was there stays until the new one is complete."""
-    data = _format_of(path).encode_state(session.model.module, session.state, session.config, session.seed)
+    form = _format_of(path)
+    require_unchanged(session.model.files)
+    data = form.encode_state(session.model.module, session.state, session.config, session.seed)
     with atomic_write(path) as file:
         file.write(data)
 

@@ -14,8 +14,10 @@ import numpy as np
 from circle_train.compile.program import Program
 from circle_train.data.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
 from circle_train.data.lazy import Lazy, ahead
+from circle_train.data.stored import array_in
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
+from circle_train.ir.mapped import files_of, mapped
 from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
 
@@ -62,6 +64,9 @@ class Dataset:
 
     def take(self, indices: slice | Array) -> Batch:
         """Some samples, in the given order; a slice costs no copy."""
+        for file in files_of((*self.inputs, *self.targets)):
+            if (change := file.change()) is not None:
+                raise DataError(f"{change}; begin again with the data as they are now")
         return [array[indices] for array in self.inputs], [array[indices] for array in self.targets]
 
     def split(self, fraction: float) -> tuple[Dataset, Dataset | None]:
@@ -204,8 +209,16 @@ def reads(*suffixes: str) -> Callable[[Reader], Reader]:
 
 @reads(".npy")
 def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
-    """Mapped, not loaded."""
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    """Mapped, not loaded, where it is large."""
+    with open(path, "rb") as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        if version[0] not in read_header:
+            raise DataError(f"'{path}' holds records with named fields, expected plain numbers")
+        shape, is_fortran, dtype = read_header[version[0]](file)
+        start = file.tell()
+    array = array_in(path, dtype, shape[::-1] if is_fortran else shape, start)
+    return array.T if is_fortran else array
 
 
 @reads(".npz")
@@ -262,7 +275,7 @@ def _ready(labels: Array, target: Tensor, samples: int) -> Array:
     """Labels in memory as the program wants them; those that nobody wants in the right number."""
     if 0 in target.shape[1:]:
         return np.empty((samples, *target.shape[1:]), target.dtype.numpy)
-    return labels if isinstance(labels, np.memmap) else _converted(labels, target)
+    return labels if mapped(labels) is not None else _converted(labels, target)
 
 
 def _converted(labels: Array, target: Tensor) -> Array:

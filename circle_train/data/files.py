@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.data.dataset import reads
+from circle_train.data.stored import array_in
 from circle_train.errors import DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
@@ -58,7 +59,7 @@ def read_idx(path: Path) -> Array:
         head = file.read(1024)
     dtype, shape, start = _idx_header(head, path)
     _check_size(path, path.stat().st_size, start + prod(shape) * dtype.itemsize)
-    return np.memmap(path, dtype, "r", start, shape)
+    return array_in(path, dtype, shape, start)
 
 
 def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, list[str]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from circle_train.data.coercion import public_name
 from circle_train.data.dataset import reads
+from circle_train.data.stored import array_in
 from circle_train.errors import DataError
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Tensor
@@ -40,7 +41,7 @@ def read_raw(path: Path, tensors: Sequence[Tensor]) -> Any:
     arrays, offset = [], 0
     for tensor, nbytes in zip(tensors, samples, strict=True):
         shape = (count, *tensor.shape[1:])
-        arrays.append(np.memmap(path, _dtype(tensor), "r", offset, shape))
+        arrays.append(array_in(path, _dtype(tensor), shape, offset))
         offset += count * nbytes
     return arrays[0] if len(arrays) == 1 else arrays
 

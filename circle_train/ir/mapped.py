@@ -1,15 +1,56 @@
-"""Constants that are views of a mapped file."""
+"""Files whose bytes are read only where somebody looks at them, and what tells that they are no longer what they were."""
 
 from __future__ import annotations
 
 import mmap
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
+from circle_train.errors import ModelError
+from circle_train.ir.graph import Module
 from circle_train.ir.tensor_type import Array
 
+SMALL = 1 << 20
+"""Bytes of a file that is read at once: who overwrites or shortens it later changes nothing here."""
 
-def mapped(array: Array) -> mmap.mmap | None:
+
+class FileMap(mmap.mmap):
+    """A mapped file that notices when it is written to: what lies behind its new end kills whoever reads it."""
+
+    path: str
+    made: os.stat_result
+
+    def change(self) -> str | None:
+        """What has happened to the file since it was mapped; another file under its name has not."""
+        before, now = self.made.st_size, self.size()
+        if now != before:
+            return f"'{self.path}' had {before} bytes when it was read and has {now}"
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        is_same = (found.st_dev, found.st_ino) == (self.made.st_dev, self.made.st_ino)
+        if is_same and found.st_mtime_ns != self.made.st_mtime_ns:
+            return f"'{self.path}' has been written to since it was read"
+        return None
+
+
+def open_bytes(path: str | os.PathLike[str]) -> bytes | FileMap:
+    """The bytes of a file: a small one's are read, a large one's are mapped."""
+    with open(path, "rb") as file:
+        made = os.fstat(file.fileno())
+        if made.st_size < SMALL or not stat.S_ISREG(made.st_mode):
+            return file.read()
+        found = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        found.path, found.made = os.path.abspath(path), made
+        return found
+
+
+def mapped(array: Any) -> mmap.mmap | None:
     """The mapped file that the array is a view of: pages that were only read to be copied need not stay in memory."""
     base: object = array
     while isinstance(base, (np.ndarray, memoryview)):
@@ -17,3 +58,24 @@ def mapped(array: Array) -> mmap.mmap | None:
     if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return None
     return base if memoryview(base).readonly else None
+
+
+def files_of(arrays: Iterable[Array]) -> list[FileMap]:
+    """The mapped files that some of these arrays are views of."""
+    found = dict.fromkeys(mapped(array) for array in arrays)
+    return [file for file in found if isinstance(file, FileMap)]
+
+
+def files_behind(module: Module) -> list[FileMap]:
+    """The mapped files that a module's constants are views of."""
+    tensors = (tensor for graph in module.graphs for tensor in graph.all_tensors())
+    constants = (tensor.buffer.bytes for tensor in tensors if tensor.buffer is not None)
+    return files_of([*(buffer.bytes for buffer in module.buffers), *constants])
+
+
+def require_unchanged(files: Iterable[FileMap]) -> None:
+    """Refuse to compute with numbers of a file that has been written to."""
+    for file in files:
+        change = file.change()
+        if change is not None:
+            raise ModelError(f"{change}; load the model again, and replace files by renaming new ones")

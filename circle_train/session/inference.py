@@ -15,6 +15,7 @@ from circle_train.data.coercion import to_tensor
 from circle_train.errors import ConversionError, DataError
 from circle_train.format.metadata.hints import refuse_nominal
 from circle_train.ir import Graph, Tensor
+from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, TensorInfo, load
 from circle_train.passes.batch import set_shapes
@@ -71,6 +72,7 @@ class InferenceSession:
                 raise ConversionError(
                     f"an input is a {kind}, expected an array; convert it with onnx.numpy_helper.to_array"
                 )
+        require_unchanged(self.model.files)
         arrays = [np.asarray(value) for value in values]
         self._check_shapes(arrays)
         key = tuple(array.shape for array in arrays)

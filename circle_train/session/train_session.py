@@ -18,6 +18,7 @@ from circle_train.data.coercion import coerce, count_samples
 from circle_train.errors import ConfigError
 from circle_train.fitting.history import History
 from circle_train.fitting.metrics import Scores
+from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.runtime.divided import within_budget
@@ -271,6 +272,7 @@ class TrainSession(OnertSteps):
         if executor is not None:
             executor = self._executors[mode, batch_size, keep] = executor.rebound()
             return executor
+        require_unchanged(self.model.files)
         program = compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
         if self._state is None:
             if mode is not Mode.TRAIN:
@@ -296,6 +298,7 @@ class TrainSession(OnertSteps):
         """The forward program after a run on this batch."""
         executor = self._executor(Mode.PREDICT, count_samples(x, self.program.inputs, "x"))
         self.state.require_values()
+        require_unchanged(self.model.files)
         executor.run(dict(zip(executor.program.inputs, coerce(x, executor.program.inputs, "x"), strict=True)))
         return executor
 
@@ -306,6 +309,7 @@ class TrainSession(OnertSteps):
         executor = self._executor(mode, count, kept.keep if kept else None)
         program = executor.program
         self.state.require_values()
+        require_unchanged(self.model.files)
         feeds = (
             kept.feeds(executor)
             if kept

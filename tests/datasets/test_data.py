@@ -23,6 +23,7 @@ from circle_train.data.dataset import (
 )
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Tensor, TensorType
+from circle_train.ir.mapped import mapped
 
 MODEL = Path(__file__).parents[1] / "data" / "mlp.circle"
 X = Tensor("x", TensorType(DType.FLOAT32, (4, 3)))
@@ -213,15 +214,26 @@ def test_data_sets_that_do_not_fit_are_refused(x: Any, y: Any, message: str) -> 
 
 
 def test_files_are_mapped_and_sliced(tmp_path: Path) -> None:
+    large = np.arange(3 << 17, dtype=np.float32).reshape(-1, 3)
+    np.save(tmp_path / "large.npy", large)
+    data = open_data(tmp_path / "large.npy", np.zeros(1 << 17), [X], [LABELS])
+    assert isinstance(data, Dataset)
+    assert mapped(data.inputs[0]) is not None
+    ((first, *_), _) = next(data.batches(4))
+    assert mapped(first) is not None
+    assert coerce(first, [X], "x")[0].tolist() == large[:4].tolist()
+
+
+def test_small_files_are_read_by_their_arrays_names(tmp_path: Path) -> None:
     x, y = np.arange(30, dtype=np.float32).reshape(10, 3), np.arange(10)
     np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "turned.npy", np.asfortranarray(x))
     np.savez(tmp_path / "y.npz", y)
-    data = open_data(tmp_path / "x.npy", str(tmp_path / "y.npz"), [X], [LABELS])
-    assert isinstance(data, Dataset)
-    assert isinstance(data.inputs[0], np.memmap)
-    ((first, *_), _) = next(data.batches(4))
-    assert isinstance(first, np.memmap)
-    assert coerce(first, [X], "x")[0].tolist() == x[:4].tolist()
+    for name in ("x", "turned"):
+        data = open_data(tmp_path / f"{name}.npy", str(tmp_path / "y.npz"), [X], [LABELS])
+        assert isinstance(data, Dataset)
+        assert mapped(data.inputs[0]) is None
+        np.testing.assert_array_equal(data.inputs[0], x)
     np.savez(tmp_path / "both.npz", x=x, y=y)
     both = open_data(tmp_path / "both.npz", None, [X], [LABELS])
     np.testing.assert_array_equal(both.targets[0], y)
@@ -232,7 +244,7 @@ def test_files_are_mapped_and_sliced(tmp_path: Path) -> None:
     ordered = open_data(tmp_path / "ordered.npz", y, [X, TOKENS], [LABELS])
     assert [array.shape for array in ordered.inputs] == [(10, 3), (10, 5)]
     separate = open_data([tmp_path / "x.npy", np.zeros((10, 5))], y, [X, TOKENS], [LABELS])
-    assert isinstance(separate.inputs[0], np.memmap)
+    np.testing.assert_array_equal(separate.inputs[0], x)
 
 
 @pytest.mark.parametrize("name", ["bad.npy", "bad.npz"])
@@ -241,7 +253,7 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match=f"{name}' cannot be read"):
         open_data(tmp_path / name, np.zeros(4), [X], [LABELS])
     np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
-    with pytest.raises(DataError, match=r"objects.npy' cannot be read"):
+    with pytest.raises(DataError, match=r"objects.npy' holds elements of type object, expected numbers"):
         open_data(tmp_path / "objects.npy", np.zeros(4), [X], [LABELS])
 
 

@@ -19,6 +19,7 @@ from circle_train.convert.onnx_file.messages import EXTERNAL, OTHER_TYPES, Eleme
 from circle_train.convert.onnx_file.protobuf import Damage
 from circle_train.errors import ConversionError
 from circle_train.ir import DType
+from circle_train.ir.mapped import open_bytes
 from circle_train.ir.tensor_type import Array
 
 OLDEST_OPSET, NEWEST_OPSET = 6, 28
@@ -60,7 +61,7 @@ def read(source: Any) -> Source:
         place = data = source.read()
     else:
         place = Path(source)
-        data = _mapped(place)
+        data = open_bytes(place)
     where = f"'{place}'" if isinstance(place, Path) else "the ONNX bytes"
     try:
         model = read_model(data)
@@ -77,15 +78,6 @@ def read(source: Any) -> Source:
         arrays |= _constant_nodes(model.graph, where)
     inputs = _inputs(model, arrays, where)
     return Source(model, arrays, place, Digest(data), inputs, [data, *external.values()])
-
-
-def _mapped(path: Path) -> bytes | mmap.mmap:
-    """The file's bytes, of which only those are read that somebody looks at."""
-    with open(path, "rb") as file:
-        try:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # an empty file
-            return b""
 
 
 def _check_opset(model: Any, where: str) -> None:
@@ -157,7 +149,7 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
             "does not compute"
         )
     if path not in files and os.path.isfile(path):
-        files[path] = _mapped(path)
+        files[path] = open_bytes(path)
     data = files.get(path, b"")
     with _filling(tensor, where):
         dtype, count = np.dtype("<u2") if is_half else NUMPY[tensor.data_type], prod(tensor.dims)

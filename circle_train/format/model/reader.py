@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Sequence
 from typing import Any, BinaryIO
@@ -19,6 +18,7 @@ from circle_train.format.model.nodes import read_node, read_operator_code, sort_
 from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.model.tensors import read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
+from circle_train.ir.mapped import open_bytes
 from circle_train.ir.node import EMPTY
 from circle_train.ir.tensor_type import Array
 
@@ -30,7 +30,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 def read(source: str | os.PathLike[str] | Bytes | BinaryIO, name: str | None = None) -> Module:
-    """The module of a file, bytes (of that name) or file object; a path is memory-mapped, constants are views of the map."""
+    """The module of a file, bytes (of that name) or file object; constants are views of these, a large file is mapped."""
     data, label = _open(source)
     label = name or label
     identifier = bytes(data[4:8]).decode("latin-1")
@@ -51,20 +51,16 @@ def _open(source: str | os.PathLike[str] | Bytes | BinaryIO) -> tuple[Array, str
     """All bytes, as a read-only array, and what to call them in messages."""
     if isinstance(source, (str, os.PathLike)):
         try:
-            with open(source, "rb") as file:
-                if os.fstat(file.fileno()).st_size == 0:
-                    raise ModelError(
-                        f"{os.fspath(source)}: the file is empty, expected a .circle or .tflite model"
-                    )
-                return np.frombuffer(
-                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8
-                ), os.fspath(source)
+            data = open_bytes(source)
         except OSError as error:
             raise ModelError(
                 f"{os.fspath(source)}: cannot be read ({error.strerror}); check the path"
             ) from error
-    data = source if isinstance(source, (bytes, bytearray, memoryview)) else source.read()
-    return np.frombuffer(bytes(data), np.uint8), getattr(source, "name", None) or "model in memory"
+        if not len(data):
+            raise ModelError(f"{os.fspath(source)}: the file is empty, expected a .circle or .tflite model")
+        return np.frombuffer(data, np.uint8), os.fspath(source)
+    given = source if isinstance(source, (bytes, bytearray, memoryview)) else source.read()
+    return np.frombuffer(bytes(given), np.uint8), getattr(source, "name", None) or "model in memory"
 
 
 def read_module(source: Source) -> Module:

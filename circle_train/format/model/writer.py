@@ -25,6 +25,7 @@ from circle_train.format.model.patch import patch
 from circle_train.format.model.subset import check_tflite
 from circle_train.format.model.tensors import write_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module
+from circle_train.ir.mapped import files_behind, require_unchanged
 
 SUFFIXES = {".circle": "CIR0", ".tflite": "TFL3"}
 
@@ -65,6 +66,7 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
         raise ConfigError(
             f"the file identifier is '{identifier}', expected one of {', '.join(SUFFIXES.values())}"
         )
+    require_unchanged(files_behind(module))
     indices = Indices(module)
     try:
         root = write_module(module, indices)

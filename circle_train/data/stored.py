@@ -1,0 +1,27 @@
+"""Arrays as they lie in files: where the header's word on type and shape is checked before memory is taken for it."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from circle_train.data.coercion import NUMERIC
+from circle_train.errors import DataError
+from circle_train.ir.mapped import open_bytes
+from circle_train.ir.tensor_type import Array
+
+
+def array_in(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> Array:
+    """The array that lies in a file from a byte on; mapped where the file is large."""
+    if dtype.kind not in NUMERIC or not dtype.itemsize:
+        raise DataError(f"'{path}' holds elements of type {dtype}, expected numbers")
+    if any(size < 0 for size in shape):
+        raise DataError(f"'{path}' says it has shape {shape}, expected sizes from 0")
+    data = open_bytes(path)
+    expected = start + prod(shape) * dtype.itemsize
+    if len(data) < expected:
+        raise DataError(f"'{path}' has {len(data)} bytes, its header asks for {expected}; get an intact copy")
+    return np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
