@@ -116,7 +116,7 @@ def separate(graph: Graph, cut: Cut) -> Graph:
 
     for node in cut.nodes:
         made = Node(node.op, [twin(t) for t in node.inputs], [twin(t) for t in node.outputs], node.index)  # type: ignore[misc]
-        made.carried["members"] = [node]
+        made.members = [node]
         part.append(made)
     part.inputs = [twins[t] for t in graph.inputs if t in twins]
     part.outputs = [twins[t] for t in cut.frontier]

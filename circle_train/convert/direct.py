@@ -102,7 +102,6 @@ def _output(builder: Builder, tensor: Tensor, name: str, others: list[Tensor]) -
         shape = builder.integers(builder.shape(tensor))
         tensor = builder.emit_unfolded("RESHAPE", tensor, shape)
     tensor.name = name
-    tensor.carried["onnx"] = name
     return tensor
 
 

@@ -1,7 +1,7 @@
 """The model in memory: objects that reference objects, never indices."""
 
 from circle_train.ir.graph import Graph, Metadata, Module
-from circle_train.ir.node import Buffer, Node, Operation, StateKey, Tensor
+from circle_train.ir.node import Buffer, Node, Operation, Role, StateKey, Tensor
 from circle_train.ir.tensor_type import DType, Quantization, TensorType
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Node",
     "Operation",
     "Quantization",
+    "Role",
     "StateKey",
     "Tensor",
     "TensorType",

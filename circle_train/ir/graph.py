@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.ir.edges import Edges
-from circle_train.ir.node import Buffer, Node, Operation, Tensor
+from circle_train.ir.node import Buffer, Node, Operation, Tensor, moved
 from circle_train.ir.tensor_type import Array, DType, TensorType
 
 
@@ -141,7 +141,10 @@ class Graph:
         self.edges.reconnect(node, inputs)
 
     def redirect(self, old: Tensor, new: Tensor) -> None:
-        """Whoever reads the old tensor reads the new one, the graph's outputs included."""
+        """Whoever reads the old tensor, or hints at it, reads the new one, the graph's outputs included."""
+        for node in self.nodes:
+            if node.hint is not None:
+                node.hint = moved(node.hint, lambda tensor: new if tensor is old else tensor)
         for node in self.readers(old):
             self.reconnect(node, [new if tensor is old else tensor for tensor in node.inputs])
         self.outputs = [new if tensor is old else tensor for tensor in self.outputs]
@@ -192,7 +195,7 @@ class Graph:
             if tensor not in twins:
                 twins[tensor] = Tensor(
                     tensor.name, tensor.type, tensor.buffer, None, tensor.state, tensor.quantization,
-                    tensor.is_variable, tensor.shape_signature, tensor, dict(tensor.carried),
+                    tensor.is_variable, tensor.shape_signature, tensor, tensor.role, dict(tensor.carried),
                 )  # fmt: skip
             return twins[tensor]
 
@@ -200,7 +203,8 @@ class Graph:
         for node in self.nodes:
             inputs = [None if t is None else twin(t) for t in node.inputs]
             outputs = [twin(t) for t in node.outputs]
-            copy.append(Node(node.op, inputs, outputs, node.index, dict(node.carried)))
+            hint = moved(node.hint, twin)
+            copy.append(Node(node.op, inputs, outputs, node.index, None, hint, dict(node.carried)))
         return copy
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -37,6 +38,19 @@ class Buffer:
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
+class Role(enum.Flag):
+    """What training must know of a constant."""
+
+    PLAIN = 0
+
+    FIXED = enum.auto()
+    """A number of a formula: never trained."""
+    STATISTIC = enum.auto()
+    """A running mean or variance."""
+    NOMINAL = enum.auto()
+    """A parameter whose value the file left out."""
+
+
 @dataclass(eq=False, slots=True)
 class Tensor:
     """A value in a graph: an input, a constant (has a buffer), a state, or the output of a node."""
@@ -51,6 +65,7 @@ class Tensor:
     shape_signature: tuple[int, ...] | None = None
     origin: Tensor | None = field(default=None, repr=False)
     """The tensor of the loaded module that this one was copied from."""
+    role: Role = Role.PLAIN
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
     """Fields of the file that we keep without interpreting them."""
 
@@ -95,12 +110,66 @@ class Node:
     outputs: list[Tensor]
     index: int = -1
     """Position in the loaded module's operator list; -1 for what we added."""
+    members: Sequence[Node] | None = None
+    """The nodes that this one is computed instead of; None: itself."""
+    hint: Hint | None = None
+    """What the formula that this node ends stands for."""
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Fields of the file that we keep without interpreting them."""
+
+    @property
+    def originals(self) -> Sequence[Node]:
+        return (self,) if self.members is None else self.members
 
     def __str__(self) -> str:
         name = self.outputs[0].name if self.outputs else ""
         where = f" (operator {self.index})" if self.index >= 0 else ""
         return f"{self.op.name} '{name}'{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Passes everything in inference; training drops elements with this probability."""
+
+    ratio: float
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNorm:
+    """x·γ/σ + (β - γ·μ/σ) by running statistics, σ² = variance + ε; training may normalise by the batch's own."""
+
+    x: Tensor
+    gamma: Tensor
+    beta: Tensor
+    mean: Tensor
+    variance: Tensor
+    epsilon: Tensor
+    momentum: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """round(x) + zero, kept from low to high; gradients pass it as if nothing were rounded."""
+
+    x: Tensor
+    zero: Tensor | None
+    low: float
+    high: float
+
+
+Hint = Dropout | BatchNorm | Rounding
+
+
+def moved(hint: Hint | None, move: Callable[[Tensor], Tensor]) -> Hint | None:
+    """The hint about other tensors."""
+    if hint is None:
+        return None
+    values = {each.name: getattr(hint, each.name) for each in fields(hint)}
+    tensors: dict[str, Any] = {
+        name: move(value) for name, value in values.items() if isinstance(value, Tensor)
+    }
+    return replace(hint, **tensors)
 
 
 def made_by(tensor: Tensor | None, *names: str) -> Node | None:

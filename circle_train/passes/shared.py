@@ -28,8 +28,7 @@ def merge_shared_buffers(graph: Graph) -> None:
         graph.insert(*shown)
         replaced.update((old, node.outputs[0]) for (old, _), node in zip(views, shown, strict=True))
     for old, new in replaced.items():
-        for node in graph.readers(old):
-            graph.reconnect(node, [new if tensor is old else tensor for tensor in node.inputs])
+        graph.redirect(old, new)
 
 
 def _reshaped(source: Tensor, like: Tensor) -> Node:

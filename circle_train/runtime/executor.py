@@ -151,7 +151,7 @@ class Executor:
                 continue
             with Blame(node):
                 step = backend.bind(node, inputs, outputs)
-            for member in node.carried.get("members", (node,)):
+            for member in node.originals:
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
         return steps

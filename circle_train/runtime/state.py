@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from circle_train.errors import ConfigError
-from circle_train.ir import StateKey, Tensor
+from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.mapped import mapped
 from circle_train.ir.tensor_type import Array
 from circle_train.passes.dropout import RANDOM
@@ -48,7 +48,7 @@ class State:
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
         self.learning_rate = learning_rate
-        self.unset = {name for name, p in self.parameters.items() if p.root.carried.get("nominal")}
+        self.unset = {name for name, p in self.parameters.items() if Role.NOMINAL in p.root.role}
         """Parameters of a package without weights that nobody has given a value yet."""
         changing = [p for p in parameters if p.trained or p.moves]
         own = zip(changing, zeros([p.tensor.type for p in changing]), strict=True)

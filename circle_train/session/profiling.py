@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +163,7 @@ def _clock(step: Step, times: list[float]) -> Step:
 
 
 def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]) -> NodeProfile:
-    members: list[Node] = node.carried.get("members", [node])
+    members = node.originals
     types_in = [known_type(t) for t in node.inputs]
     types_out = [t.type for t in node.outputs]
     nbytes = sum(type_.nbytes for type_ in (*types_in, *types_out) if type_ is not None)
@@ -177,7 +177,7 @@ def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]
     )
 
 
-def _name(node: Node, members: list[Node]) -> str:
+def _name(node: Node, members: Sequence[Node]) -> str:
     if isinstance(node.op, Fused):
         return f"{node.op.kernel}: {members[0]}"
     return str(node) if node.outputs else f"{node.op.name} '{node.inputs[0].name if node.inputs[0] else ''}'"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
-from circle_train.ir import Graph, Node, StateKey, Tensor
-from circle_train.passes.batch_norm import is_statistic
+from circle_train.ir import Graph, Node, Role, StateKey, Tensor
 from circle_train.settings.config import Trainable, names_of
 
 
@@ -50,7 +49,10 @@ def find_parameters(graph: Graph) -> list[Parameter]:
             for leaf in reached:
                 if leaf not in found:
                     found[leaf] = Parameter(
-                        _unique(leaf, names), leaf, by_default=False, is_statistic=is_statistic(leaf)
+                        _unique(leaf, names),
+                        leaf,
+                        by_default=False,
+                        is_statistic=Role.STATISTIC in leaf.root().role,
                     )
                 found[leaf].consumers.append(node)
                 found[leaf].by_default |= _is_weight(node, index, leaf)
@@ -66,10 +68,9 @@ def _is_leaf(tensor: Tensor) -> bool:
 
 def _is_weight(node: Node, index: int, leaf: Tensor) -> bool:
     """Whether training this operator means training this input."""
-    declared = leaf.root().carried.get("trainable")
-    if declared is False or node.op.input_name(index) not in node.op.parameters:
+    if leaf.root().role & Role.FIXED or node.op.input_name(index) not in node.op.parameters:
         return False
-    return bool(declared) or node.op.scalar_parameters or leaf.type.size > 1
+    return node.op.scalar_parameters or leaf.type.size > 1
 
 
 def _unique(tensor: Tensor, names: set[str]) -> str:

@@ -23,13 +23,11 @@ from circle_train.compile.program import Mode, Program
 from circle_train.compile.thrift.recompute import recompute
 from circle_train.compile.thrift.timeline import Timeline
 from circle_train.compile.thrift.work import total_work
-from circle_train.ir import Graph, Tensor
+from circle_train.ir import Graph, Role, Tensor
 from circle_train.ir.graph import constant
+from circle_train.ir.node import BatchNorm, Dropout
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
-from circle_train.passes.batch_norm import MARK as BATCH_NORM
-from circle_train.passes.batch_norm import STATISTIC
-from circle_train.passes.dropout import MARK as DROPOUT
 
 BATCH = 16
 SAME = {"padding": Padding.SAME, "stride_h": 1, "stride_w": 1}
@@ -41,15 +39,16 @@ def batch_normed(graph: Graph, x: Tensor, name: str) -> Tensor:
     gamma, beta = weight(f"{name}.gamma", channels), weight(f"{name}.beta", channels, seed=1)
     mean = constant(np.zeros(channels, np.float32), f"{name}.mean")
     variance = constant(np.ones(channels, np.float32), f"{name}.variance")
-    mean.carried[STATISTIC] = variance.carried[STATISTIC] = True
-    shifted = graph.emit(make("ADD"), variance, constant(np.array([1e-3], np.float32), f"{name}.epsilon"))
+    mean.role = variance.role = Role.STATISTIC
+    epsilon = constant(np.array([1e-3], np.float32), f"{name}.epsilon")
+    shifted = graph.emit(make("ADD"), variance, epsilon)
     inverse = graph.emit(make("RSQRT"), shifted)
     scale = graph.emit(make("MUL"), inverse, gamma)
     shift = graph.emit(
         make("SUB"), beta, graph.emit(make("MUL"), gamma, graph.emit(make("MUL"), mean, inverse))
     )
     y = graph.emit(make("ADD"), graph.emit(make("MUL"), x, scale), shift, name=name)
-    graph.nodes[-1].carried[BATCH_NORM] = {"momentum": 0.9}
+    graph.nodes[-1].hint = BatchNorm(x, gamma, beta, mean, variance, epsilon, 0.9)
     return y
 
 
@@ -90,7 +89,7 @@ def dropping() -> Model:
         x = graph.emit(make("FULLY_CONNECTED"), x, weight(f"w{i}", 16, 16, seed=i), weight(f"b{i}", 16))
         x = graph.emit(make(name), x)
         x = graph.emit(make("RESHAPE", new_shape=(-1, 16)), x, name=f"drop{i}")
-        graph.nodes[-1].carried[DROPOUT] = {"ratio": 0.25, "seed": None}
+        graph.nodes[-1].hint = Dropout(0.25, None)
     return finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("f", 4, 16), weight("fb", 4)))
 
 

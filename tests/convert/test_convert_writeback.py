@@ -15,7 +15,7 @@ from test_convert import array, compare, model, names, node  # noqa: E402
 from circle_train import convert  # noqa: E402
 from circle_train.convert.other.referee import difference, evaluate  # noqa: E402
 from circle_train.errors import ConversionError  # noqa: E402
-from circle_train.ir import DType  # noqa: E402
+from circle_train.ir import DType, Role  # noqa: E402
 
 
 def test_parameters_keep_their_names_and_come_back() -> None:
@@ -31,7 +31,7 @@ def test_parameters_keep_their_names_and_come_back() -> None:
     for name, value in initializers.items():
         np.testing.assert_array_equal(provenance.to_onnx(name, constants[name].data), value)
         np.testing.assert_array_equal(provenance.to_circle(name, value), constants[name].data)
-    frozen = {name for name, tensor in constants.items() if not tensor.carried.get("trainable", True)}
+    frozen = {name for name, tensor in constants.items() if Role.FIXED in tensor.role}
     assert {"mean", "var"} <= frozen
     assert not {"w", "b", "scale", "shift"} & frozen
 

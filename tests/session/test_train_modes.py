@@ -203,3 +203,50 @@ def test_a_batch_is_normalised_with_the_models_epsilon(tmp_path: Path) -> None:
     normal = torch.nn.functional.batch_norm(torch.from_numpy(x), None, None, scale, shift, True, 0.1, 0.5)
     result = made.train_step(x, np.zeros((4, 2), np.float32))
     np.testing.assert_allclose(result.outputs[0], normal @ w, rtol=1e-5, atol=1e-5)
+
+
+def test_statistics_of_the_batch_where_channels_do_not_lie_last(tmp_path: Path) -> None:
+    """Between operators that leave ONNX's order of axes alone nothing is transposed; PyTorch normalises the same."""
+    import onnx
+    import torch
+    from onnx import helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    first = {"w": rng.normal(size=(3, 7)), "gamma": rng.normal(size=3), "beta": rng.normal(size=3)}
+    values = {**first, "mean": rng.normal(size=3), "var": rng.uniform(0.5, 2, 3)}
+    values = {name: value.astype(np.float32) for name, value in values.items()}
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["a"]),
+        helper.make_node("BatchNormalization", ["a", "gamma", "beta", "mean", "var"], ["b"], momentum=0.75),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    sides = [[helper.make_tensor_value_info(name, 1, ["n", 3, 7])] for name in "xy"]
+    initializers = [numpy_helper.from_array(value, name) for name, value in values.items()]
+    graph = helper.make_graph(nodes, "g", *sides, initializers)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "n.onnx",
+    )
+    model = ct.load(tmp_path / "n.onnx")
+    assert "TRANSPOSE" not in [operator.name for operator in model.operators]
+    x, target = (rng.normal(size=(5, 3, 7)).astype(np.float32) for _ in range(2))
+    made = ct.TrainSession(
+        model, ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(0.1), batch_size=5, batch_norm="train")
+    )
+    there = {name: torch.from_numpy(value.copy()) for name, value in values.items()}
+    for name in first:
+        there[name].requires_grad_()
+    for _ in range(3):
+        normal = torch.nn.functional.batch_norm(
+            torch.from_numpy(x) * there["w"], None, None, there["gamma"], there["beta"], True, 0.0, 1e-5
+        )
+        loss = torch.nn.functional.mse_loss(torch.relu(normal), torch.from_numpy(target))
+        assert float(made.train_step(x, target).loss) == pytest.approx(float(loss.detach()), rel=1e-5)
+        loss.backward()
+        with torch.no_grad():
+            for name in first:
+                there[name] -= 0.1 * there[name].grad
+                there[name].grad = None
+    for name in first:
+        np.testing.assert_allclose(made.parameters[name], there[name].detach(), rtol=1e-4, atol=1e-5)
+    assert np.abs(made.parameters["mean"] - values["mean"]).max() > 0.01

@@ -201,5 +201,4 @@ def _reading(node: Node, instead: Mapping[Tensor, Tensor]) -> Node:
     if not any(t in instead for t in node.inputs if t is not None):
         return node
     inputs = [None if t is None else instead.get(t, t) for t in node.inputs]
-    carried = {"members": [node], **node.carried}
-    return Node(node.op, inputs, node.outputs, node.index, carried)
+    return Node(node.op, inputs, node.outputs, node.index, node.originals)

@@ -10,7 +10,7 @@ import numpy as np
 from circle_train.convert.building.provenance import Lineage, Reshaped, Transposed
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.sizes import Size, is_symbolic, worlds
-from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir import DType, Graph, Role, Tensor, TensorType
 from circle_train.ir.graph import constant, known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
@@ -39,8 +39,8 @@ class Emitter:
         self.recipes: dict[Tensor, tuple[Op, list[Tensor | None], int]] = {}
         """By folded tensor that differs between worlds: how to compute it at run time."""
         self.lineage: dict[Tensor, Lineage] = {}
-        self.annotation: dict[str, Any] = {}
-        """Put on every node emitted: which ONNX node it stands for."""
+        self.turned: set[Tensor] = set()
+        """Inputs and outputs that lie channels last, other than in ONNX."""
         self._parameters: dict[Lineage, Tensor] = {}
         self._known: dict[Tensor, Tensor] = {}
         self._materialized: dict[Tensor, Tensor] = {}
@@ -78,8 +78,6 @@ class Emitter:
 
     def _emit_node(self, op: Op, inputs: list[Tensor | None]) -> list[Tensor]:
         outputs = self.graph.emit_all(op, *inputs)
-        if outputs[0].producer is not None:
-            outputs[0].producer.carried.update(self.annotation)
         if any(tensor is not None and tensor in self.others for tensor in inputs):
             in_worlds = [
                 op.infer_types([self._type(t, world) for t in inputs]) for world in range(1, self.count)
@@ -143,7 +141,7 @@ class Emitter:
             step: Transposed | Reshaped = Transposed(tuple(int(axis) for axis in inputs[1].data))
         else:
             step = Reshaped(source.shape, value.shape)
-        return [self.parameter(value, lineages[0].then(step), bool(source.carried.get("trainable", True)))]
+        return [self.parameter(value, lineages[0].then(step), source.role)]
 
     def at_run_time(self, tensor: Tensor | None) -> Tensor | None:
         """The tensor; where it is a folded constant that depends on a symbol, the nodes that compute it."""
@@ -162,20 +160,19 @@ class Emitter:
     def constant(self, value: Any, dtype: Any = None) -> Tensor:
         """A number of a formula: never trained."""
         tensor = constant(np.asarray(value, dtype))
-        tensor.carried["trainable"] = False
+        tensor.role = Role.FIXED
         return tensor
 
     def like(self, tensor: Tensor, value: Any) -> Tensor:
         """A constant of the tensor's element type."""
         return self.constant(value, tensor.dtype.numpy)
 
-    def parameter(self, value: Array, lineage: Lineage, trainable: bool = True) -> Tensor:
+    def parameter(self, value: Array, lineage: Lineage, role: Role = Role.PLAIN) -> Tensor:
         """A constant that stands for an initializer of the ONNX model; one for each way it is rearranged."""
         if lineage in self._parameters:
             return self._parameters[lineage]
         self._parameters[lineage] = tensor = constant(value, lineage.name)
-        if not trainable:
-            tensor.carried["trainable"] = False
+        tensor.role = role
         self.lineage[tensor] = lineage
         return tensor
 

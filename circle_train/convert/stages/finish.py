@@ -12,22 +12,26 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.emitter import SMALL
 from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import Source
+from circle_train.convert.stages.lower import lower
 from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import known_type
+from circle_train.ops.internal.batch_norm import BatchNorm
+from circle_train.ops.internal.dropout import Dropout
+from circle_train.ops.internal.round_within import RoundWithin
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     """Number, name and type everything; all worlds' shapes are inferred once more, a check of the passes."""
     graph = builder.graph
+    lower(builder, Dropout, BatchNorm, RoundWithin)
     graph.name = model.model.graph.name or "main"
     for index, node in enumerate(graph.nodes):
         node.index = index
-        node.carried = dict(node.carried)
-    _set_types(graph, model, assignment)
+    _set_types(graph, model, assignment, builder.turned)
     _name(graph)
-    turned = [t.name for t in (*graph.inputs, *graph.outputs) if t.carried.pop("nhwc", False)]
+    turned = [t.name for t in (*graph.inputs, *graph.outputs) if t in builder.turned]
     facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
     note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
     constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
@@ -40,10 +44,10 @@ def conversion_note(facts: dict[str, Any]) -> Metadata:
     return Metadata(METADATA, Buffer(np.frombuffer(json.dumps(facts).encode(), np.uint8)))
 
 
-def _set_types(graph: Graph, model: Source, assignment: Assignment) -> None:
+def _set_types(graph: Graph, model: Source, assignment: Assignment, turned: set[Tensor]) -> None:
     """Shapes in each world, then those of the file; what differs is open in the signature."""
     dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
-    nhwc = [bool(tensor.carried.get("nhwc", False)) for tensor in graph.inputs]
+    nhwc = [tensor in turned for tensor in graph.inputs]
     shapes = [assignment.shapes(d) for d in dims]
     worlds = [
         _infer(graph, [_placed(s[world], last) for s, last in zip(shapes, nhwc, strict=True)])
@@ -120,4 +124,3 @@ def _name(graph: Graph) -> None:
     chosen.update(constants)
     for tensor in [*first, *constants, *(t for t in tensors if t not in chosen)]:
         claim(tensor, tensor.name)
-        tensor.carried.pop("onnx", None)

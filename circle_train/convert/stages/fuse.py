@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from circle_train.convert.building import erf
 from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.erf import Erf
+from circle_train.convert.stages.lower import lower
 from circle_train.convert.stages.patterns import PATTERNS
 from circle_train.passes.dead import drop_dead_nodes
 
@@ -20,17 +19,4 @@ def fuse(builder: Builder) -> None:
                 graph.reconnect(node, match.inputs)
                 break
     drop_dead_nodes(graph)
-    lower_erf(builder)
-
-
-def lower_erf(builder: Builder) -> None:
-    """Write every remaining ERF by operators that Circle has."""
-    graph = builder.graph
-    for node in [node for node in graph.nodes if node.op.name == "ERF"]:
-        (x,) = node.inputs
-        assert x is not None
-        builder.annotation, graph.cursor = dict(node.carried), node
-        last = erf.lowered(builder, x).producer
-        assert last is not None
-        graph.replace([last, node], replace(last, outputs=node.outputs))
-    builder.annotation, graph.cursor = {}, None
+    lower(builder, Erf)

@@ -54,10 +54,8 @@ class Layout:
     def run(self) -> Builder:
         self.b.graph.inputs = [self._input(tensor) for tensor in self.old.graph.inputs]
         for node in self.old.graph.nodes:
-            self.b.annotation = dict(node.carried)
             if not self._move(node):
                 self.emit(node, node.op, [self.plain(tensor) for tensor in node.inputs])
-        self.b.annotation = {}
         self.b.graph.outputs = [self._output(tensor) for tensor in self.old.graph.outputs]
         return self.b
 
@@ -69,7 +67,8 @@ class Layout:
             return tensor
         back = inverse(order)
         types = [reordered(t.shape, back) for t in self.old.types(tensor)]
-        made = Tensor(tensor.name, TensorType(tensor.dtype, types[0]), carried={"nhwc": True})
+        made = Tensor(tensor.name, TensorType(tensor.dtype, types[0]))
+        self.b.turned.add(made)
         self.b.set_worlds(made, types[1:])
         self.stored[tensor] = Stored(made, order)
         return made
@@ -81,9 +80,8 @@ class Layout:
         if made.producer is None:
             made = self.b.emit_unfolded("RESHAPE", made, self.b.integers(self.b.shape(made)))
         made.name = tensor.name
-        made.carried["onnx"] = tensor.name
         if lies:
-            made.carried["nhwc"] = True
+            self.b.turned.add(made)
         return made
 
     # Where tensors lie
@@ -201,6 +199,5 @@ class Layout:
             order = orders[index] if orders else identity(old.type.rank)
             if new.producer is not None:
                 new.name = old.name
-                new.carried.update(old.carried)
             self.b.refine(new, reordered(old.shape, inverse(order)))
             self.stored[old] = Stored(new, order)

@@ -12,9 +12,12 @@ from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ir.node import made_by
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.internal.batch_norm import BatchNorm
 from circle_train.passes.dead import drop_dead_nodes
 
-CARRIERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "SUB", "MUL", "DIV"})
+CARRIERS = frozenset(
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "SUB", "MUL", "DIV", "BATCH_NORM"}
+)
 ACTIVATIONS = {"RELU": Activation.RELU, "RELU6": Activation.RELU6, "RELU_N1_TO_1": Activation.RELU_N1_TO_1}
 BIASED = {"FULLY_CONNECTED": 0, "CONV_2D": 0, "DEPTHWISE_CONV_2D": 3}
 """Operators with an optional bias, and the axis of their weights that counts outputs."""
@@ -37,10 +40,10 @@ def tidy(builder: Builder, fold_batchnorm: bool) -> None:
 def merge_reshapes(graph: Graph) -> None:
     """RESHAPE of RESHAPE reads the first one's input; one that changes nothing is left out."""
     for node in graph.nodes:
-        if node.op.name != "RESHAPE" or node.inputs[0] is None or "dropout" in node.carried:
+        if node.op.name != "RESHAPE" or node.inputs[0] is None:
             continue
         source = made_by(node.inputs[0], "RESHAPE")
-        if source is not None and "dropout" not in source.carried:
+        if source is not None:
             graph.reconnect(node, [source.inputs[0], *node.inputs[1:]])
         given, made = node.inputs[0], node.outputs[0]
         assert given is not None
@@ -136,17 +139,26 @@ def fold_normalisations(builder: Builder) -> None:
     for node in graph.nodes:
         if node.op.name not in ("CONV_2D", "DEPTHWISE_CONV_2D") or node.op.activation:
             continue
-        multiply = graph.only_reader(node.outputs[0])
-        if multiply is None or multiply.op.name != "MUL":
-            continue
-        add = graph.only_reader(multiply.outputs[0])
-        if add is None or add.op.name != "ADD":
-            continue
-        factor = evaluated(_other(multiply, node.outputs[0]))
-        offset = evaluated(_other(add, multiply.outputs[0]))
+        behind, factor, offset = _scaling(graph, node.outputs[0])
         inputs = _folded(builder, node, factor, offset)
         if inputs is not None:
-            graph.take_over([node, multiply, add], replace(node, inputs=inputs, outputs=add.outputs))
+            op = replace(node.op, fused_activation_function=behind[-1].op.activation)
+            made = replace(node, op=op, inputs=inputs, outputs=behind[-1].outputs)
+            graph.take_over([node, *behind], made)
+
+
+def _scaling(graph: Graph, tensor: Tensor) -> tuple[list[Node], Array | None, Array | None]:
+    """The nodes that alone read a tensor, times a factor, plus an offset."""
+    first = graph.only_reader(tensor)
+    if first is not None and isinstance(first.op, BatchNorm):
+        values = [evaluated(operand) for operand in first.inputs[1:]]
+        given = [value for value in values if value is not None]
+        factor, offset = first.op.scale_and_shift(*given) if len(given) == len(values) else (None, None)
+        return [first], factor, offset
+    second = graph.only_reader(first.outputs[0]) if first is not None and first.op.name == "MUL" else None
+    if first is None or second is None or second.op.name != "ADD":
+        return [], None, None
+    return [first, second], evaluated(_other(first, tensor)), evaluated(_other(second, first.outputs[0]))
 
 
 def _folded(b: Builder, node: Node, factor: Array | None, offset: Array | None) -> list[Tensor | None] | None:

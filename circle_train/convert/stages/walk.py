@@ -59,6 +59,7 @@ class Walk:
         self.refusals: list[str] = []
         self.blocked: set[str] = set()
         self._scopes: list[Scope] = []
+        self._named_already: set[Tensor] = set()
 
     def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert nodes of which these outputs are wanted."""
@@ -102,9 +103,9 @@ class Walk:
 
     def _named(self, tensor: Tensor, name: str) -> Tensor:
         """Called as in the ONNX model, if a node here made it."""
-        if tensor.producer is not None and "onnx" not in tensor.carried:
+        if tensor.producer is not None and tensor not in self._named_already:
             tensor.name = name
-            tensor.carried["onnx"] = name
+            self._named_already.add(tensor)
         return tensor
 
     def _is_known(self, node: Any, domain: str, scope: Scope) -> bool:
@@ -129,16 +130,11 @@ class Walk:
             return self._function(body, inputs, given | attributes, scope, place)
         if any(isinstance(tensor, Bundle) for tensor in inputs) and "Sequence" not in node.op_type:
             raise Refusal("it takes a sequence, which Circle has not")
-        before = self.b.annotation
-        self.b.annotation = before or {"onnx": (node.op_type, node.name or node.output[0])}
         wanted = [name in scope.used for name in node.output]
         declared = [scope.declared.get(name) for name in node.output]
         values = {name: value for name, (value, _) in attributes.items()}
         call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self)
-        try:
-            result = handler(call)
-        finally:
-            self.b.annotation = before
+        result = handler(call)
         results = [result] if isinstance(result, Tensor) else list(result)
         for tensor, shape in zip(results, declared, strict=False):
             self.b.refine(tensor, shape)
@@ -190,10 +186,8 @@ class Walk:
         opsets = {"" if o.domain == "ai.onnx" else o.domain: int(o.version) for o in function.opset_import}
         body = Scope(values, {**scope.opsets, **opsets}, given, {}, f"{place} → ")
         count, blocked, self.blocked = len(self.refusals), self.blocked, set()
-        before = self.b.annotation
-        self.b.annotation = before or {"onnx": (function.name, place)}
         self.nodes(function.node, body, function.output)
-        self.b.annotation, self.blocked = before, blocked
+        self.blocked = blocked
         if len(self.refusals) > count:
             reasons = self.refusals[count:]
             del self.refusals[count:]

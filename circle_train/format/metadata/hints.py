@@ -1,28 +1,33 @@
 """What training must know of a converted model and Circle has no field for, in a metadata entry of the file.
 
 Dropout and batch normalisation by the operator's output, constants that are no parameters by name, and the parameters that a
-package without weights left out. In memory these stand in `carried` of nodes and tensors.
+package without weights left out. In memory these are the nodes' hints and the tensors' roles.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.metadata.training_info import put
-from circle_train.ir import Buffer, Graph, Module, Tensor
+from circle_train.ir import Buffer, Graph, Module, Role, Tensor
+from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding
 from circle_train.printable import printable
 
 ENTRY = "circle_train.hints"
-ON_NODES = {"dropout": "RESHAPE", "batch_norm": "ADD", "straight_through": "CAST"}
-"""Hints on operators, known by the name of their output, and which operator it must be."""
-STATISTIC, NOMINAL = "statistic", "nominal"
+ON_NODES: dict[str, tuple[type[Hint], str]] = {
+    "dropout": (Dropout, "RESHAPE"),
+    "batch_norm": (BatchNorm, "ADD"),
+    "rounding": (Rounding, "MINIMUM"),
+}
+"""What formulas stand for, by the name of their output, and which operator ends them."""
+ON_TENSORS = {"fixed": Role.FIXED, "statistic": Role.STATISTIC, "nominal": Role.NOMINAL}
 
 
 def attach(module: Module) -> Module:
@@ -34,17 +39,19 @@ def attach(module: Module) -> Module:
 def collect(graph: Graph) -> dict[str, Any]:
     """The hints of a graph as data."""
     found: dict[str, Any] = {}
-    for kind in ON_NODES:
-        marks = {node.outputs[0].name: node.carried[kind] for node in graph.nodes if kind in node.carried}
-        if marks:
-            found[kind] = marks
+    for kind, (cls, _) in ON_NODES.items():
+        ends = [(node.outputs[0].name, node.hint) for node in graph.nodes if isinstance(node.hint, cls)]
+        if ends:
+            found[kind] = {name: _described(hint) for name, hint in ends}
     constants = [t for t in graph.all_tensors() if t.buffer is not None and t.dtype.is_float]
-    named = {
-        "fixed": [t.name for t in constants if t.carried.get("trainable") is False],
-        STATISTIC: [t.name for t in constants if t.carried.get(STATISTIC)],
-        NOMINAL: [t.name for t in constants if t.carried.get(NOMINAL)],
-    }
+    named = {kind: [t.name for t in constants if role in t.role] for kind, role in ON_TENSORS.items()}
     return found | {kind: names for kind, names in named.items() if names}
+
+
+def _described(hint: Hint) -> dict[str, Any]:
+    """Its tensors by name."""
+    values = {each.name: getattr(hint, each.name) for each in fields(hint)}
+    return {name: value.name if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
 def restore(module: Module) -> None:
@@ -56,22 +63,20 @@ def restore(module: Module) -> None:
     made = {node.outputs[0].name: node for node in module.main.nodes if node.outputs}
     lost: list[str] = []
     try:
-        for kind, operator in ON_NODES.items():
+        for kind, (cls, operator) in ON_NODES.items():
             for name, mark in hints.get(kind, {}).items():
-                if name in made and made[name].op.name == operator:
-                    made[name].carried[kind] = dict(mark)
+                hint = _told(cls, mark, tensors)
+                if hint is not None and name in made and made[name].op.name == operator:
+                    made[name].hint = hint
                 else:
                     lost.append(name)
-        for kind, key, value in (
-            ("fixed", "trainable", False),
-            *((k, k, True) for k in (STATISTIC, NOMINAL)),
-        ):
+        for kind, role in ON_TENSORS.items():
             for name in hints.get(kind, ()):
                 if name in tensors:
-                    tensors[name].carried[key] = value
+                    tensors[name].role |= role
                 else:
                     lost.append(name)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ModelError(f"metadata '{ENTRY}' is damaged ({error!r}); convert the model anew") from None
     if lost:
         warnings.warn(
@@ -79,7 +84,22 @@ def restore(module: Module) -> None:
             f"{len(lost) - 1} more is lost (dropout, batch normalisation, numbers that are no parameters)",
             stacklevel=3,
         )
-    _fill_nominal(module, [t for t in tensors.values() if t.carried.get(NOMINAL)])
+    _fill_nominal(module, [t for t in tensors.values() if Role.NOMINAL in t.role])
+
+
+def _told(cls: type[Hint], mark: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hint | None:
+    """The hint that `_described` wrote; None where a tensor of its is gone."""
+    values: dict[str, Any] = {}
+    for each in fields(cls):
+        kind, value = str(each.type), mark[each.name]
+        is_absent = value is None and kind.endswith("| None")
+        if kind.startswith("Tensor") and not is_absent:
+            if str(value) not in tensors:
+                return None
+            values[each.name] = tensors[value]
+        else:
+            values[each.name] = value if is_absent else int(value) if kind.startswith("int") else float(value)
+    return cls(**values)
 
 
 def without_values(module: Module, tensors: Iterable[Tensor]) -> Module:
@@ -87,7 +107,7 @@ def without_values(module: Module, tensors: Iterable[Tensor]) -> Module:
     empty: dict[Buffer, Buffer] = {}
     for tensor in tensors:
         assert tensor.buffer is not None
-        tensor.carried[NOMINAL] = True
+        tensor.role |= Role.NOMINAL
         empty[tensor.buffer] = Buffer()
     for tensor in module.main.all_tensors():
         if tensor.buffer in empty:
@@ -99,14 +119,14 @@ def without_values(module: Module, tensors: Iterable[Tensor]) -> Module:
 def with_values(module: Module) -> Module:
     """A module that no longer says that it lacks values."""
     hints = read_entry(module, ENTRY)
-    if hints is None or NOMINAL not in hints:
+    if hints is None or "nominal" not in hints:
         return module
-    return put_entry(module, ENTRY, {kind: mark for kind, mark in hints.items() if kind != NOMINAL})
+    return put_entry(module, ENTRY, {kind: mark for kind, mark in hints.items() if kind != "nominal"})
 
 
 def refuse_nominal(module: Module) -> None:
     """Refuse to run a model that lacks values."""
-    lacking = [t.name for t in module.main.all_tensors() if t.carried.get(NOMINAL)]
+    lacking = [t.name for t in module.main.all_tensors() if Role.NOMINAL in t.role]
     if lacking:
         raise ConfigError(
             f"the package holds no weights: {len(lacking)} parameters have no value ('{lacking[0]}', …); "

@@ -57,7 +57,7 @@ def read_node(
     op = _read_op(code, fields, carried, outputs)
     op.check_arity(inputs)
     op = op.with_types([None if t is None else t.type for t in inputs], [t.type for t in outputs])
-    node = Node(op, inputs, outputs, index, carried)
+    node = Node(op, inputs, outputs, index, carried=carried)
     for number, tensor in enumerate(outputs):
         writer = node if tensor in outputs[:number] else tensor.producer
         if writer is not None:

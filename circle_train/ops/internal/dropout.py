@@ -11,6 +11,7 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, register
+from circle_train.ops.elementwise import Unary
 from circle_train.record import record
 
 MODULUS = 2**31 - 1
@@ -51,6 +52,19 @@ class DropoutMask(Op):
     def examples(cls) -> Iterable[Example]:
         yield Example(cls((3, 4), 0.25, seed=7), (np.array([1, 2], np.int64),), differentiable=False)
         yield Example(cls((2, 3, 4), 0.5), (np.array([1, 2], np.int64),), differentiable=False)
+
+
+@register("DROPOUT", internal=True)
+@record
+class Dropout(Unary):
+    """Passes its input on; training drops elements of it."""
+
+    ratio: float = 0.5
+    seed: int | None = None
+    stops_gradient = True
+
+    def forward(self, x: Array) -> Array:
+        return x
 
 
 def uniform(seed: int, count: int) -> Array:

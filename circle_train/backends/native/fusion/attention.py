@@ -22,9 +22,9 @@ def absorb_transposes(rewriter: Rewriter) -> None:
             t: m for t in node.inputs if t is not None and (m := rewriter.producer(t)) and _is_transpose(m)
         }
         twins = {t: Tensor(t.name, t.type) for t in before}
-        group = [Node(m.op, list(m.inputs), [twins[t]], m.index, {"members": [m]}) for t, m in before.items()]
+        group = [Node(m.op, list(m.inputs), [twins[t]], m.index, [m]) for t, m in before.items()]
         inputs = [None if t is None else twins.get(t, t) for t in node.inputs]
-        group.append(Node(node.op, inputs, list(node.outputs), node.index, {"members": [node]}))
+        group.append(Node(node.op, inputs, list(node.outputs), node.index, [node]))
         replaced = [node]
         behind = rewriter.only_reader(node.outputs[0])
         if behind is not None and _is_transpose(behind):

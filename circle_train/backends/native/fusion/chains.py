@@ -27,10 +27,8 @@ def split_broadcasts(rewriter: Rewriter) -> None:
             continue
         whole = Tensor(f"whole({node.outputs[0].name})", dy.type.with_shape(dy.shape))
         gradient = Gradient(op.of, op.wrt, whole.type, op.counts, op.shapes, op.work, op.source)
-        first = Node(gradient, list(node.inputs), [whole], carried={"members": [node]})
-        rewriter.replace(
-            [node], first, Node(SumTo(op.type.shape), [whole], list(node.outputs), carried={"members": []})
-        )
+        first = Node(gradient, list(node.inputs), [whole], members=[node])
+        rewriter.replace([node], first, Node(SumTo(op.type.shape), [whole], list(node.outputs), members=[]))
 
 
 def join_chains(rewriter: Rewriter) -> None:

@@ -90,7 +90,7 @@ def split_widening(rewriter: Rewriter) -> None:
         for reader in [r for r in rewriter.readers.get(out, []) if is_link(r)][1:]:
             twin = Tensor(out.name, out.type)
             place = rewriter.position[reader]
-            rewriter.insert(Node(Widen(), list(node.inputs), [twin], carried={"members": []}), place - 1 / 64)
+            rewriter.insert(Node(Widen(), list(node.inputs), [twin], members=[]), place - 1 / 64)
             rewriter.readers[out].remove(reader)
             reader.inputs = [twin if t is out else t for t in reader.inputs]
             rewriter.readers.setdefault(twin, []).append(reader)
@@ -140,9 +140,8 @@ def _reading(product: Product, halves: dict[Tensor, Tensor]) -> Node:
     """The node with these inputs widened inside it."""
     node = product.node
     twins = {tensor: Tensor(tensor.name, tensor.type) for tensor in halves}
-    group = [Node(Widen(), [halves[t]], [twin], carried={"members": []}) for t, twin in twins.items()]
+    group = [Node(Widen(), [halves[t]], [twin], members=[]) for t, twin in twins.items()]
     inputs = [None if t is None else twins.get(t, t) for t in node.inputs]
-    members = {"members": node.carried.get("members", [node])}
-    group.append(Node(node.op, inputs, list(node.outputs), node.index, members))
+    group.append(Node(node.op, inputs, list(node.outputs), node.index, node.originals))
     roles = {role: None if t is None else halves.get(t, t) for role, t in product.roles.items()}
     return fused_node(group, product.kernel, roles, node.outputs, product.settings, product.overwrites)

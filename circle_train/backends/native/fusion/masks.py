@@ -111,7 +111,5 @@ def _replace(rewriter: Rewriter, y: Tensor, masks: list[Node]) -> None:
             op = ActiveBits(*limits)
             made[limits] = Tensor(f"active({y.name})", op.infer(y.type))
             rewriter.insert(Node(op, [y], [made[limits]]), rewriter.position[maker] + 1 / 128)
-        masked = Node(
-            PassActive(), [mask.inputs[0], made[limits]], list(mask.outputs), carried={"members": [mask]}
-        )
+        masked = Node(PassActive(), [mask.inputs[0], made[limits]], list(mask.outputs), members=[mask])
         rewriter.replace([mask], masked)

@@ -74,7 +74,7 @@ def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
     norm = NORMS[type(op)]
     rows = TensorType(x.dtype, x.shape[:-1])
     statistics = [Tensor(f"{name}({y.name})", rows) for name in norm.kept]
-    extra = Node(norm.statistics(op.epsilon), [x], statistics, carried={"members": []})
+    extra = Node(norm.statistics(op.epsilon), [x], statistics, members=[])
     rewriter.insert(extra, rewriter.position[node] + 1 / 128)
     made = NormOptions(op, ("y", *norm.kept))
     given = {"x": x, "gamma": gamma, "beta": beta[0] if beta else None}

@@ -42,7 +42,7 @@ def _layer_norm(rewriter: Rewriter, last: Node) -> None:
     if not _closed(rewriter, [*members, normal, scaled], last):
         return
     made = Node(LayerNorm(epsilon), [x, gamma, beta], list(last.outputs), last.index)
-    made.carried["members"] = [*members, normal, scaled, last]
+    made.members = [*members, normal, scaled, last]
     rewriter.replace([*members, normal, scaled, last], made)
 
 
@@ -134,7 +134,7 @@ def scale_softmax(rewriter: Rewriter) -> None:
         value = float(factor.data.reshape(-1)[0])
         if value > 0:
             made = Node(Softmax(node.op.beta * value), [x], list(node.outputs), node.index)
-            made.carried["members"] = [maker, node]
+            made.members = [maker, node]
             rewriter.replace([maker, node], made)
 
 
@@ -157,9 +157,7 @@ def gather_from_end(rewriter: Rewriter) -> None:
         if less is None or plus is None or type(less.op) is not Less or type(plus.op) is not Add:
             continue
         if _against(less, indices, 0) and _against(plus, indices, table.shape[axis]):
-            made = Node(
-                GatherFromEnd(axis), [table, indices], list(node.outputs), node.index, {"members": [node]}
-            )
+            made = Node(GatherFromEnd(axis), [table, indices], list(node.outputs), node.index, [node])
             rewriter.replace([node], made)
             rewriter.drop([choice])
             rewriter.drop([less, plus])

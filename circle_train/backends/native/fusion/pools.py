@@ -36,10 +36,10 @@ def remember_places(rewriter: Rewriter) -> None:
             continue
         places = Tensor(f"places({y.name})", TensorType(DType.UINT8, y.shape))
         dy = gradient.inputs[0]
-        forward = Node(MaxPoolAndPlaces(op), [x], [y, places], node.index, {"members": [node]})
+        forward = Node(MaxPoolAndPlaces(op), [x], [y, places], node.index, [node])
         rewriter.replace([node], forward)
         inputs = [dy, places, y] if kind else [dy, places]
-        backward = Node(MaxPoolScatter(op, x.shape, kind), inputs, [dx], -1, {"members": members})
+        backward = Node(MaxPoolScatter(op, x.shape, kind), inputs, [dx], -1, members)
         rewriter.replace(members, backward)
 
 

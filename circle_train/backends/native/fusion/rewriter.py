@@ -124,7 +124,7 @@ def fused_node(
     )
     first = next((m for m in members if m.index >= 0), members[0])
     node = Node(op, list(inputs), list(results), first.index)
-    node.carried["members"] = [n for m in members for n in m.carried.get("members", [m])]
+    node.members = [n for m in members for n in m.originals]
     return node
 
 

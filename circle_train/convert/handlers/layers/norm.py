@@ -7,27 +7,24 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
-from circle_train.ir import Tensor
+from circle_train.ir import Role, Tensor
+from circle_train.ops.internal.batch_norm import BatchNorm
 
 
 @handles("BatchNormalization")
 def batch_normalization(c: Call) -> Tensor | list[Tensor]:
-    """x · γ/σ + (β - μ · γ/σ), the factors computed from the initializers; statistics are no parameters."""
+    """By running statistics, which are no parameters."""
     if c.opset < 9 and not c.attr("spatial", 1):
         raise Refusal("spatial=0, statistics per position, is not expressed")
     if c.opset < 7 and not c.attr("is_test", 0):
         raise Refusal("is_test is 0, so it is in training mode; export the model in eval mode")
     for index in (3, 4):
-        c[index].carried["trainable"] = False
-        c[index].carried["statistic"] = True
+        c[index].role |= Role.FIXED | Role.STATISTIC
     if c.attr("training_mode", 0) and (c.uses(1) or c.uses(2)):
         return _over_the_batch(c)
-    b, x, (gamma, beta, mean, variance) = c.b, c[0], (c[i] for i in range(1, 5))
-    deviation = b("RSQRT", b("ADD", variance, b.like(x, c.attr("epsilon", 1e-5))))
-    y = b("MUL", b.channels_last(x) if x.type.rank > 2 else x, b("MUL", gamma, deviation))
-    y = b("ADD", y, b("SUB", beta, b("MUL", gamma, b("MUL", mean, deviation))))
-    if y.producer is not None:
-        y.producer.carried["batch_norm"] = {"momentum": c.attr("momentum", 0.9)}
+    b, x = c.b, c[0]
+    op = BatchNorm(c.attr("epsilon", 1e-5), c.attr("momentum", 0.9))
+    (y,) = b.emit(op, [b.channels_last(x) if x.type.rank > 2 else x, *(c[i] for i in range(1, 5))])
     return b.channels_first(y) if x.type.rank > 2 else y
 
 

@@ -18,7 +18,9 @@ from circle_train.convert.handlers.layers.conv import (
 from circle_train.convert.handlers.numeric.linear import product
 from circle_train.convert.handlers.window import geometry
 from circle_train.convert.onnx_file.elements import element_type
-from circle_train.ir import DType, Tensor
+from circle_train.convert.stages.lower import rounded
+from circle_train.ir import DType, Role, Tensor
+from circle_train.ops.internal.round_within import RoundWithin
 
 
 def along(b: Builder, vector: Tensor, axis: int, rank: int, block: int, length: int) -> Tensor:
@@ -50,7 +52,7 @@ def dequantize_linear(c: Call) -> Tensor:
     if x.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32):
         raise Refusal(f"it dequantizes {x.dtype.name}, Circle knows 8, 16 and 32 bit integers")
     axis = front(int(c.attr("axis", 1)), x.type.rank) if c.rank(1) else 0
-    c[1].carried["trainable"] = False
+    c[1].role |= Role.FIXED
     scale, zero = operands(c, axis, x)
     wide = DType.FLOAT64 if x.dtype is DType.INT32 else scale.dtype
     y = b.cast(x, scale.dtype)
@@ -71,25 +73,24 @@ def quantize_linear(c: Call) -> Tensor:
     if target not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
         raise Refusal("it quantizes to a type other than 8 or 16 bit integers")
     axis = front(int(c.attr("axis", 1)), x.type.rank) if c.rank(1) else 0
-    c[1].carried["trainable"] = False
+    c[1].role |= Role.FIXED
     scale, zero = operands(c, axis, x)
     if not x.dtype.is_float:
         x = b.cast(x, DType.FLOAT32)
     scale = b.cast(scale, x.dtype)
-    y = requantized(b, b("DIV", x, scale), None if zero is None else b.cast(zero, x.dtype), target)
-    if y.producer is not None:
-        y.producer.carried["straight_through"] = {}
-    return y
+    zeros = [] if zero is None else [b.cast(zero, x.dtype)]
+    return b.cast(b.emit(within(target), [b("DIV", x, scale), *zeros])[0], target)
 
 
 def requantized(b: Builder, x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
     """Rounded half to even, shifted, clipped and stored as an integer."""
-    y = b("ROUND", x)
-    if zero is not None:
-        y = b("ADD", y, zero)
+    return b.cast(rounded(b, x, zero, within(target)), target)
+
+
+def within(target: DType) -> RoundWithin:
+    """Rounding to what the integers can hold."""
     info = np.iinfo(np.dtype(target.numpy))
-    y = b("MINIMUM", b("MAXIMUM", y, b.like(x, info.min)), b.like(x, info.max))
-    return b.cast(y, target)
+    return RoundWithin(float(info.min), float(info.max))
 
 
 def shifted(b: Builder, x: Tensor, zero: Tensor | None, axis: int) -> Tensor:

@@ -8,9 +8,9 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.erf import Erf
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
-from circle_train.convert.building.sizes import Size
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
+from circle_train.ops.internal.dropout import Dropout as DropoutOp
 
 UNARY = {
     "Exp": "EXP", "Log": "LOG", "Sqrt": "SQRT", "Abs": "ABS", "Neg": "NEG", "Floor": "FLOOR", "Ceil": "CEIL",
@@ -52,7 +52,7 @@ def identity(c: Call) -> Tensor | list[Tensor]:
 
 
 def dropout(c: Call) -> list[Tensor]:
-    """Passes everything; where it is told to train, an idle RESHAPE carries the ratio and the seed."""
+    """Passes everything; where it is told to train, it stays an operator of its own until the end."""
     results = [c[0]]
     if c.opset < 7 and not c.attr("is_test", 0):
         raise Refusal("is_test is 0, so it is in training mode; export the model in eval mode")
@@ -63,11 +63,8 @@ def dropout(c: Call) -> list[Tensor]:
         if mode.reshape(()) and float(np.reshape(ratio, ())) > 0:
             if c.uses(1):
                 raise Refusal("it is in training mode and its random mask is used")
-            target = c.b.integers([-1 if isinstance(n, Size) else n for n in c.shape()])
-            results = [c.b.emit_unfolded("RESHAPE", c[0], target)]
-            node = results[0].producer
-            assert node is not None
-            node.carried["dropout"] = {"ratio": float(np.reshape(ratio, ())), "seed": c.attr("seed")}
+            c.shape()  # refused where it is known only while running
+            results = c.b.emit(DropoutOp(float(np.reshape(ratio, ())), c.attr("seed")), [c[0]])
     if c.uses(1):
         results.append(c.b("BROADCAST_TO", c.b.constant(True), c.b.integers(c.shape())))
     return results
