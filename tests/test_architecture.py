@@ -32,7 +32,18 @@ LAYERS = (
 )
 """Rooms, lowest first: a room may import itself, the leaves and what lies in a layer below."""
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
-OPTIONAL = {"onnx", "flwr", "matplotlib", "tensorboardX", "PIL", "onnxruntime", "torch", "tomllib", "tomli"}
+OPTIONAL = {
+    "onnx",
+    "flwr",
+    "matplotlib",
+    "tensorboardX",
+    "PIL",
+    "onnxruntime",
+    "torch",
+    "tomllib",
+    "tomli",
+    "tokenizers",
+}
 
 
 def modules() -> list[Path]:

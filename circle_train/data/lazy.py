@@ -64,6 +64,8 @@ class Lazy:
             raise DataError(f"input '{tensor.name}' holds {tensor.dtype.name}, expected numbers")
         self.dtype = dtype
         self.is_first = _channels_first(tensor.shape, how)
+        sizes = tensor.shape[1:] if tensor.shape_signature is None else tensor.shape_signature[1:]
+        self.sample = sizes if min(sizes, default=1) > 0 else None
         self.epoch = 0
         """Which one asks; what samples of -1 variants look like is a function of it."""
         self.shape = (len(source.items) * max(variants, 1), *self[:1].shape[1:])
@@ -104,6 +106,7 @@ class Lazy:
         """In the model's layout and type."""
         if self.is_first:
             values = np.moveaxis(values, -1, 0)
+        values = values.reshape(values.shape if self.sample is None else self.sample)
         if self.quantization is not None:
             return quantize(values, self.quantization, self.element)
         return np.ascontiguousarray(values, self.dtype)
@@ -112,7 +115,7 @@ class Lazy:
 def normalised(values: Array, how: Description) -> Array:
     """(value - mean) / std, for all channels or for each."""
     if how.mean is None or how.std is None:
-        return values.astype(np.float32)
+        return values if how.kind == "text" else values.astype(np.float32)
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
     scaled: Array = (values - mean) / std
     return scaled.astype(np.float32)

@@ -21,14 +21,14 @@ from circle_train.optimizers import Adam
 from circle_train.session import TrainSession
 from circle_train.settings.config import TrainConfig
 
-HEAD_EPOCHS, EPOCHS = 40, 10
+HEAD_EPOCHS, EPOCHS = 40, 20
 """At the most, of the two phases."""
 HEAD_RATE = 3e-3
 GAIN = 1e-3
 """Of the validation's loss; an epoch that gains less is one without gain."""
 DEEPER = 0.4
 """The share of the operators, from the end, that the second phase trains."""
-MONITORS = {"softmax": "val_categorical_accuracy", "sigmoid": "val_loss", "values": "val_loss"}
+MONITOR = "val_loss"
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ class Course:
         """The layers before it, carefully; they go back to what they were where that does not help."""
         wish = self.recipe.trainable
         best = self.best
-        if wish == "none" or (wish == "auto" and (best is None or self._is_perfect(best))):
+        if wish == "none" or (wish == "auto" and (best is None or self.is_perfect)):
             return
         operators = len(self.model.operators)
         what = ("last", max(int(operators * DEEPER), 1)) if wish == "auto" else wish
         before = dict(self.session.parameters)
         self.session.set_trainable(what, learning_rate=self.config.rule.base_learning_rate / 10)
         self._fit(self.recipe.epochs or EPOCHS, callbacks, verbose)
-        if best is not None and self.best is not None and not self._better(self.best, best):
+        if best is not None and self.best is not None and self.best >= best:
             for name, value in before.items():
                 self.session.parameters[name] = value
             self.histories.pop()
@@ -134,22 +134,16 @@ class Course:
     @property
     def best(self) -> float | None:
         """The best validation of the last phase."""
-        values = self.histories[-1].history.get(self._monitor) if self.histories else None
-        return None if not values else max(values) if "acc" in self._monitor else min(values)
+        return min(self.histories[-1].history.get(MONITOR, ()), default=None)
 
     @property
-    def _monitor(self) -> str:
-        return MONITORS[self.data.scores]
-
-    def _better(self, new: float, old: float) -> bool:
-        return new > old if "acc" in self._monitor else new < old
-
-    def _is_perfect(self, value: float) -> bool:
-        return "acc" in self._monitor and value >= 1
+    def is_perfect(self) -> bool:
+        """Whether an epoch has named all samples held out."""
+        return max(self.histories[-1].history.get("val_categorical_accuracy", ()), default=0.0) >= 1
 
     def _fit(self, epochs: int, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         stop = (
-            [EarlyStopping("val_loss", min_delta=GAIN, patience=self.recipe.patience, restore_best=True)]
+            [EarlyStopping(MONITOR, min_delta=GAIN, patience=self.recipe.patience, restore_best=True)]
             if self.held_out is not None
             else []
         )

@@ -184,7 +184,7 @@ def test_mistakes_of_predict_are_named(
 
 
 def test_a_model_that_does_not_say_what_pixels_become_is_not_guessed_at(tmp_path: Path) -> None:
-    with pytest.raises(ct.ConfigError, match="--scale 127.5 --offset 127.5"):
+    with pytest.raises(ct.ConfigError, match=r"--scale 127\.5 --offset 127\.5"):
         answers(picture_net(), [SHAPES])
 
 

@@ -1,0 +1,239 @@
+"""Windows of sensors and rows of tables as labelled samples."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from circle_train.data.labelled import Labelled
+from circle_train.errors import ConfigError, DataError
+from circle_train.format.metadata.description import Description
+from circle_train.ir import Tensor
+from circle_train.ir.tensor_type import Array
+
+LARGEST_TABLE = 2 << 30
+"""Bytes of a .csv file, which is read whole."""
+
+
+@dataclass(frozen=True)
+class Arrays(Labelled):
+    """Samples that lie in memory or in a mapped file; each column of the last axis is normalised by itself."""
+
+    kind: ClassVar[str] = "features"
+
+    columns: tuple[str, ...] = ()
+
+    def describe(self, tensor: Tensor, known: Description | None) -> Description:
+        found, wanted = self.items[0].shape, (tensor.shape_signature or tensor.shape)[1:]
+        if _essential(found) != _essential(wanted) and not _agree(found, wanted):
+            shapes = ["×".join(map(str, shape)) or "one number" for shape in (found, wanted)]
+            raise DataError(
+                f"{self.name or 'the data'}: a sample is {shapes[0]}, '{tensor.name}' takes {shapes[1]}"
+            )
+        mean, std = self.asked.mean, self.asked.std
+        if known is not None and known.mean is not None:
+            mean, std = known.mean, known.std
+        details = {"columns": list(self.columns)} if self.columns else {}
+        return Description(
+            kind="features", mean=mean, std=std, labels=self.classes, scores=self.scores, details=details
+        )  # fmt: skip
+
+    def decode(self, item: Any, how: Description, random: np.random.Generator | None) -> Array:
+        return np.asarray(item, np.float32)
+
+
+def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
+    source: str | os.PathLike[str] | tuple[Any, Any],
+    *,
+    label: str = "label",
+    group: str | None = None,
+    length: int | None = None,
+    step: int | None = None,
+    validation: float = 0.2,
+    normalise: bool = True,
+) -> Arrays:
+    """Windows of sensors: an .npz file of `x` (windows × time × channels) and labels, a .csv file of a row a moment, or (x, y).
+
+    Args:
+        source: the file, or arrays of windows and labels.
+        label, group: names of the arrays or columns; windows of one group (a person, a device) train or validate together.
+        length, step: of windows in rows, for .csv files; where the label or group changes a window ends.
+        validation: the fraction that validates.
+        normalise: subtract each channel's mean and divide by its deviation; both go into the export.
+    """
+    columns: tuple[str, ...] = ()
+    if isinstance(source, tuple):
+        x, labels, groups, name = np.asarray(source[0]), np.asarray(source[1]), None, "the data"
+    else:
+        path = Path(source)
+        name = str(path)
+        if path.suffix.lower() == ".csv":
+            x, labels, groups, columns = _cut_rows(path, label, group, length, step)
+        else:
+            x, labels, groups = _of_archive(path, label, group)
+    return _labelled(
+        x, labels, groups, validation=validation, normalise=normalise, name=name, columns=columns
+    )
+
+
+def table(
+    path: str | os.PathLike[str],
+    *,
+    label: str | Sequence[str],
+    group: str | None = None,
+    validation: float = 0.2,
+    normalise: bool = True,
+) -> Arrays:
+    """Rows of a .csv file: words in the label's column are classes, numbers with fractions are values to foresee.
+
+    Args:
+        path: the file; its first row names the columns.
+        label: the column to foresee, or several: of zeros and ones they are labels, else values.
+        group: a column; rows of one group train or validate together.
+        validation: the fraction that validates.
+        normalise: subtract each column's mean and divide by its deviation; both go into the export.
+    """
+    header, rows = read_table(Path(path))
+    wanted = [label] if isinstance(label, str) else list(label)
+    for name in (*wanted, *([group] if group else [])):
+        if name not in header:
+            raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
+    columns = tuple(name for name in header if name not in (*wanted, group))
+    x = _numbers_of(rows, header, columns, path)
+    groups = None if group is None else np.array([row[header.index(group)] for row in rows])
+    if isinstance(label, str):
+        labels: Array = np.array([row[header.index(label)] for row in rows])
+    else:
+        labels = _numbers_of(rows, header, wanted, path)
+    names = tuple(wanted) if len(wanted) > 1 and set(np.unique(labels)) <= {0.0, 1.0} else ()
+    return _labelled(
+        x, labels, groups, validation=validation, normalise=normalise, name=str(path), columns=columns, several=names
+    )  # fmt: skip
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Names of the columns, and rows of as many words."""
+    try:
+        if path.stat().st_size > LARGEST_TABLE:
+            raise DataError(
+                f"'{path}' has {path.stat().st_size:,} bytes, expected at most {LARGEST_TABLE:,}; give an .npz file"
+            )
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            header, *rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise DataError(
+            f"'{path}' cannot be read as a table ({error}); give a .csv file with names in its first row"
+        ) from None
+    uneven = next((number for number, row in enumerate(rows, 2) if len(row) != len(header)), None)
+    if uneven is not None or not rows:
+        found = f"row {uneven} has other columns than the first" if uneven else "there are no rows"
+        raise DataError(f"'{path}': {found}; expected {len(header)} in each")
+    return header, rows
+
+
+def classes_of(labels: Array) -> tuple[Array, tuple[str, ...]]:
+    """Class numbers and names; numbers with fractions stay what they are."""
+    if labels.dtype.kind in "US":
+        try:
+            numbers = labels.astype(np.float64)
+        except ValueError:
+            names, places = np.unique(labels, return_inverse=True)
+            return places.reshape(-1).astype(np.int32), tuple(map(str, names))
+        labels = numbers
+    if not np.isfinite(labels).all():
+        raise DataError("labels hold numbers that are none; leave those rows out")
+    if (labels != np.floor(labels)).any():
+        return labels.astype(np.float32), ()
+    values, places = np.unique(labels.astype(np.int64), return_inverse=True)
+    return places.reshape(-1).astype(np.int32), tuple(map(str, values))
+
+
+def _labelled(  # noqa: PLR0913 -- what Arrays are made of
+    x: Array, labels: Array, groups: Array | None, *, validation: float, normalise: bool, name: str,
+    columns: Sequence[str], several: tuple[str, ...] = (),
+) -> Arrays:  # fmt: skip
+    if len(x) != len(labels) or not len(x):
+        raise DataError(
+            f"{name}: there are {len(x)} samples and {len(labels)} labels, expected as many of each, at least one"
+        )
+    if x.dtype.kind not in "fiub" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+        raise DataError(f"{name}: samples hold {x.dtype} or numbers that are none; expected finite numbers")
+    numbers, classes = (labels, several) if labels.ndim > 1 else classes_of(labels)
+    data = Arrays(
+        list(x), np.asarray(numbers), classes, groups=groups, validation=validation, name=name, columns=tuple(columns)
+    )  # fmt: skip
+    if not normalise:
+        return data
+    train, _ = data.parts(seed=0)
+    known = np.stack(train.items).astype(np.float64).reshape(-1, x.shape[-1])
+    mean, std = known.mean(0), known.std(0)
+    asked = Description(mean=tuple(map(float, mean)), std=tuple(map(float, np.where(std > 1e-12, std, 1.0))))
+    return replace(data, asked=asked)
+
+
+def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array, Array | None]:
+    """x, labels and groups of an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+    except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
+        raise DataError(
+            f"'{path}' cannot be read ({error}); give an .npz file of arrays, or a .csv file"
+        ) from None
+    name = label if label in found else "y" if "y" in found else label
+    wanted = ["x", name, *([group] if group else [])]
+    if missing := [one for one in wanted if one not in found]:
+        raise DataError(f"'{path}' has no array '{missing[0]}', it holds {', '.join(found)}")
+    return found["x"], found[name], found[group] if group else None
+
+
+def _cut_rows(
+    path: Path, label: str, group: str | None, length: int | None, step: int | None
+) -> tuple[Array, Array, Array | None, tuple[str, ...]]:
+    """Windows of rows in which neither label nor group changes."""
+    if length is None or length < 1 or (step is not None and step < 1):
+        raise ConfigError(
+            f"windows of '{path}': length is {length} and step {step}, expected how many rows a window has"
+        )
+    header, rows = read_table(path)
+    for name in (label, *([group] if group else [])):
+        if name not in header:
+            raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
+    columns = tuple(name for name in header if name not in (label, group))
+    numbers = _numbers_of(rows, header, columns, path)
+    marks = [(row[header.index(label)], row[header.index(group)] if group else "") for row in rows]
+    ends = [i for i in range(1, len(marks)) if marks[i] != marks[i - 1]]
+    starts = [
+        start
+        for begin, end in zip([0, *ends], [*ends, len(marks)], strict=True)
+        for start in range(begin, end - length + 1, step or length)
+    ]
+    if not starts:
+        raise DataError(f"'{path}': no stretch of one label has {length} rows; make windows shorter")
+    x = np.stack([numbers[start : start + length] for start in starts])
+    groups = np.array([marks[start][1] for start in starts]) if group else None
+    return x, np.array([marks[start][0] for start in starts]), groups, columns
+
+
+def _numbers_of(rows: list[list[str]], header: list[str], columns: Sequence[str], path: Any) -> Array:
+    """These columns as numbers."""
+    places = [header.index(name) for name in columns]
+    try:
+        return np.array([[float(row[place]) for place in places] for row in rows], np.float32)
+    except ValueError as error:
+        raise DataError(f"'{path}': {error}; expected a number in every column but label and group") from None
+
+
+def _essential(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _agree(found: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether sizes are the same where they are fixed."""
+    return len(found) == len(wanted) and all(w in (-1, f) for f, w in zip(found, wanted, strict=True))
