@@ -1,20 +1,18 @@
 """Plain dicts to flatbuffers, by the facts of schema.py: the inverse of decode.py.
 
-A packer of its own rather than `flatbuffers.Builder`: the Builder grows one buffer backwards and copies every
-weight several times, where this one leaves large blobs to the end and never touches them (models of 0.7 to 17
-MB take 3 to 6 times as long with it); and it cannot write slots that a schema does not name. Tables come
-before what they point at, equal vtables are written once.
+`flatbuffers.Builder` writes. Here is what it lacks: large blobs never enter its one growing buffer but follow it as they
+are, and slots that a schema does not name keep their bytes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from flatbuffers import Builder, number_types
+from flatbuffers.builder import BuilderSizeError
 
 from circle_train.errors import ModelError
 from circle_train.format.flatbuffer.decode import CODES, DTYPES, Table, Tables
@@ -26,19 +24,12 @@ Chunk = bytes | bytearray | memoryview
 LARGEST = (1 << 31) - 1
 """Offsets of flatbuffers are limited to this."""
 BLOB_ALIGNMENT = 16
+FLAGS = {name: getattr(number_types, f"{name.capitalize()}Flags") for name in CODES}
+"""What the library calls the kinds of numbers."""
 _UINT32 = struct.Struct("<I")
 
-
-@dataclass(slots=True)
-class _Layout:
-    """Where the fields of one combination of present fields lie."""
-
-    vtable: bytes
-    alignment: int
-    values: struct.Struct
-    keys: list[str | int]
-    references: list[tuple[str | int, int, Callable[[Any, Table], int]]]
-    """Key, position within the table, and the writer of what is pointed at."""
+Field = tuple[int, int, Callable[[Any], None], Any]
+"""Alignment, slot, and what writes this value into the table at hand."""
 
 
 def encode(root: str, table: Table, identifier: bytes, tables: Tables | None = None) -> bytes:
@@ -49,144 +40,106 @@ def encode(root: str, table: Table, identifier: bytes, tables: Tables | None = N
 def encode_chunks(root: str, table: Table, identifier: bytes, tables: Tables | None = None) -> list[Chunk]:
     """The same in pieces, of which the large blobs are the caller's own memory."""
     encoder = Encoder(TABLES if tables is None else tables)
-    encoder.out += bytes(4) + identifier
     try:
-        _UINT32.pack_into(encoder.out, 0, encoder.table(root, table))
-    except struct.error as error:
+        encoder.builder.Finish(encoder.table(root, table), identifier)
+    except (struct.error, TypeError, OverflowError) as error:
         raise ModelError(f"a number of the {root} does not fit its field ({error})") from error
+    except BuilderSizeError:
+        raise ModelError(f"the model takes more than {LARGEST} bytes, which no flatbuffer can hold") from None
     return encoder.finish()
 
 
-@cache
-def _align_of(size: int) -> int:
-    return 8 if size % 8 == 0 else 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
-
-
-def _blob(value: Any, owner: Table) -> int:
-    """Stands for: written at the end of the file (see Encoder.finish)."""
-    raise AssertionError("blobs are not written in place")
-
-
 class Encoder:
-    """Writes tables one behind the other."""
+    """Writes what is below a table, then the table; places are counted from the end."""
 
     def __init__(self, tables: Tables) -> None:
-        self.out = bytearray()
+        self.builder = Builder(1 << 16)
         self.tables = tables
-        self.vtables: dict[bytes, int] = {}
-        self.layouts: dict[tuple[Any, ...], _Layout] = {}
-        self.defaults: dict[str, dict[str, Any]] = {}
         self.blobs: list[tuple[int, Array]] = []
-        """Positions of offsets to Buffer.data, and the bytes."""
+        """Places of offsets to Buffer.data, and the bytes."""
+        self._facts: dict[str, dict[str | int, tuple[int, FieldFact]]] = {}
+        self._numbers = {name: self._number(flags) for name, flags in FLAGS.items()}
 
     def table(self, kind: str, table: Table) -> int:
-        """Write a table and all below it; its position."""
-        defaults = self.defaults.get(kind)
-        if defaults is None:
-            defaults = {f[0]: f[2] for f in self.tables[kind] if f is not None and f[1] in CODES}
-            self.defaults[kind] = defaults
-        keys = tuple(
-            key for key, value in table.items()
-            if value is not None and not (key in defaults and value == defaults[key])
-        )  # fmt: skip
-        widths = tuple(len(table[key].raw) for key in keys if isinstance(key, int))
-        layout = self.layouts.get((kind, keys, widths))
-        if layout is None:
-            layout = self.layouts[kind, keys, widths] = self.arrange(kind, keys, table)
-        return self.place(layout, table)
-
-    def place(self, layout: _Layout, table: Table) -> int:
-        """Write the fixed part of a table, then its children."""
-        out = self.out
-        vtable = self.vtables.get(layout.vtable)
-        if vtable is None:
-            self.pad(2)
-            vtable = self.vtables[layout.vtable] = len(out)
-            out += layout.vtable
-        out += bytes(-(len(out) + 4) % layout.alignment)
-        position = len(out)
-        values = [table[key].raw if isinstance(key, int) else table[key] for key in layout.keys]
-        out += layout.values.pack(position - vtable, *values)
-        for key, offset, write in layout.references:
-            slot = position + offset
-            if write is _blob:
-                self.blobs.append((slot, table[key]))
-            else:
-                _UINT32.pack_into(out, slot, write(table[key], table) - slot)
-        return position
-
-    def arrange(self, kind: str, keys: Sequence[str | int], table: Table) -> _Layout:
-        """Largest fields first, so that nothing needs padding."""
-        facts = {fact[0]: (slot, fact) for slot, fact in enumerate(self.tables[kind]) if fact is not None}
-        fields: list[tuple[int, str | int, int, str, Callable[[Any, Table], int] | None]] = []
-        for key in keys:
+        """Write a table and all below it; its place."""
+        facts = self._facts.get(kind)
+        if facts is None:
+            numbered = enumerate(self.tables[kind])
+            facts = self._facts[kind] = {fact[0]: (slot, fact) for slot, fact in numbered if fact is not None}
+        fields: list[Field] = []
+        for key, value in table.items():
             if isinstance(key, int):
                 self.known_slot_free(kind, key)
-                fields.append(self.unknown_field(kind, key, table[key]))
-            else:
+                fields.append(self.unknown_field(kind, key, value))
+            elif value is not None:
                 slot, fact = facts[key]
-                code = CODES.get(fact[1])
-                write = None if code else _blob if (kind, key) == ("Buffer", "data") else self.writer(fact)
-                fields.append((slot, key, struct.calcsize(code or "I"), code or "I", write))
-        return self.lay_out(fields)
+                if fact[1] in FLAGS:
+                    if value != fact[2]:
+                        fields.append((FLAGS[fact[1]].bytewidth, slot, self._numbers[fact[1]], value))
+                elif kind == "Buffer" and key == "data":
+                    fields.append((4, slot, self._blob, value))
+                else:
+                    fields.append((4, slot, self._offset, self.target(fact, value, table)))
+        return self.place(fields)
 
-    def known_slot_free(self, kind: str, slot: int) -> None:
-        """A slot that one format does not use may be in use in the other."""
-        if slot < len(self.tables[kind]) and self.tables[kind][slot] is not None:
-            raise ModelError(
-                f"{kind} slot {slot} is unused in the format it came from, but not here; keep that format"
-            )
+    def place(self, fields: list[Field]) -> int:
+        """Write the table itself; the library goes backwards, so the widest fields are last."""
+        builder = self.builder
+        builder.StartObject(max((field[1] for field in fields), default=-1) + 1)
+        for _, slot, write, value in sorted(fields, key=_alignment):
+            write(value)
+            builder.Slot(slot)
+        return int(builder.EndObject())
 
-    def unknown_field(self, kind: str, slot: int, field: Unknown) -> tuple[int, int, int, str, Any]:
-        """A slot that the schema does not name (see unknown.py)."""
-        if field.ambiguous:
-            raise ModelError(
-                f"{kind} has a field {slot} of a newer schema that may be an offset ({field.raw.hex()}): "
-                "only changes of weights can be saved, not of the structure"
-            )
-        return (
-            slot,
-            slot,
-            len(field.raw),
-            f"{len(field.raw)}s",
-            self.unknown if field.target is not None else None,
-        )
+    # Fields
 
-    def lay_out(self, fields: list[tuple[int, Any, int, str, Any]]) -> _Layout:
-        """Positions, vtable and struct of fields given as slot, key, size, struct code and writer."""
-        order = sorted(fields, key=lambda field: -_align_of(field[2]))
-        position, code = 4, "<i"
-        offsets = [0] * (max((field[0] for field in fields), default=-1) + 1)
-        references, keys = [], []
-        for slot, key, size, field_code, write in order:
-            offsets[slot] = position
-            if write is not None:
-                references.append((key, position, write))
-            if write is None or isinstance(key, int):
-                keys.append(key)
-                code += field_code
-            else:
-                code += "4x"
-            position += size
-        vtable = struct.pack(f"<{len(offsets) + 2}H", 2 * len(offsets) + 4, position, *offsets)
-        alignment = max((_align_of(field[2]) for field in fields), default=4)
-        return _Layout(vtable, max(alignment, 4), struct.Struct(code), keys, references)
+    def _number(self, flags: Any) -> Callable[[Any], None]:
+        return lambda value: self.builder.Prepend(flags, value)
 
-    def writer(self, fact: FieldFact) -> Callable[[Any, Table], int]:
-        """What writes the target of an offset field."""
+    def _offset(self, target: int) -> None:
+        self.builder.PrependUOffsetTRelative(target)
+
+    def _blob(self, blob: Array) -> None:
+        """Room for the offset to what comes behind everything (see finish)."""
+        self.builder.PrependUint32(0)
+        self.blobs.append((self.builder.Offset(), blob))
+
+    def _raw(self, value: tuple[bytes, int | None]) -> None:
+        """Bytes as they are; the first of them lead to a place, if there is one."""
+        raw, target = value
+        self.bytes(raw, _align_of(len(raw)))
+        if target is not None:
+            _UINT32.pack_into(self.builder.Bytes, self.builder.Head(), self.builder.Offset() - target)
+
+    def bytes(self, raw: bytes, alignment: int, ahead: int = 0) -> int:
+        """Write bytes of which those behind the first `ahead` begin at a multiple of the alignment; their place."""
+        builder = self.builder
+        builder.Prep(alignment, len(raw) - ahead)
+        builder.Prep(1, len(raw))
+        builder.head -= len(raw)
+        builder.Bytes[builder.head : builder.head + len(raw)] = raw
+        return int(builder.Offset())
+
+    def target(self, fact: FieldFact, value: Any, owner: Table) -> int:
+        """Write what a field points at; its place."""
         name, type_, _, kind = fact
         inner = type_.strip("[]")
         if type_ == "union":
-            return lambda value, owner: self.union(UNIONS[kind].get(owner.get(f"{name}_type", 0)), value)
+            return self.union(UNIONS[kind].get(owner.get(f"{name}_type", 0)), value)
         if type_ == "string":
-            return lambda value, _: self.string(value)
+            return self.string(value)
         if not type_.startswith("["):
-            return lambda value, _: self.table(inner, value)
+            return self.table(inner, value)
         if inner in DTYPES:
-            return lambda value, _: self.array(np.ascontiguousarray(value, DTYPES[inner]))
-        if inner == "string":
-            return lambda value, _: self.each(value, self.string)
-        return lambda value, _: self.each(value, lambda item: self.table(inner, item))
+            return int(self.builder.CreateNumpyVector(np.ascontiguousarray(value, DTYPES[inner]).reshape(-1)))
+        places = [self.string(item) if inner == "string" else self.table(inner, item) for item in value]
+        self.builder.StartVector(4, len(places), 4)
+        for place in reversed(places):
+            self.builder.PrependUOffsetTRelative(place)
+        return int(self.builder.EndVector())
+
+    def string(self, text: str) -> int:
+        return int(self.builder.CreateString(text.encode("utf-8", "surrogateescape")))
 
     def union(self, member: str | None, value: Any) -> int:
         if isinstance(value, UnknownTable):
@@ -199,58 +152,51 @@ class Encoder:
             raise ModelError("a union has a value but no type: the graph contradicts itself")
         return self.table(member, value)
 
-    def unknown(self, field: Unknown, _: Table) -> int:
-        """The deep copy of what an unknown field leads to."""
-        if isinstance(field.target, UnknownTable):
-            return self.unknown_table(field.target)
-        assert field.target is not None
-        self.out += bytes(-(len(self.out) + 4) % 8)
-        position = len(self.out)
-        self.out += field.target + bytes(8)
-        return position
+    # What the schema does not name (see unknown.py)
+
+    def known_slot_free(self, kind: str, slot: int) -> None:
+        """A slot that one format does not use may be in use in the other."""
+        if slot < len(self.tables[kind]) and self.tables[kind][slot] is not None:
+            raise ModelError(
+                f"{kind} slot {slot} is unused in the format it came from, but not here; keep that format"
+            )
+
+    def unknown_field(self, kind: str, slot: int, field: Unknown) -> Field:
+        """The bytes of such a slot, and a deep copy of what they lead to."""
+        if field.ambiguous:
+            raise ModelError(
+                f"{kind} has a field {slot} of a newer schema that may be an offset ({field.raw.hex()}): "
+                "only changes of weights can be saved, not of the structure"
+            )
+        target = field.target
+        if isinstance(target, bytes):
+            place: int | None = self.bytes(target + bytes(8), 8, ahead=4)
+        else:
+            place = None if target is None else self.unknown_table(target)
+        return _align_of(len(field.raw)), slot, self._raw, (field.raw, place)
 
     def unknown_table(self, table: UnknownTable) -> int:
-        slots: Table = dict(table.slots)
-        fields = [self.unknown_field("a table", slot, field) for slot, field in table.slots]
-        return self.place(self.lay_out(fields), slots)
-
-    def string(self, text: str) -> int:
-        raw = text.encode("utf-8", "surrogateescape")
-        self.pad(4)
-        position = len(self.out)
-        self.out += _UINT32.pack(len(raw)) + raw + b"\0"
-        return position
-
-    def array(self, array: Array) -> int:
-        """A vector of scalars, its first item aligned."""
-        self.out += bytes(-(len(self.out) + 4) % max(array.itemsize, 4))
-        position = len(self.out)
-        self.out += _UINT32.pack(array.size) + array.tobytes()
-        return position
-
-    def each(self, items: Sequence[Any], write: Callable[[Any], int]) -> int:
-        """A vector of offsets, then what they point at."""
-        self.pad(4)
-        position = len(self.out)
-        self.out += _UINT32.pack(len(items)) + bytes(4 * len(items))
-        for index, item in enumerate(items):
-            slot = position + 4 + 4 * index
-            _UINT32.pack_into(self.out, slot, write(item) - slot)
-        return position
-
-    def pad(self, alignment: int) -> None:
-        self.out += bytes(-len(self.out) % alignment)
+        return self.place([self.unknown_field("a table", slot, field) for slot, field in table.slots])
 
     def finish(self) -> list[Chunk]:
         """The tables, then every blob behind its length."""
-        chunks: list[Chunk] = [self.out]
-        end = len(self.out)
-        for slot, blob in self.blobs:
-            padding = -(end + 4) % BLOB_ALIGNMENT
-            _UINT32.pack_into(self.out, slot, end + padding - slot)
+        out = self.builder.Output()
+        chunks: list[Chunk] = [out]
+        end = size = len(out)
+        for place, blob in self.blobs:
+            slot, padding = size - place, -(end + 4) % BLOB_ALIGNMENT
+            _UINT32.pack_into(out, slot, end + padding - slot)
             chunks += [bytes(padding) + _UINT32.pack(blob.size), np.ascontiguousarray(blob).data.cast("B")]
             end += padding + 4 + blob.size
         chunks.append(bytes(-end % 4))
         if end > LARGEST:
             raise ModelError(f"the model takes {end} bytes, expected at most {LARGEST} within one flatbuffer")
         return chunks
+
+
+def _alignment(field: Field) -> int:
+    return field[0]
+
+
+def _align_of(size: int) -> int:
+    return 8 if size % 8 == 0 else 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from circle_train.ir import Buffer, DType, Graph, Node, Quantization, Tensor, TensorType
+from circle_train.ir import Buffer, DType, Graph, Node, Quantization, Role, Tensor, TensorType
 from circle_train.ir.graph import constant
 
 OUTPUTS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "CONV_3D": 4}
@@ -45,7 +45,7 @@ def _zeros(node: Node) -> Tensor:
         x.dtype, x.dtype
     )
     bias = constant(np.zeros(count, dtype.numpy), f"{node.outputs[0].name}:bias")
-    bias.carried["trainable"] = False
+    bias.role = Role.FIXED
     if x.quantization is not None and w.quantization is not None and x.quantization.scale:
         scale = tuple(x.quantization.scale[0] * each for each in w.quantization.scale)
         bias.quantization = Quantization(scale, (0,) * len(scale))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.ir import DType, Graph, Node, Tensor, TensorType
+from circle_train.ir import DType, Graph, Node, Role, Tensor, TensorType
 from circle_train.ir.graph import constant, known_type
 from circle_train.ops import REGISTRY
 from circle_train.ops.attributes import Activation
@@ -46,7 +46,7 @@ class Emission:
 def fixed(value: np.ndarray[Any, Any]) -> Tensor:
     """A constant that is never trained."""
     tensor = constant(value)
-    tensor.carried["trainable"] = False
+    tensor.role = Role.FIXED
     return tensor
 
 
@@ -60,7 +60,7 @@ def rewrite(graph: Graph, node: Node, write: Callable[[Emission], Tensor]) -> No
         if activation is not Activation.NONE
         else made.op
     )
-    graph.replace([made, node], replace(made, op=op, outputs=node.outputs, index=node.index))
+    graph.replace([made, node], replace(made, op=op, outputs=node.outputs, index=node.index, hint=node.hint))
 
 
 def cast_around(graph: Graph, node: Node, old: Set[DType], new: DType) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
+from circle_train.ir.node import moved
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.numeric.quantize import Dequantize
 from circle_train.passes.litert.emission import retyped
@@ -36,7 +39,10 @@ def compute_in_float32(graph: Graph) -> None:
                 wide[given] = _widened(given, nodes)
         outputs = [wide.setdefault(t, _twin(t)) if t.dtype in OTHER else t for t in node.outputs]
         inputs = [wide.get(t, t) if t is not None else None for t in node.inputs]
-        nodes.append(Node(_retyped(node, inputs, outputs), inputs, outputs, node.index, dict(node.carried)))
+        hint = moved(node.hint, lambda tensor: wide.get(tensor, tensor))
+        nodes.append(
+            replace(node, op=_retyped(node, inputs, outputs), inputs=inputs, outputs=outputs, hint=hint)
+        )
     for made in dict.fromkeys(graph.outputs):
         if made in wide and made not in graph.inputs:
             nodes.append(_cast(wide[made], made))
@@ -66,7 +72,7 @@ def _widened(tensor: Tensor, nodes: list[Node]) -> Tensor:
     """A double as a float; a half stays one in the file and is decoded, as LiteRT's own converter writes it."""
     if tensor.dtype is DType.FLOAT64:
         narrow = constant(tensor.data.astype(np.float32), tensor.name)
-        narrow.carried = dict(tensor.carried)
+        narrow.role, narrow.carried = tensor.role, dict(tensor.carried)
         return narrow
     twin = _twin(tensor)
     nodes.append(Node(Dequantize(), [tensor], [twin]))
