@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import circle_train.convert.handlers  # noqa: F401  (registers the handlers)
@@ -12,43 +13,97 @@ from circle_train.convert.onnx_file.importer import Source, declared_shapes, rea
 from circle_train.convert.stages.finish import finish
 from circle_train.convert.stages.fuse import fuse
 from circle_train.convert.stages.layout import lay_out
-from circle_train.convert.stages.symbols import Assignment, assignments
+from circle_train.convert.stages.symbols import Assignment, asked, assignments, fixed, learnt
 from circle_train.convert.stages.tidy import tidy
 from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Tensor, TensorType
+from circle_train.ir.size import Number, Size, Undecided, judged_by
+from circle_train.ops.derive import Learnt
 
 Shapes = dict[str, tuple[int, ...]]
+MOST_LESSONS = 64
+"""About open sizes, each of which begins the conversion anew."""
+
+
+class Refused(ConversionError):
+    """Nodes cannot be converted."""
+
+    def __init__(self, message: str, culprits: set[str], is_unfit: bool) -> None:
+        super().__init__(message)
+        self.culprits, self.is_unfit = culprits, is_unfit
+
+
+def generally(what: str, value: Size) -> bool:
+    """Handlers write what holds for nearly all sizes: two expressions are not equal by chance. Which is less they must know."""
+    if what == "zero":
+        return False
+    raise Undecided(f"whether {value} is below 0 depends on the sizes that are open")
 
 
 def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tuple[Module, Provenance]:
-    """Try with all sizes symbolic first; fix those that the model cannot do without."""
+    """Sizes that are open stay open, but for what the model itself says of them, and those that it cannot do with."""
     model = read(source)
+    known = asked(model, shapes)
+    for _ in range(MOST_LESSONS):
+        try:
+            return _with_examples(model, known, nhwc, fold_batchnorm)
+        except Learnt as lesson:
+            known = learnt(known, lesson.known)
+        except Blocked as blocked:
+            guesses = fixed(model, known, blocked.culprits)
+            if not guesses:
+                raise blocked.failure from blocked.failure.__cause__
+            known = learnt(known, guesses)
+    raise ConversionError(
+        f"{_place(model)}: its open sizes depend on each other in too many ways; give shapes="
+    )
+
+
+class Blocked(Exception):
+    """No conversion as long as these symbols are open."""
+
+    def __init__(self, failure: ConversionError, culprits: set[str]) -> None:
+        super().__init__(str(failure))
+        self.failure, self.culprits = failure, culprits
+
+
+def _with_examples(
+    model: Source, known: Mapping[str, Number], nhwc: bool, fold_batchnorm: bool
+) -> tuple[Module, Provenance]:
+    """The first conversion whose examples of open sizes suit the model."""
     failure: ConversionError | None = None
-    for assignment in assignments(model, shapes):
+    culprits: set[str] = set()
+    for assignment in assignments(model, known):
         try:
             return _convert(model, assignment, nhwc, fold_batchnorm)
+        except Refused as error:
+            failure, culprits = failure or error, culprits | (error.culprits & assignment.examples.keys())
+            if not error.is_unfit:
+                break
         except ConversionError as error:
-            failure = error
+            failure = failure or error
         except (ModelError, *FOREIGN) as error:
-            failure = ConversionError(
+            contradiction = ConversionError(
                 f"{_place(model)}: its nodes, shapes and weights contradict each other "
                 f"({shown(error)}); check it with onnx.checker"
             )
-            failure.__cause__ = error
+            contradiction.__cause__ = error
+            failure = failure or contradiction
     assert failure is not None
-    raise failure
+    raise Blocked(failure, culprits or set(assignment.examples))
 
 
 def _convert(
     model: Source, assignment: Assignment, nhwc: bool, fold_batchnorm: bool
 ) -> tuple[Module, Provenance]:
-    builder, outputs = _walk(model, assignment)
-    builder.graph.outputs = outputs
-    fuse(builder)
-    builder = lay_out(builder, nhwc)
-    tidy(builder, fold_batchnorm)
-    module = finish(builder, model, assignment)
+    with judged_by(generally):
+        builder, outputs = _walk(model, assignment)
+        builder.graph.outputs = outputs
+        fuse(builder)
+        builder = lay_out(builder, nhwc)
+        tidy(builder, fold_batchnorm)
+        module = finish(builder, model, assignment)
     used = set(module.main.all_tensors())
     found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
     lineages = {name: found[name] for name in model.arrays if name in found}
@@ -59,13 +114,12 @@ def _convert(
 
 def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]:
     """The graph as the handlers emit it, and its outputs; all nodes that cannot be converted in one error."""
-    builder = Builder(assignment.count)
+    builder = Builder(assignment.examples)
     graph = model.model.graph
     values: dict[str, Tensor | None] = {}
     for name, (dtype, dims) in model.inputs.items():
-        first, *others = assignment.shapes(dims)
-        values[name] = tensor = Tensor(name, TensorType(dtype, first))
-        builder.set_worlds(tensor, others)
+        values[name] = tensor = Tensor(name, TensorType(dtype, assignment.example(dims)))
+        builder.set_open(tensor, assignment.sizes(dims))
         builder.graph.inputs.append(tensor)
     functions = {(f.domain, f.name): f for f in model.model.functions}
     walk = Walk(builder, model.arrays, functions)
@@ -74,9 +128,11 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
     if walk.refusals:
         listed = "; ".join(walk.refusals)
         count = len(walk.refusals)
-        raise ConversionError(
+        raise Refused(
             f"{_place(model)}: {count} node{'s' if count > 1 else ''} cannot be expressed in Circle; "
-            f"change them in the model, or try --engine onnx2tf: {listed}"
+            f"change them in the model, or try --engine onnx2tf: {listed}",
+            walk.culprits,
+            walk.is_unfit,
         )
     outputs: list[Tensor] = []
     for info in graph.output:

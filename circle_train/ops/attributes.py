@@ -6,6 +6,7 @@ import enum
 
 import numpy as np
 
+from circle_train.ir.size import largest
 from circle_train.ir.tensor_type import Array
 
 
@@ -66,14 +67,15 @@ class Padding(enum.IntEnum):
         """Output positions of a window (dilation included) moved over `size` elements."""
         if self is Padding.SAME:
             return -(-size // stride)
-        return max(-(-(size - window + 1) // stride), 0)
+        positions: int = largest(-(-(size - window + 1) // stride), 0)
+        return positions
 
     def amounts(self, size: int, window: int, stride: int) -> tuple[int, int]:
         """Zeros before and after; SAME puts the odd one behind, as TensorFlow does."""
         if self is Padding.VALID:
             return 0, 0
-        total = max((self.output_size(size, window, stride) - 1) * stride + window - size, 0)
-        return total // 2, total - total // 2
+        total: int = largest((self.output_size(size, window, stride) - 1) * stride + window - size, 0)
+        return total // 2, (total + 1) // 2
 
 
 class MirrorPadMode(enum.IntEnum):

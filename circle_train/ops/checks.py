@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from circle_train.errors import DataError, ModelError
 from circle_train.ir import DType, TensorType
+from circle_train.ir.size import Size
 from circle_train.ir.tensor_type import Array
 
 INDEX_TYPES = (DType.INT32, DType.INT64, DType.INT16, DType.INT8, DType.UINT8, DType.UINT16, DType.UINT32)
@@ -51,7 +53,7 @@ def vector(op: str, name: str, type_: TensorType, length: int) -> list[int] | No
     integers(op, name, type_)
     if type_.rank != 1 or type_.shape[0] not in (length, -1):
         raise ModelError(f"{op}: {name} is {type_}, expected a vector of {length} integers, one per axis")
-    return None if type_.value is None else [int(v) for v in type_.value]
+    return None if type_.value is None else sizes_in(type_.value)
 
 
 def scalar(op: str, name: str, type_: TensorType) -> int | None:
@@ -59,7 +61,17 @@ def scalar(op: str, name: str, type_: TensorType) -> int | None:
     integers(op, name, type_)
     if type_.size != 1 and type_.is_static:
         raise ModelError(f"{op}: {name} is {type_}, expected one integer")
-    return None if type_.value is None else int(type_.value.reshape(()))
+    return None if type_.value is None else sizes_in(type_.value)[0]
+
+
+def sizes_in(value: Array) -> list[int]:
+    """The integers that an operand holds; a Size is one."""
+    return [number(n) for n in value.reshape(-1).tolist()]
+
+
+def number(value: Any) -> int:
+    """An operand's element; a Size is one."""
+    return value if isinstance(value, Size) else int(value)  # type: ignore[return-value]
 
 
 def length(op: str, name: str, type_: TensorType) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
+from circle_train.ir.size import Size
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random
 
@@ -33,14 +34,27 @@ def broadcast(op: str, *types: TensorType) -> tuple[int, ...]:
     """The common shape of operands, numpy's rule; -1 stands for any size."""
     shape: list[int] = []
     for axis in range(1, max(t.rank for t in types) + 1):
-        sizes = {t.shape[-axis] for t in types if t.rank >= axis} - {1}
-        if len(sizes - {-1}) > 1:
+        size = common_size([t.shape[-axis] for t in types if t.rank >= axis])
+        if size is None:
             shapes = " and ".join(str(t) for t in types)
             raise ModelError(
                 f"{op}: shapes do not broadcast: {shapes}; from the last axis on, sizes must be equal or 1"
             )
-        shape.append(max(sizes, default=1))
+        shape.append(size)
     return tuple(reversed(shape))
+
+
+def common_size(sizes: Sequence[int]) -> int | None:
+    """What sizes of one axis broadcast to; None where they do not. A number decides against open sizes."""
+    numbers = {size for size in sizes if not isinstance(size, Size)} - {1}
+    if len(numbers - {-1}) > 1:
+        return None
+    if numbers and max(numbers) >= 0:
+        return max(numbers)
+    opens = [size for size in sizes if isinstance(size, Size)]
+    if numbers or not opens:
+        return max(numbers, default=1)
+    return opens[0] if all(opens[0] == size for size in opens[1:]) else None
 
 
 def same_dtype(op: str, *types: TensorType) -> None:

@@ -44,7 +44,7 @@ def aligned(
 ) -> list[tuple[list[int], list[int]]] | None:
     """Which axes become which in a reshape, as groups of equal products; each axis has a size for every case.
 
-    Axes whose size is 1 in all cases belong to no group.
+    Axes whose size is 1 in all cases belong to no group. The last case says which side goes on.
     """
     first = [axis for axis, sizes in enumerate(old) if any(n != 1 for n in sizes)]
     second = [axis for axis, sizes in enumerate(new) if any(n != 1 for n in sizes)]
@@ -55,7 +55,7 @@ def aligned(
         a, z = [first.pop(0)], [second.pop(0)]
         one, two = list(old[a[0]]), list(new[z[0]])
         while one != two:
-            rest, axes, sizes, product = (first, a, old, one) if one[0] < two[0] else (second, z, new, two)
+            rest, axes, sizes, product = (first, a, old, one) if one[-1] < two[-1] else (second, z, new, two)
             if not rest:
                 return None
             axes.append(rest.pop(0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from circle_train.convert.building.emitter import Emitter
 from circle_train.convert.building.refusal import Refusal
-from circle_train.convert.building.sizes import Size, is_one, is_symbolic, worlds
 from circle_train.ir import Tensor, TensorType
+from circle_train.ir.size import Size, is_open
 from circle_train.ir.tensor_type import Array
 
 
@@ -17,44 +18,53 @@ class Builder(Emitter):
     """A graph under construction."""
 
     def successor(self) -> Builder:
-        """An empty graph in the same worlds, for emitting this one's nodes anew."""
-        made = Builder(self.count)
-        made.others, made.lineage = self.others, self.lineage
-        made._parameters = self._parameters
+        """An empty graph over the same symbols, for emitting this one's nodes anew."""
+        made = Builder()
+        made.examples, made.open, made.lineage = self.examples, self.open, self.lineage
+        made._parameters, made._numbers = self._parameters, self._numbers
         return made
 
     # What is known of tensors
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """The tensor's shape; symbolic entries are Sizes. Sizes known only at run time are refused."""
+        """The tensor's shape; open entries are Sizes. Sizes known only at run time are refused."""
         if not tensor.type.is_static:
             raise Refusal("the shape of its input is known only while running")
-        columns = zip(*(type_.shape for type_ in self.types(tensor)), strict=True)
-        return tuple(
-            column[0] if len(set(column)) == 1 else Size(column, ("size", tensor, axis))
-            for axis, column in enumerate(columns)
-        )
+        if tensor not in self.open:
+            return tensor.shape
+        shape: Any = [
+            size.read_from("size", tensor, axis) if isinstance(size, Size) else size
+            for axis, size in enumerate(self.open[tensor].shape)
+        ]
+        return tuple(shape)
 
     def value(self, tensor: Tensor | None) -> Array | None:
         """The elements, where they are known and depend on no symbol."""
         known = self.known(tensor)
-        return None if known is None or known in self.others else known.data
+        return None if known is None or known in self.open else known.data
 
     def sizes(self, tensor: Tensor | None) -> tuple[int, ...] | None:
         """A known vector of integers; entries that depend on a symbol are Sizes."""
         tensor = self.known(tensor)
         if tensor is None or tensor.type.rank > 1:
             return None
-        flat = [np.atleast_1d(self._value(tensor, world)) for world in range(self._depth([tensor]))]
-        if len({array.shape for array in flat}) > 1:
+        if tensor not in self.open:
+            return tuple(int(n) for n in tensor.data.reshape(-1).tolist())
+        type_ = self.open[tensor]
+        if type_.value is None or is_open(type_.shape):
             return None
-        columns = zip(*(array.tolist() for array in flat), strict=True)
-        return tuple(
-            int(column[0])
-            if len(set(column)) == 1
-            else Size(tuple(map(int, column)), ("element", tensor, index))
-            for index, column in enumerate(columns)
-        )
+        values: Any = [
+            n.read_from("element", tensor, index) if isinstance(n, Size) else int(n)
+            for index, n in enumerate(type_.value.reshape(-1).tolist())
+        ]
+        return tuple(values)
+
+    def numbers(self, count: int, dtype: Any = np.int32) -> Tensor:
+        """0, 1, 2, … below `count`."""
+        if not isinstance(count, Size):
+            return self.constant(np.arange(count), dtype)
+        start, limit, step = (self.reshape(self.integers([n], dtype), ()) for n in (0, count, 1))
+        return self("RANGE", start, limit, step)
 
     # Rearrangements
 
@@ -66,7 +76,7 @@ class Builder(Emitter):
             and (made := self._only_ones(tensor, dims)) is not None
         ):
             return made
-        if dims == self.shape(tensor) and not is_symbolic(dims):
+        if dims == self.shape(tensor) and not is_open(dims):
             return tensor
         symbolic = [axis for axis, dim in enumerate(dims) if isinstance(dim, Size)]
         if len(symbolic) == 1 and 0 not in dims:
@@ -99,8 +109,8 @@ class Builder(Emitter):
     def _ones_that_move(self, tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int]] | None:
         """Axes of size 1 before and after, if all others are the same."""
         before, after = self.shape(tensor), tuple(dims)
-        ones = [[axis for axis, n in enumerate(shape) if is_one(n)] for shape in (before, after)]
-        rest = [[worlds(n, self.count) for n in shape if not is_one(n)] for shape in (before, after)]
+        ones = [[axis for axis, n in enumerate(shape) if n == 1] for shape in (before, after)]
+        rest = [[n for n in shape if n != 1] for shape in (before, after)]
         return (ones[0], ones[1]) if rest[0] == rest[1] else None
 
     def transpose(self, tensor: Tensor, permutation: Sequence[int]) -> Tensor:

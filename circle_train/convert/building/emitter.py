@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from circle_train.convert.building.provenance import Lineage, Reshaped, Transposed
 from circle_train.convert.building.refusal import Refusal
-from circle_train.convert.building.sizes import Size, is_symbolic, worlds
+from circle_train.errors import ModelError
 from circle_train.ir import DType, Graph, Role, Tensor, TensorType
 from circle_train.ir.graph import constant, known_type
+from circle_train.ir.size import Number, Size, elements, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
+from circle_train.ops.derive import LONGEST, computed, derived
 
 FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""
@@ -28,22 +31,31 @@ def make(name: str, options: dict[str, Any]) -> Op:
     return REGISTRY[name](**options)
 
 
-class Emitter:
-    """A graph under construction, in `count` worlds of symbolic sizes."""
+class Unfit(ModelError):
+    """The examples of open sizes do not suit the model; others may."""
 
-    def __init__(self, count: int = 1) -> None:
+
+class Emitter:
+    """A graph under construction. Open sizes are given examples, from which nothing is concluded; what is known of them
+    are expressions of symbols."""
+
+    def __init__(self, examples: Mapping[str, int] | None = None) -> None:
         self.graph = Graph()
-        self.count = count
-        self.others: dict[Tensor, tuple[TensorType, ...]] = {}
-        """By tensor: its types (and values) in the other worlds, where they differ."""
+        self.examples = dict(examples or {})
+        """A number for every symbol."""
+        self.open: dict[Tensor, TensorType] = {}
+        """By tensor whose shape, or known value, depends on symbols: its type, sizes and values as expressions."""
         self.recipes: dict[Tensor, tuple[Op, list[Tensor | None], int]] = {}
-        """By folded tensor that differs between worlds: how to compute it at run time."""
+        """By folded tensor that depends on symbols: how to compute it at run time."""
         self.lineage: dict[Tensor, Lineage] = {}
         self.turned: set[Tensor] = set()
         """Inputs and outputs that lie channels last, other than in ONNX."""
         self._parameters: dict[Lineage, Tensor] = {}
-        self._known: dict[Tensor, Tensor] = {}
+        self._known: dict[Tensor, Tensor | None] = {}
+        self._knowable: set[Tensor] = set()
+        """Made of constants alone, and small."""
         self._materialized: dict[Tensor, Tensor] = {}
+        self._numbers = count()
 
     # Emitting
 
@@ -58,14 +70,8 @@ class Emitter:
     def emit(self, op: Op, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         given = [tensor for tensor in inputs if tensor is not None]
         if op.name == "SHAPE" and given[0].type.is_static:
-            return self._fold(
-                op,
-                list(inputs),
-                [
-                    (np.array(t.shape, op.infer_types([given[0].type])[0].dtype.numpy),)
-                    for t in self.types(given[0])
-                ],
-            )
+            (type_,) = op.infer_types([given[0].type])
+            return self._fold(op, list(inputs), [np.array(given[0].shape, type_.dtype.numpy)])
         if given and all(tensor.is_constant for tensor in given) and not op.draws:
             folded = self._fold_constants(op, list(inputs))
             if folded is not None:
@@ -77,20 +83,37 @@ class Emitter:
         return self._emit_node(make(name, options), [self.at_run_time(tensor) for tensor in inputs])[0]
 
     def _emit_node(self, op: Op, inputs: list[Tensor | None]) -> list[Tensor]:
-        outputs = self.graph.emit_all(op, *inputs)
-        if any(tensor is not None and tensor in self.others for tensor in inputs):
-            in_worlds = [
-                op.infer_types([self._type(t, world) for t in inputs]) for world in range(1, self.count)
-            ]
-            for index, output in enumerate(outputs):
-                self._remember(output, tuple(types[index] for types in in_worlds))
+        types = self._derived(op, inputs)
+        try:
+            outputs = self.graph.emit_all(op, *inputs)
+        except ModelError as error:
+            if types is None:
+                raise
+            raise Unfit(str(error)) from error
+        for output, type_ in zip(outputs, types or (), strict=False):
+            self._remember(output, type_)
+        if all(tensor is None or tensor.is_constant or tensor in self._knowable for tensor in inputs):
+            self._knowable.update(output for output in outputs if 0 <= output.type.size <= SMALL)
         return outputs
 
-    def _remember(self, tensor: Tensor, others: tuple[TensorType, ...]) -> None:
-        if any(type_.shape != tensor.shape for type_ in others):
-            if any(type_.rank != tensor.type.rank for type_ in others):
-                raise Refusal("its result has another rank for other sizes of the symbolic dimensions")
-            self.others[tensor] = others
+    def _derived(self, op: Op, inputs: Sequence[Tensor | None]) -> list[TensorType] | None:
+        """The output types where an operand depends on symbols."""
+        if not any(tensor in self.open for tensor in inputs if tensor is not None):
+            return None
+        number = next(self._numbers)
+
+        def read(output: int, axis: int) -> Size:
+            return unknown(f"?{number}.{output}.{axis}", ("unknown",))
+
+        return derived(op, [self.type_of(tensor) for tensor in inputs], read)
+
+    def _remember(self, tensor: Tensor, type_: TensorType) -> None:
+        """Note what is open; sizes without an expression have those of the example."""
+        for example, size in zip(tensor.shape, type_.shape, strict=True):
+            if isinstance(size, Size) and example >= 0:
+                self.examples.update((a.text, example) for a in size.atoms() if a.text not in self.examples)
+        if is_open(type_.shape) or (type_.value is not None and type_.value.dtype == object):
+            self.open[tensor] = type_
 
     # Folding
 
@@ -98,31 +121,42 @@ class Emitter:
         lineages = [None if tensor is None else self.lineage.get(tensor) for tensor in inputs]
         if any(lineages):
             return self._fold_parameter(op, inputs, lineages)
-        infer = op.infer_types([self._type(tensor, 0) for tensor in inputs])
+        infer = op.infer_types([known_type(tensor) for tensor in inputs])
         size = sum(type_.size for type_ in infer if type_.is_static)
         if size > FOLD_LIMIT and size > 4 * sum(tensor.type.size for tensor in inputs if tensor is not None):
             return None
         with np.errstate(all="ignore"):
-            values = [
-                op.compute([None if t is None else self._value(t, world) for t in inputs])
-                for world in range(self._depth(inputs))
-            ]
+            values = op.compute([None if t is None else t.data for t in inputs])
         return self._fold(op, inputs, values)
 
-    def _depth(self, inputs: Sequence[Tensor | None]) -> int:
-        return self.count if any(tensor is not None and tensor in self.others for tensor in inputs) else 1
-
-    def _fold(self, op: Op, inputs: list[Tensor | None], values: Sequence[Sequence[Array]]) -> list[Tensor]:
-        """Constants for what the op computes in each world, with the recipe where they differ."""
-        outputs = []
-        for index, value in enumerate(values[0]):
-            tensor = self.constant(np.asarray(value))
-            rest = [np.asarray(world[index]) for world in values[1:]]
-            if any(not _same(np.asarray(value), other) for other in rest):
-                self.others[tensor] = tuple(TensorType(DType.of(v.dtype), v.shape, v) for v in rest)
+    def _fold(self, op: Op, inputs: list[Tensor | None], values: Sequence[Array]) -> list[Tensor]:
+        """Constants for what the op computes, with the recipe where that depends on symbols."""
+        outputs = [self.constant(np.asarray(value)) for value in values]
+        types = self._derived(op, inputs)
+        if types is None:
+            return outputs
+        found = computed(op, [self.type_of(tensor) for tensor in inputs])
+        for index, (tensor, type_) in enumerate(zip(outputs, types, strict=True)):
+            value = type_.value if type_.value is not None else None if found is None else found[index]
+            is_integer = tensor.data.dtype.kind in "iu"
+            if value is None and is_integer and tensor.type.size <= LONGEST:
+                value = self._unknown_elements(tensor)
+            if value is not None and value.dtype == object and not is_open(value.reshape(-1)):
+                value = value.astype(tensor.dtype.numpy)
+            if value is None or value.dtype == object or is_open(type_.shape):
+                self._remember(tensor, type_)
+                self.open[tensor] = TensorType(type_.dtype, type_.shape, value)
                 self.recipes[tensor] = (op, inputs, index)
-            outputs.append(tensor)
         return outputs
+
+    def _unknown_elements(self, tensor: Tensor) -> Array:
+        """Each element as a size that is read while running."""
+        number = next(self._numbers)
+        names = [f"?{number}.{i}" for i in range(tensor.type.size)]
+        self.examples.update(zip(names, tensor.data.reshape(-1).tolist(), strict=True))
+        value = np.empty(len(names), object)
+        value[:] = [unknown(name, ("unknown",), None) for name in names]
+        return value.reshape(tensor.shape)
 
     def _fold_parameter(
         self, op: Op, inputs: list[Tensor | None], lineages: list[Lineage | None]
@@ -134,6 +168,7 @@ class Emitter:
             or lineages[0] is None
             or any(lineages[1:])
             or op.name not in ("TRANSPOSE", "RESHAPE")
+            or any(tensor in self.open for tensor in inputs if tensor is not None)
         ):
             return None
         (value,) = op.compute([t.data if t is not None else None for t in inputs])
@@ -151,7 +186,7 @@ class Emitter:
             op, inputs, index = self.recipes[tensor]
             made = self._emit_node(op, [self.at_run_time(source) for source in inputs])[index]
             made.type = TensorType(made.dtype, tensor.shape, tensor.data)
-            self.others[made] = self.others[tensor]
+            self.open[made] = self.open[tensor]
             self._materialized[tensor] = made
         return self._materialized[tensor]
 
@@ -183,17 +218,19 @@ class Emitter:
         return self("CAST", tensor, in_data_type=tensor.dtype, out_data_type=dtype)
 
     def integers(self, values: Sequence[int], dtype: Any = np.int32) -> Tensor:
-        """A vector of sizes, axes or indices; symbolic entries stay computable."""
-        tensor = self.constant(np.array([int(value) for value in values], dtype))
-        if is_symbolic(values):
-            columns = [worlds(value, self.count) for value in values]
-            arrays = [np.array(column, dtype) for column in zip(*columns, strict=True)]
-            self.others[tensor] = tuple(TensorType(tensor.dtype, a.shape, a) for a in arrays[1:])
+        """A vector of sizes, axes or indices; open entries stay computable."""
+        tensor = self.constant(np.array([self.example(value) for value in values], dtype))
+        if is_open(values):
+            self.open[tensor] = TensorType(tensor.dtype, tensor.shape, elements(list(values), dtype))
             parts: list[Tensor | None] = [self._scalar(value, dtype) for value in values]
             self.recipes[tensor] = (make("PACK", {"values_count": len(parts), "axis": 0}), parts, 0)
         return tensor
 
-    def _scalar(self, value: int, dtype: Any) -> Tensor:
+    def example(self, value: Number) -> int:
+        """The number that stands for a size in the examples."""
+        return evaluated(value, self.examples) if isinstance(value, Size) else int(value)
+
+    def _scalar(self, value: Number, dtype: Any) -> Tensor:
         """A scalar tensor of a size."""
         if not isinstance(value, Size):
             return self.constant(value, dtype)
@@ -207,58 +244,60 @@ class Emitter:
             shape = self("SHAPE", operands[0], out_type=DType.of(dtype))
             begin, size = self.integers([operands[1]]), self.integers([1])
             return self("RESHAPE", self("SLICE", shape, begin, size), self.integers([]))
+        if name == "symbol":
+            return self._scalar(self._input_size(value), dtype)
         return self(name, self._scalar(operands[0], dtype), self._scalar(operands[1], dtype))
+
+    def _input_size(self, value: Size) -> Size:
+        """A symbol as the size of an input that has it."""
+        for tensor in self.graph.inputs:
+            for axis, size in enumerate(self.open[tensor].shape if tensor in self.open else ()):
+                if isinstance(size, Size) and size.terms == value.terms:
+                    return size.read_from("size", tensor, axis)
+        raise Refusal(f"no input has the size {value}")
 
     # What is known of tensors
 
-    def _type(self, tensor: Tensor | None, world: int) -> TensorType | None:
-        if tensor is not None and world and tensor in self.others:
-            return self.others[tensor][world - 1]
-        return known_type(tensor)
-
-    def _value(self, tensor: Tensor, world: int) -> Array:
-        if world and tensor in self.others:
-            value = self.others[tensor][world - 1].value
-            assert value is not None
-            return value
-        return tensor.data
+    def type_of(self, tensor: Tensor | None) -> TensorType | None:
+        """The type, sizes and values as expressions where they are open."""
+        return self.open.get(tensor) or known_type(tensor) if tensor is not None else None
 
     def types(self, tensor: Tensor) -> list[TensorType]:
-        """The tensor's type in every world where it differs."""
-        return [tensor.type, *self.others.get(tensor, ())]
+        """The type with what is open as expressions, and that of the example."""
+        return [self.open[tensor], tensor.type] if tensor in self.open else [tensor.type]
 
-    def set_worlds(self, tensor: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Declare the shapes of a graph input in the other worlds."""
-        self._remember(tensor, tuple(TensorType(tensor.dtype, shape) for shape in shapes))
+    def symbols_of(self, tensor: Tensor) -> set[str]:
+        """All that its shape, or known value, depends on."""
+        type_ = self.open.get(tensor)
+        if type_ is None:
+            return set()
+        sizes = [*type_.shape, *([] if type_.value is None else type_.value.reshape(-1))]
+        return {name for size in sizes if isinstance(size, Size) for name in size.symbols()}
+
+    def set_open(self, tensor: Tensor, shape: Sequence[Any]) -> None:
+        """Declare the sizes of a graph input."""
+        self._remember(tensor, TensorType(tensor.dtype, tuple(shape)))
 
     def known(self, tensor: Tensor | None) -> Tensor | None:
         """The tensor as a constant, also where it was not folded because an initializer takes part."""
         if tensor is None or tensor.is_constant:
             return tensor
-        if tensor in self._known:
-            return self._known[tensor]
+        if tensor not in self._known:
+            self._known[tensor] = self._known_result(tensor)
+        return self._known[tensor]
+
+    def _known_result(self, tensor: Tensor) -> Tensor | None:
         node = tensor.producer
-        if node is None or not 0 <= tensor.type.size <= SMALL:
+        if node is None or tensor not in self._knowable:
             return None
-        inputs = [self.known(source) for source in node.inputs]
-        if any(
-            source is None and given is not None for source, given in zip(inputs, node.inputs, strict=True)
-        ):
-            return None
+        inputs = []
+        for source in node.inputs:
+            inputs.append(self.known(source))
+            if source is not None and inputs[-1] is None:
+                return None
         with np.errstate(all="ignore"):
-            depth = range(self._depth(inputs))
-            values = [
-                node.op.compute([None if t is None else self._value(t, world) for t in inputs])
-                for world in depth
-            ]
-        folded = self._fold(node.op, list(node.inputs), values)[node.outputs.index(tensor)]
-        self._known[tensor] = folded
+            values = node.op.compute([None if t is None else t.data for t in inputs])
+        folded = self._fold(node.op, inputs, values)[node.outputs.index(tensor)]
         if folded in self.recipes:
             self._materialized[folded] = tensor
         return folded
-
-
-def _same(first: Array, second: Array) -> bool:
-    return first.shape == second.shape and bool(
-        np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
-    )

@@ -10,12 +10,13 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call
-from circle_train.convert.building.sizes import worlds
 from circle_train.ir import Tensor
+from circle_train.ir.size import Size, is_open
 from circle_train.ops.attributes import Padding
 
 Sizes = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
+Range = tuple[int, int | None, int]
 
 
 @dataclass(frozen=True)
@@ -52,27 +53,18 @@ def geometry(c: Call, spatial: Sizes, kernel: Sizes) -> Geometry:
 
 
 def same_pads(size: int, extent: int, stride: int, auto: str) -> tuple[int, int]:
-    """Pads that keep ceil(size / stride) positions; equal for all symbolic sizes or refused."""
-    amounts = {_same_total(n, extent, stride) for n in worlds(size, 1 + len(getattr(size, "others", ())))}
-    if len(amounts) > 1:
-        raise Refusal(f"auto_pad {auto} depends on a symbolic size")
-    total = amounts.pop()
-    small, large = total // 2, total - total // 2
+    """Pads that keep ceil(size / stride) positions."""
+    small, large = Padding.SAME.amounts(size, extent, stride)
     return (small, large) if auto == "SAME_UPPER" else (large, small)
-
-
-def _same_total(size: int, extent: int, stride: int) -> int:
-    return max((-(-size // stride) - 1) * stride + extent - size, 0)
 
 
 def circle_padding(spatial: Sizes, g: Geometry) -> Padding | None:
     """SAME or VALID where Circle's rule gives these pads for every symbolic size; else None."""
-    if not any(any(pair) for pair in g.pads):
+    if all(pair == (0, 0) for pair in g.pads):
         return Padding.VALID
     for size, extent, stride, pads in zip(spatial, g.extents, g.strides, g.pads, strict=True):
-        for n in worlds(size, 1 + len(getattr(size, "others", ()))):
-            if Padding.SAME.amounts(n, extent, stride) != pads:
-                return None
+        if Padding.SAME.amounts(size, extent, stride) != pads:
+            return None
     return Padding.SAME
 
 
@@ -81,6 +73,8 @@ def padded(
 ) -> Tensor:
     """PAD around the axes from `first` on; negative pads cut off."""
     rank = x.type.rank
+    if is_open(amount for pair in pads for amount in pair):
+        return _padded_at_run_time(b, x, pads, value, first)
     table = np.zeros((rank, 2), np.int32)
     table[first : first + len(pads)] = np.maximum(pads, 0) if len(pads) else 0
     cuts = {first + i: (max(-a, 0), max(-z, 0)) for i, (a, z) in enumerate(pads) if a < 0 or z < 0}
@@ -93,6 +87,19 @@ def padded(
     return b("PADV2", x, b.constant(table), b.like(x, value))
 
 
+def _padded_at_run_time(
+    b: Builder, x: Tensor, pads: Sequence[tuple[int, int]], value: float, first: int
+) -> Tensor:
+    """PAD by amounts that depend on open sizes, of which none may be negative."""
+    flat = [0] * (2 * x.type.rank)
+    flat[2 * first : 2 * (first + len(pads))] = [amount for pair in pads for amount in pair]
+    if min(amount.low if isinstance(amount, Size) and amount.low is not None else -1 if isinstance(amount, Size)
+           else amount for amount in flat) < 0:  # fmt: skip
+        raise Refusal("it pads by amounts that depend on open sizes and may be negative")
+    table = b.reshape(b.integers(flat), (x.type.rank, 2))
+    return b("PAD", x, table) if value == 0 else b("PADV2", x, table, b.like(x, value))
+
+
 def cropped(b: Builder, x: Tensor, cuts: Sequence[tuple[int, int]]) -> Tensor:
     """The tensor without so many entries at the start and end of each axis."""
     if not any(any(pair) for pair in cuts):
@@ -102,6 +109,15 @@ def cropped(b: Builder, x: Tensor, cuts: Sequence[tuple[int, int]]) -> Tensor:
 
 def slice_axes(b: Builder, x: Tensor, ranges: dict[int, tuple[int, int, int]]) -> Tensor:
     """STRIDED_SLICE of some axes: (start, stop, step); a stop of 0 with a forward step means the end."""
+    wanted: dict[int, Range] = {
+        axis: (start, None if isinstance(stop, int) and stop == 0 and step > 0 else stop, step)
+        for axis, (start, stop, step) in ranges.items()
+    }
+    return cut(b, x, wanted)
+
+
+def cut(b: Builder, x: Tensor, ranges: dict[int, Range]) -> Tensor:
+    """STRIDED_SLICE of some axes: (start, stop, step); no stop means as far as there is anything."""
     rank = x.type.rank
     begin, end, step, begin_mask, end_mask = [0] * rank, [0] * rank, [1] * rank, 0, 0
     for axis in range(rank):
@@ -109,8 +125,8 @@ def slice_axes(b: Builder, x: Tensor, ranges: dict[int, tuple[int, int, int]]) -
             begin_mask |= 1 << axis
             end_mask |= 1 << axis
             continue
-        begin[axis], end[axis], step[axis] = ranges[axis]
-        if end[axis] == 0 and step[axis] > 0:
-            end_mask |= 1 << axis
+        begin[axis], stop, step[axis] = ranges[axis]
+        end[axis] = 0 if stop is None else stop
+        end_mask |= (stop is None) << axis
     operands = [b.integers(values) for values in (begin, end, step)]
     return b("STRIDED_SLICE", x, *operands, begin_mask=begin_mask, end_mask=end_mask)

@@ -17,13 +17,15 @@ from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import known_type
+from circle_train.ir.size import Size, is_open
 from circle_train.ops.internal.batch_norm import BatchNorm
 from circle_train.ops.internal.dropout import Dropout
 from circle_train.ops.internal.round_within import RoundWithin
+from circle_train.passes.open_sizes import open_types
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
-    """Number, name and type everything; all worlds' shapes are inferred once more, a check of the passes."""
+    """Number, name and type everything; all shapes are inferred once more, a check of the stages before."""
     graph = builder.graph
     lower(builder, Dropout, BatchNorm, RoundWithin)
     graph.name = model.model.graph.name or "main"
@@ -45,33 +47,29 @@ def conversion_note(facts: dict[str, Any]) -> Metadata:
 
 
 def _set_types(graph: Graph, model: Source, assignment: Assignment, turned: set[Tensor]) -> None:
-    """Shapes in each world, then those of the file; what differs is open in the signature."""
+    """Shapes as expressions, then those of the file; what is an expression is open in the signature."""
     dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
     nhwc = [tensor in turned for tensor in graph.inputs]
-    shapes = [assignment.shapes(d) for d in dims]
-    worlds = [
-        _infer(graph, [_placed(s[world], last) for s, last in zip(shapes, nhwc, strict=True)])
-        for world in range(assignment.count)
-    ]
-    if not assignment.sizes:
+    placed = [_placed(assignment.sizes(d), last) for d, last in zip(dims, nhwc, strict=True)]
+    _infer(graph, [_placed(assignment.example(d), last) for d, last in zip(dims, nhwc, strict=True)])
+    if not is_open(size for shape in placed for size in shape):
         return
-    first = [_placed(assignment.file_shape(d), last) for d, last in zip(dims, nhwc, strict=True)]
+    types = open_types(graph, placed)
     try:
-        _infer(graph, first)
+        _infer(graph, [_placed(assignment.smallest(d), last) for d, last in zip(dims, nhwc, strict=True)])
     except ModelError:
-        _infer(graph, [_placed(s[0], last) for s, last in zip(shapes, nhwc, strict=True)])
-    for tensor in graph.all_tensors():
-        columns = list(zip(*(world[tensor] for world in worlds if tensor in world), strict=True))
-        if any(len(set(column)) > 1 for column in columns):
-            tensor.shape_signature = tuple(c[0] if len(set(c)) == 1 else -1 for c in columns)
+        _infer(graph, [_placed(assignment.example(d), last) for d, last in zip(dims, nhwc, strict=True)])
+    for tensor, type_ in types.items():
+        if is_open(type_.shape):
+            tensor.shape_signature = tuple(-1 if isinstance(size, Size) else size for size in type_.shape)
 
 
-def _placed(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+def _placed(shape: tuple[Any, ...], channels_last: bool) -> tuple[Any, ...]:
     return (shape[0], *shape[2:], shape[1]) if channels_last else shape
 
 
-def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[Tensor, tuple[int, ...]]:
-    """Give the inputs these shapes, infer all others, compute shape arithmetic; shapes by tensor."""
+def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> None:
+    """Give the inputs these shapes, infer all others, compute shape arithmetic."""
     for tensor, shape in zip(graph.inputs, shapes, strict=True):
         tensor.type = TensorType(tensor.dtype, shape)
     for node in graph.nodes:
@@ -83,11 +81,9 @@ def _infer(graph: Graph, shapes: list[tuple[int, ...]]) -> dict[Tensor, tuple[in
                 tensor.type = type_
             elif any(a not in (-1, z) for a, z in zip(type_.shape, tensor.shape, strict=True)):
                 raise ConversionError(f"{node}: made {type_}, but the ONNX model states {tensor.type}")
-    found = {tensor: tensor.shape for tensor in graph.all_tensors()}
     for node in graph.nodes:
         for tensor in node.outputs:
             tensor.type = TensorType(tensor.dtype, tensor.shape)
-    return found
 
 
 def _with_values(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from circle_train.convert.building.builder import Builder
 from circle_train.ir import Node, Tensor
+from circle_train.ir.size import Size
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.orders import Order, aligned
 from circle_train.ops.rearranging import sizes_of
@@ -35,7 +36,7 @@ def shuffled(old: Builder, node: Node, order: Order) -> Shuffled | None:
     axes = groups[-1][0]
     lying = sorted(axes, key=lambda axis: order[axis])
     before = [order[axis] for group in groups[:-1] for axis in group[0]]
-    is_open = any(len(set(sizes[axis])) > 1 for axis in axes)
+    is_open = any(isinstance(sizes[axis][0], Size) for axis in axes)
     stays_in_front = before == sorted(before) and max(before, default=-1) < order[lying[0]]
     if lying == axes or is_open or not stays_in_front:
         return None

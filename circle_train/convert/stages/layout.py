@@ -16,6 +16,7 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.stages.flattening import Shuffled, shuffled, shuffled_weights
 from circle_train.ir import Node, Tensor
+from circle_train.ir.size import Size
 from circle_train.ir.tensor_type import Array, TensorType
 from circle_train.ops.axes import Permuted
 from circle_train.ops.layers.linear import FullyConnected
@@ -66,10 +67,9 @@ class Layout:
         if not self.nhwc or order is None or not images:
             return tensor
         back = inverse(order)
-        types = [reordered(t.shape, back) for t in self.old.types(tensor)]
-        made = Tensor(tensor.name, TensorType(tensor.dtype, types[0]))
+        made = Tensor(tensor.name, TensorType(tensor.dtype, reordered(tensor.shape, back)))
         self.b.turned.add(made)
-        self.b.set_worlds(made, types[1:])
+        self.b.set_open(made, reordered(self.old.shape(tensor), back))
         self.stored[tensor] = Stored(made, order)
         return made
 
@@ -114,7 +114,7 @@ class Layout:
         An axis that leaves the front may be a batch of 1 that grows when the model is trained.
         """
         shape = self.b.shape(tensor) if tensor.type.is_static else tensor.shape
-        is_open = [hasattr(size, "others") for size in shape]
+        is_open = [isinstance(size, Size) for size in shape]
         moved = [axis for axis in order if shape[axis] != 1 or is_open[axis]]
         batch_stays = order[0] == 0 or any(is_open)
         if batch_stays and moved == sorted(moved) and tensor.type.is_static:

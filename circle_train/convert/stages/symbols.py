@@ -1,73 +1,98 @@
-"""Symbolic sizes of an ONNX model, and the sizes that they are given in the worlds of a conversion."""
+"""The open sizes of an ONNX model: symbols, what is learnt of them, and the examples that stand for them in a conversion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from circle_train.convert.onnx_file.importer import Dim, Source
 from circle_train.errors import ConversionError
-from circle_train.ir import DType
+from circle_train.ir.size import Number, Size, evaluated, replaced, symbol
 
-BATCH = (2, 3, 1)
-IMAGE = (96, 160, 224)
-SEQUENCE = (12, 20, 31)
-AUDIO = (1024, 1536, 2560)
+BATCH = 2
+EXAMPLES = ((96, 24), (224, 1024), (512, 16000), (32, 1))
+"""Of the sizes of an image, and of others: the first that suit the model are taken; nothing is concluded from them."""
 FIXED = {4: 224, 5: 32}
-"""What an open size is fixed to by rank, where it must be; other sequences to 512 floats or 128 integers."""
+"""What an open size is fixed to by rank, where it must be; others to 512 floats or 128 integers."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Sizes of every symbol: one number, or one per world."""
+    """What the symbols are: expressions of those that stay open, or numbers, and examples of these."""
 
-    sizes: dict[str, tuple[int, ...]]
-    fixed: dict[str, int]
-    """Symbols that the module will have as these numbers."""
+    known: Mapping[str, Number]
+    examples: Mapping[str, int]
 
-    @property
-    def count(self) -> int:
-        """Number of worlds; without symbols there is one."""
-        return max((len(sizes) for sizes in self.sizes.values()), default=1)
+    def sizes(self, dims: Iterable[Dim]) -> tuple[Number, ...]:
+        """A shape, its open sizes as expressions."""
+        return tuple(self.known.get(dim, symbol(dim)) if isinstance(dim, str) else dim for dim in dims)
 
-    def shapes(self, dims: tuple[Dim, ...]) -> list[tuple[int, ...]]:
-        """The shape in each world."""
-        return [
-            tuple(
-                d if isinstance(d, int) else self.sizes[d][world] if d in self.sizes else self.fixed[d]
-                for d in dims
-            )
-            for world in range(self.count)
-        ]
+    def example(self, dims: Iterable[Dim]) -> tuple[int, ...]:
+        return tuple(evaluated(size, self.examples) for size in self.sizes(dims))
 
-    def signature(self, dims: tuple[Dim, ...]) -> tuple[int, ...]:
+    def signature(self, dims: Iterable[Dim]) -> tuple[int, ...]:
         """The shape with -1 for what is open."""
-        return tuple(d if isinstance(d, int) else -1 if d in self.sizes else self.fixed[d] for d in dims)
+        return tuple(-1 if isinstance(size, Size) else size for size in self.sizes(dims))
 
-    def file_shape(self, dims: tuple[Dim, ...]) -> tuple[int, ...]:
-        """The shape that the file states: 1 for what is open, as TFLite writes it."""
-        return tuple(d if isinstance(d, int) else 1 if d in self.sizes else self.fixed[d] for d in dims)
-
-
-def assignments(model: Source, shapes: dict[str, tuple[int, ...]]) -> Iterator[Assignment]:
-    """Ways to treat the symbols, the most general first."""
-    fixed = _asked(model, shapes)
-    batch, other = _symbols(model, fixed)
-    open_batch: dict[str, tuple[int, ...]] = dict.fromkeys(batch, BATCH)
-    if other:
-        for choice in (SEQUENCE, AUDIO):
-            yield Assignment(
-                open_batch | {n: IMAGE if rank > 3 else choice for n, (rank, _) in other.items()}, fixed
-            )
-    pinned = {name: FIXED.get(rank, 512 if dtype.is_float else 128) for name, (rank, dtype) in other.items()}
-    yield Assignment(open_batch, fixed | pinned)
-    if batch:
-        yield Assignment({}, fixed | pinned | dict.fromkeys(batch, 1))
+    def smallest(self, dims: Iterable[Dim]) -> tuple[int, ...]:
+        """The shape that the file states: open sizes as small as may be, which is 1 mostly, as TFLite writes them."""
+        ones = dict.fromkeys(self.examples, 1)
+        return tuple(evaluated(size, ones) for size in self.sizes(dims))
 
 
-def _asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
+def learnt(known: Mapping[str, Number], more: Mapping[str, Number]) -> dict[str, Number]:
+    """What is known, and something new, which what is known already is told of."""
+    return {name: replaced(value, more) for name, value in known.items()} | dict(more)
+
+
+def assignments(model: Source, known: Mapping[str, Number]) -> Iterator[Assignment]:
+    """The same knowledge with examples of several magnitudes."""
+    ranks = _open_symbols(model, known)
+    for image, other in EXAMPLES if any(not first for first, _ in ranks.values()) else EXAMPLES[:1]:
+        examples: dict[str, int] = {}
+        for number, (name, (is_batch, rank)) in enumerate(ranks.items()):
+            base = BATCH + number if is_batch else image + 32 * number if rank > 3 else other + 8 * number
+            examples[name] = max(base // _factor(name), 1)
+        yield Assignment(known, examples)
+
+
+def _factor(name: str) -> int:
+    """Of which the size that a symbol was learnt to be a part of is a multiple."""
+    _, slash, factor = name.rpartition("/")
+    return int(factor) * _factor(name.removesuffix(f"/{factor}")) if slash and factor.isdigit() else 1
+
+
+def _open_symbols(model: Source, known: Mapping[str, Number]) -> dict[str, tuple[bool, int]]:
+    """By name: whether it is an input's first axis, and the rank of the input."""
+    found: dict[str, tuple[bool, int]] = {}
+    for is_first in (True, False):
+        for _, dims in model.inputs.values():
+            for axis, size in enumerate(Assignment(known, {}).sizes(dims)):
+                if isinstance(size, Size) and (axis == 0) == is_first:
+                    for name in sorted(size.symbols()):
+                        found.setdefault(name, (is_first, len(dims)))
+    return found
+
+
+def fixed(model: Source, known: Mapping[str, Number], culprits: Iterable[str]) -> dict[str, Number]:
+    """Guesses for symbols that the model cannot be converted with; those of a batch are 1, and left for the last."""
+    first = {dims[0] for _, dims in model.inputs.values() if dims}
+    found: dict[str, Number] = {}
+    batch: dict[str, Number] = {}
+    for name in culprits:
+        base = name.split("/")[0]
+        if base in first:
+            batch[name] = 1
+            continue
+        for dtype, dims in model.inputs.values():
+            if base in dims and name not in found:
+                found[name] = max(FIXED.get(len(dims), 512 if dtype.is_float else 128) // _factor(name), 1)
+    return found or batch
+
+
+def asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, Number]:
     """Symbols that the caller has fixed."""
-    fixed: dict[str, int] = {}
+    known: dict[str, Number] = {}
     for name, shape in shapes.items():
         if name not in model.inputs:
             raise ConversionError(f"shapes names '{name}', the model's inputs are {', '.join(model.inputs)}")
@@ -80,23 +105,9 @@ def _asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
                 f"shapes gives '{name}' as {shape}, the model has {dims}; only open sizes can be fixed"
             )
         for dim, size in zip(dims, shape, strict=True):
-            if isinstance(dim, str) and size != -1 and fixed.setdefault(dim, size) != size:
+            if isinstance(dim, str) and size != -1 and known.setdefault(dim, size) != size:
                 raise ConversionError(
                     f"shapes gives '{name}' as {shape}, where '{dim}' is {size}, but another input's '{dim}' is "
-                    f"{fixed[dim]}; give both the same size"
+                    f"{known[dim]}; give both the same size"
                 )
-    return fixed
-
-
-def _symbols(model: Source, fixed: dict[str, int]) -> tuple[list[str], dict[str, tuple[int, DType]]]:
-    """Names of batch sizes (any input's first axis), and the others with their input's rank and type."""
-    batch: list[str] = []
-    other: dict[str, tuple[int, DType]] = {}
-    for _, dims in model.inputs.values():
-        if dims and isinstance(dims[0], str) and dims[0] not in (*fixed, *batch):
-            batch.append(dims[0])
-    for dtype, dims in model.inputs.values():
-        for dim in dims[1:]:
-            if isinstance(dim, str) and dim not in fixed and dim not in batch:
-                other.setdefault(dim, (len(dims), dtype))
-    return batch, other
+    return known

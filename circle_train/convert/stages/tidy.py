@@ -28,7 +28,7 @@ def tidy(builder: Builder, fold_batchnorm: bool) -> None:
     graph = builder.graph
     if fold_batchnorm:
         fold_normalisations(builder)
-    merge_reshapes(graph)
+    merge_reshapes(builder)
     drop_dead_nodes(graph)
     take_biases(builder)
     take_channel_shuffles(builder)
@@ -37,8 +37,9 @@ def tidy(builder: Builder, fold_batchnorm: bool) -> None:
     tie(builder)
 
 
-def merge_reshapes(graph: Graph) -> None:
+def merge_reshapes(builder: Builder) -> None:
     """RESHAPE of RESHAPE reads the first one's input; one that changes nothing is left out."""
+    graph = builder.graph
     for node in graph.nodes:
         if node.op.name != "RESHAPE" or node.inputs[0] is None:
             continue
@@ -47,7 +48,8 @@ def merge_reshapes(graph: Graph) -> None:
             graph.reconnect(node, [source.inputs[0], *node.inputs[1:]])
         given, made = node.inputs[0], node.outputs[0]
         assert given is not None
-        idle = given.type.is_static and given.shape == made.shape and not given.is_constant
+        static = given.type.is_static and made.type.is_static
+        idle = static and builder.shape(given) == builder.shape(made) and not given.is_constant
         if idle and made not in graph.outputs:
             graph.redirect(made, given)
 

@@ -58,6 +58,10 @@ class Walk:
         self.functions = functions
         self.refusals: list[str] = []
         self.blocked: set[str] = set()
+        self.culprits: set[str] = set()
+        """Symbols in the shapes of what refused nodes read."""
+        self.is_unfit = False
+        """Whether some node would take its operands if the examples of open sizes were others."""
         self._scopes: list[Scope] = []
         self._named_already: set[Tensor] = set()
 
@@ -84,21 +88,26 @@ class Walk:
         try:
             results = self._convert(node, domain, scope, place)
         except (Refusal, ModelError) as error:
-            self._refuse(node, f"{place}: {error}" if str(error) else "")
+            self.is_unfit |= isinstance(error, ModelError)
+            self._refuse(node, f"{place}: {error}" if str(error) else "", scope)
         except FOREIGN as error:
             self._refuse(
                 node,
                 f"{place}: its inputs or attributes do not fit together ({type(error).__name__}: {shown(error)})",
+                scope,
             )
         else:
             for name, tensor in zip(node.output, results, strict=False):
                 if name and tensor is not None:
                     scope.values[name] = self._named(tensor, name)
 
-    def _refuse(self, node: Any, message: str) -> None:
+    def _refuse(self, node: Any, message: str, scope: Scope) -> None:
         """Remember why; nothing where the reason is an earlier node's."""
         if message:
             self.refusals.append(message)
+        for name in node.input:
+            tensor = scope.values.get(name)
+            self.culprits |= set() if tensor is None else self.b.symbols_of(tensor)
         self.blocked.update(name for name in node.output if name)
 
     def _named(self, tensor: Tensor, name: str) -> Tensor:

@@ -14,6 +14,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.checks import sizes_in
 from circle_train.ops.versions import Versions, option, when
 from circle_train.ops.window import (
     Window,
@@ -35,7 +36,7 @@ def output_spatial(op: str, output_shape: TensorType, x: TensorType, channels: i
     """Spatial sizes read from the value of output_shape; -1 where it is not known before running."""
     if output_shape.value is None:
         return (-1,) * (x.rank - 2)
-    wanted = tuple(int(size) for size in np.ravel(output_shape.value))
+    wanted = tuple(sizes_in(output_shape.value))
     if len(wanted) != x.rank or min(wanted, default=0) < 1 or wanted[-1] != channels:
         raise ModelError(
             f"{op}: output_shape is {list(wanted)}, expected {x.rank} positive sizes of which the last is "

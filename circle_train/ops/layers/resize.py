@@ -12,6 +12,7 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.checks import sizes_in
 from circle_train.ops.versions import Versions, option
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
@@ -35,7 +36,7 @@ class Resize(Op):
             )
         if size.value is None:
             return TensorType(x.dtype, (x.shape[0], -1, -1, x.shape[3]))
-        wanted = tuple(int(n) for n in np.ravel(size.value))
+        wanted = tuple(sizes_in(size.value))
         if len(wanted) != 2 or min(wanted) < 1:
             raise ModelError(
                 f"{self.name}: size is {list(wanted)}, expected two positive numbers, height and width"

@@ -9,10 +9,11 @@ import numpy as np
 
 from circle_train.errors import DataError, ModelError
 from circle_train.ir import DType, TensorType
+from circle_train.ir.size import elements, largest
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.checks import length
+from circle_train.ops.checks import length, sizes_in
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
 from circle_train.ops.versions import Versions, any_type
@@ -32,7 +33,7 @@ class Shape(Movement):
     def infer(self, x: TensorType) -> TensorType:
         if self.out_type not in (DType.INT32, DType.INT64):
             raise ModelError(f"{self.name}: out_type is {self.out_type.name}, expected INT32 or INT64")
-        value = np.array(x.shape, self.out_type.numpy) if x.is_static else None
+        value = elements(x.shape, self.out_type.numpy) if x.is_static else None
         return TensorType(self.out_type, (x.rank,), value)
 
     def forward(self, x: Array) -> Array:
@@ -77,7 +78,7 @@ class Fill(Movement):
             raise ModelError(f"{self.name}: value is {value}, expected a scalar")
         if dims.value is None:
             return TensorType(value.dtype, (-1,) * rank)
-        sizes = tuple(int(n) for n in dims.value)
+        sizes = tuple(sizes_in(dims.value))
         if min(sizes, default=0) < 0:
             raise ModelError(f"{self.name}: dims are {list(sizes)}, expected sizes of at least 0")
         return TensorType(value.dtype, sizes)
@@ -118,7 +119,8 @@ class Range(Op):
     def count(start: Array, limit: Array, delta: Array) -> int:
         if start.dtype.kind == "f":
             return max(int(np.ceil((limit - start) / delta)), 0)
-        return max(-((int(start) - int(limit)) // int(delta)), 0)
+        first, end, step = (sizes_in(value)[0] for value in (start, limit, delta))
+        return largest(-((first - end) // step), 0)
 
     def forward(self, start: Array, limit: Array, delta: Array) -> Array:
         if not delta:

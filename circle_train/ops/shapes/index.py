@@ -11,7 +11,16 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import LastAxis, Mixes
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.checks import axis_in, has_rank, indices_below, integers, length, same_size, scalar
+from circle_train.ops.checks import (
+    axis_in,
+    has_rank,
+    indices_below,
+    integers,
+    length,
+    same_size,
+    scalar,
+    sizes_in,
+)
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, added
 from circle_train.ops.rearranging import Joins, Picks
@@ -164,7 +173,7 @@ class ScatterNd(Movement):
     def infer(self, indices: TensorType, updates: TensorType, shape: TensorType) -> TensorType:
         integers(self.name, "indices", indices)
         rank, depth = length(self.name, "shape", shape), indices.shape[-1] if indices.rank else 0
-        sizes = (-1,) * rank if shape.value is None else tuple(int(n) for n in shape.value)
+        sizes = (-1,) * rank if shape.value is None else tuple(sizes_in(shape.value))
         wanted = (*indices.shape[:-1], *sizes[depth:])
         fits = len(wanted) == updates.rank and all(map(same_size, wanted, updates.shape))
         if not 1 <= depth <= rank or not fits:

@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
+from circle_train.ir.size import Size
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
@@ -26,10 +27,10 @@ def _common(op: str, xs: tuple[TensorType, ...], free: int | None = None) -> lis
     same_dtype(op, *xs)
     sizes = []
     for axis in range(xs[0].rank):
-        known = {x.shape[axis] for x in xs if x.rank == xs[0].rank} - {-1}
-        if len(known) > 1 and axis != free:
+        known = [x.shape[axis] for x in xs if x.rank == xs[0].rank and x.shape[axis] != -1]
+        if axis != free and any(size != known[0] for size in known[1:]):
             break
-        sizes.append(max(known, default=-1))
+        sizes.append(next((n for n in known if not isinstance(n, Size)), known[0] if known else -1))
     if len(sizes) < xs[0].rank or any(x.rank != xs[0].rank for x in xs):
         but = "" if free is None else f" except along axis {free}"
         raise ModelError(f"{op}: operands are {', '.join(map(str, xs))}; expected one shape{but}")

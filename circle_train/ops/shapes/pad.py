@@ -11,7 +11,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import MirrorPadMode
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.checks import integers, same_size
+from circle_train.ops.checks import integers, same_size, sizes_in
 from circle_train.ops.movement import Movement, added
 from circle_train.ops.rearranging import PerAxis
 from circle_train.ops.versions import INT8_INT16, Versions, rank_above
@@ -36,11 +36,11 @@ class Padded(Movement):
             return TensorType(x.dtype, (-1,) * x.rank)
         if paddings.size and paddings.value.min() < 0:
             raise ModelError(
-                f"{self.name}: paddings hold {int(paddings.value.min())}, expected numbers of at least 0"
+                f"{self.name}: paddings hold {paddings.value.min()}, expected numbers of at least 0"
             )
-        totals = paddings.value.sum(axis=1)
+        totals = sizes_in(paddings.value.sum(axis=1))
         return TensorType(
-            x.dtype, tuple(-1 if n < 0 else n + int(t) for n, t in zip(x.shape, totals, strict=True))
+            x.dtype, tuple(-1 if n < 0 else n + t for n, t in zip(x.shape, totals, strict=True))
         )
 
     @staticmethod

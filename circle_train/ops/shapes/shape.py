@@ -11,7 +11,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, vector
+from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, sizes_in, vector
 from circle_train.ops.movement import Movement
 from circle_train.ops.rearranging import PerAxis, Permutes, Views
 from circle_train.ops.versions import Versions, rank_above, when
@@ -52,7 +52,7 @@ class Reshape(View):
     def target(self, shape: Array | None, size: int | None) -> tuple[int, ...]:
         """The sizes asked for; the option (0,) is how old files spell a scalar."""
         if shape is not None:
-            return tuple(int(n) for n in shape.reshape(-1))
+            return tuple(sizes_in(shape))
         return () if self.new_shape == (0,) and size != 0 else tuple(self.new_shape)
 
     def resolve(self, x: TensorType, target: tuple[int, ...]) -> tuple[int, ...]:
@@ -195,7 +195,7 @@ class BroadcastTo(Movement):
         integers(self.name, "shape", shape)
         if shape.value is None:
             return TensorType(x.dtype, (-1,) * length(self.name, "shape", shape))
-        target = tuple(int(n) for n in shape.value.reshape(-1))
+        target = tuple(sizes_in(shape.value))
         tail = target[len(target) - x.rank :] if x.rank <= len(target) else None
         if tail is None or any(a not in (1, -1, b) for a, b in zip(x.shape, tail, strict=True)):
             wanted = "×".join(map(str, target)) or "a scalar"

@@ -9,10 +9,11 @@ import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
+from circle_train.ir.size import largest, smallest
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.checks import integers, length, same_size, vector
+from circle_train.ops.checks import integers, length, number, same_size, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement, placed
 from circle_train.ops.rearranging import Slices
@@ -69,6 +70,25 @@ class Slice(Movement):
         ):
             x = random(*range(4, 4 + len(begin)))
             yield Example(cls(), (x, np.array(begin, np.int32), np.array(size, np.int32)))
+
+
+def length_of(entry: slice, whole: int) -> int:
+    """How many elements of an axis a slice takes."""
+    step: int = 1 if entry.step is None else entry.step
+    first, last = (0, whole) if step > 0 else (-1, whole - 1)
+
+    def place(given: int | None, default: int) -> int:
+        if given is None:
+            return default
+        at: int = smallest(largest(given + whole if given < 0 else given, first), last)
+        return at
+
+    start, stop = (
+        place(entry.start, first if step > 0 else last),
+        place(entry.stop, last if step > 0 else first),
+    )
+    taken: int = largest(-((start - stop) // step), 0)
+    return taken
 
 
 @register("STRIDED_SLICE", "StridedSliceOptions")
@@ -130,7 +150,7 @@ class StridedSlice(Movement):
             return []
         if whole < 0:
             return [1 if entry == slice(0, 1, 1) else -1]
-        return [len(range(*entry.indices(whole)))]
+        return [length_of(entry, whole)]
 
     def layout(self, rank: int, begin: Numbers, end: Numbers, strides: Numbers) -> list[Index]:
         """The entries as numpy indices, the ellipsis written out and axes that no entry names left whole."""
@@ -149,7 +169,7 @@ class StridedSlice(Movement):
             elif self.new_axis_mask >> i & 1:
                 layout.append(None)
             else:
-                layout.append(self.entry(i, int(begin[i]), int(end[i]), int(strides[i])))
+                layout.append(self.entry(i, *(number(table[i]) for table in (begin, end, strides))))
         return layout + [slice(None)] * (rank - named if ellipsis == count else 0)
 
     def entry(self, i: int, begin: int, end: int, stride: int) -> int | slice:

@@ -9,7 +9,9 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, Result, handles
 from circle_train.convert.handlers.window import Geometry, Sizes, circle_padding, cropped, geometry, padded
 from circle_train.ir import Tensor
+from circle_train.ir.size import Size
 from circle_train.ops.attributes import Padding
+from circle_train.ops.derive import require_equal
 
 
 @handles("Conv", "FusedConv")
@@ -61,6 +63,7 @@ def convolve_2d(b: Builder, x: Tensor, w: Tensor, bias: Tensor | None, g: Geomet
     outputs, taken = b.shape(w)[:2]
     channels = b.shape(x)[3]
     if channels != taken * group:
+        require_equal(channels, taken * group)
         raise Refusal(
             f"its input has {channels} channels, the kernel takes {taken} in each of {group} groups"
         )
@@ -143,8 +146,8 @@ def transposed_geometry(c: Call, spatial: Sizes, kernel: Sizes, extra: Sizes) ->
     pads = []
     for n, s, e, x, target in zip(spatial, strides, extents, extra, wanted, strict=True):
         total = s * (n - 1) + x + e - target
-        if not isinstance(int(total), int) or hasattr(total, "others"):
-            raise Refusal("its output_shape is fixed while its input's size is symbolic")
+        if isinstance(total, Size):
+            raise Refusal("its output_shape is fixed while its input's size is open")
         half = total // 2
         pads.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
     return Geometry(kernel, strides, dilations, tuple(pads))
@@ -167,7 +170,7 @@ def transpose_2d(b: Builder, x: Tensor, w: Tensor, g: Geometry, extra: Sizes, gr
     ]
     scaled = all(t == i * s for t, i, s in zip(target, spatial, g.strides, strict=True))
     if scaled and all(
-        Padding.SAME.amounts(int(t), k, s) == (p[0], p[1] - e)
+        Padding.SAME.amounts(t, k, s) == (p[0], p[1] - e)
         for t, k, s, p, e in zip(target, g.kernel, g.strides, g.pads, extra, strict=True)
     ):
         shape = b.integers([n, *target, outputs])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
 
@@ -11,9 +11,9 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
-from circle_train.convert.building.sizes import Size, is_symbolic
 from circle_train.convert.handlers.window import Geometry, Sizes, circle_padding, geometry, padded, slice_axes
 from circle_train.ir import Tensor
+from circle_train.ir.size import is_open, largest, smallest
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Padding
 
@@ -33,13 +33,8 @@ def window_of(c: Call) -> tuple[Geometry, tuple[tuple[int, int], ...]]:
 def _ceil_pad(size: int, extent: int, stride: int, pads: tuple[int, int]) -> tuple[int, int]:
     """What must be added behind for the last, partial window, which starts inside the input or its pads."""
     total = size + sum(pads)
-    positions = -(-(total - extent) // stride) + 1
-    if (positions - 1) * stride >= size + pads[0]:
-        positions = positions - 1
-    added = (positions - 1) * stride + extent - total
-    if isinstance(added, Size):
-        raise Refusal("ceil_mode depends on a symbolic size")
-    return 0, max(added, 0)
+    positions = smallest(-(-(total - extent) // stride), (size + pads[0] - 1) // stride) + 1
+    return 0, largest((positions - 1) * stride + extent - total, 0)
 
 
 @handles("MaxPool")
@@ -47,13 +42,18 @@ def max_pool(c: Call) -> list[Tensor]:
     b = c.b
     g, ends = window_of(c)
     x = b.channels_last(c[0])
-    padding = circle_padding(c.shape()[2:], g) if not any(map(any, ends)) else None
+    padding = circle_padding(c.shape()[2:], g) if not reaches_beyond(ends) else None
     if c.uses(1):
         return [b.channels_first(x) for x in max_pool_with_indices(c, g, ends)]
     if padding is None:
         pads = [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)]
         x, padding = padded(b, x, pads, lowest(x)), Padding.VALID
     return [b.channels_first(pooled(b, x, "MAX_POOL_2D", g, padding))]
+
+
+def reaches_beyond(ends: Sequence[tuple[int, int]]) -> bool:
+    """Whether windows stand where there is nothing, for some size at least."""
+    return any(pair != (0, 0) for pair in ends)
 
 
 def lowest(x: Tensor) -> float:
@@ -84,8 +84,6 @@ def separable(b: Builder, x: Tensor, g: Geometry, name: str) -> Tensor:
     """For each axis in turn, the slices that the window's cells see, combined; x is padded already."""
     for axis, (kernel, stride, dilation) in enumerate(zip(g.kernel, g.strides, g.dilations, strict=True), 1):
         count = (b.shape(x)[axis] - (kernel - 1) * dilation - 1) // stride + 1
-        if isinstance(count, Size):
-            raise Refusal("a volume or dilated window over a symbolic size")
         starts = [cell * dilation for cell in range(kernel)]
         parts = [
             slice_axes(b, x, {axis: (start, start + (count - 1) * stride + 1, stride)}) for start in starts
@@ -99,12 +97,14 @@ def average_pool(c: Call) -> Tensor:
     b = c.b
     g, ends = window_of(c)
     x = b.channels_last(c[0])
-    plain = set(g.dilations) == {1} and len(g.kernel) < 3 and not any(map(any, ends))
+    plain = set(g.dilations) == {1} and len(g.kernel) < 3 and not reaches_beyond(ends)
     padding = circle_padding(c.shape()[2:], g)
     counts_pads = bool(c.attr("count_include_pad", 0))
     if plain and padding is not None and (padding is Padding.VALID or not counts_pads):
         return b.channels_first(pooled(b, x, "AVERAGE_POOL_2D", g, padding))
     pads = [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)]
+    if is_open(c.shape()[2:]):
+        return b.channels_first(_average_over_open(c, padded(b, x, pads), g, ends, counts_pads))
     counts = divisors(c, g, ends, counts_pads)
     x = padded(b, x, pads)
     cells = prod(g.kernel)
@@ -118,11 +118,26 @@ def average_pool(c: Call) -> Tensor:
     return b.channels_first(b("MUL", y, b.like(y, factor[..., None])))
 
 
+def _average_over_open(
+    c: Call, x: Tensor, g: Geometry, ends: tuple[tuple[int, int], ...], counts_pads: bool
+) -> Tensor:
+    """The sums of windows over padded x, divided by how many cells count, which a window over ones says."""
+    b, spatial = c.b, c.shape()[2:]
+    ones = b("FILL", b.integers((1, *spatial, 1)), b.like(x, 1))
+    if counts_pads:
+        counted = padded(b, padded(b, ones, g.pads, 1.0), ends)
+    else:
+        counted = padded(b, ones, [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)])
+    if set(g.dilations) == {1} and len(g.kernel) < 3:
+        sums, counts = (pooled(b, t, "AVERAGE_POOL_2D", g, Padding.VALID) for t in (x, counted))
+    else:
+        sums, counts = (separable(b, t, g, "ADD") for t in (x, counted))
+    return b("DIV", sums, counts)
+
+
 def divisors(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...], counts_pads: bool) -> Array:
     """How many cells of each window count; an array over the output's positions."""
     spatial = c.shape()[2:]
-    if is_symbolic(spatial):
-        raise Refusal("an average over pads with a symbolic size")
     per_axis = []
     for n, k, s, d, p, e in zip(spatial, g.kernel, g.strides, g.dilations, g.pads, ends, strict=True):
         total = n + sum(p) + e[1]
@@ -163,7 +178,7 @@ def global_lp_pool(c: Call) -> Tensor:
 def max_pool_with_indices(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...]) -> list[Tensor]:
     """Maxima and where they stand: the window's cells compared one after the other (channels last)."""
     b, shape = c.b, c.shape()
-    if is_symbolic(shape):
+    if is_open(shape):
         raise Refusal("its indices depend on symbolic sizes")
     pads = [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)]
     x = padded(b, b.channels_last(c[0]), pads, lowest(c[0]))

@@ -10,9 +10,9 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
-from circle_train.convert.building.sizes import Size
 from circle_train.convert.handlers.numeric.activation import clipped, scaled_elu, softplus
 from circle_train.ir import Tensor
+from circle_train.ir.size import Size
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.convert.building.sizes import Size, is_symbolic
 from circle_train.ir import Tensor
+from circle_train.ir.size import Size, is_open
 from circle_train.ir.tensor_type import Array
+
+LARGEST_FRACTION = 64
+"""Of which a scale may be made that is applied to an open size."""
 
 
 @handles("Upsample")
@@ -36,9 +40,10 @@ def scaled(size: int, scale: float) -> int:
         return size
     if not isinstance(size, Size):
         return int(np.floor(np.float32(size) * np.float32(scale)))
-    if not float(scale).is_integer():
-        raise Refusal("it scales a symbolic size by a fraction")
-    return size * int(scale)
+    exact = Fraction(float(scale))
+    if exact.denominator > LARGEST_FRACTION:
+        raise Refusal("it scales an open size by a fraction that single precision rounds")
+    return size * exact.numerator // exact.denominator
 
 
 @handles("Resize", since=11)
@@ -86,17 +91,13 @@ def _to_sizes(
     scales: list[float | None] = [1.0] * len(dims)
     ratio: float | None = None
     if policy != "stretch":
-        if is_symbolic([*wanted, *(dims[a] for a in axes)]):
+        if is_open([*wanted, *(dims[a] for a in axes)]):
             raise Refusal(f"it keeps a symbolic size in proportion ({policy})")
         ratios = [w / dims[a] for w, a in zip(wanted, axes, strict=True)]
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         wanted = [int(np.floor(ratio * dims[a] + 0.5)) for a in axes]
     for axis, size in zip(axes, wanted, strict=True):
         target[axis], scales[axis] = size, ratio
-        if is_symbolic([size]) and tuple(getattr(size, "others", ())) == tuple(
-            getattr(dims[axis], "others", ())
-        ):
-            target[axis] = dims[axis]
     return resized(c, target, scales, attributes, axes, roi)
 
 
@@ -125,7 +126,7 @@ def resized(
         raise Refusal(
             "its scale gives a fraction of an element, of which align_corners has no one meaning; give sizes"
         )
-    if is_symbolic([dims[a] for a in changed]) or is_symbolic([target[a] for a in changed]):
+    if is_open([dims[a] for a in changed]) or is_open([target[a] for a in changed]):
         raise Refusal("it resizes a symbolic size in a mode that Circle has no operator for")
     outside = float(str(attributes.get("extrapolation_value", 0.0)))
     inside: Tensor | None = None
@@ -144,6 +145,8 @@ def resized(
 
 def is_whole(size: int, scale: float | None) -> bool:
     """Whether the scale leads to a whole number of elements; None stands for a size that was given."""
+    if isinstance(size, Size):
+        return scale is None or float(scale).is_integer()
     return scale is None or abs(size * scale - round(size * scale)) < 1e-5 * size * scale
 
 
@@ -166,8 +169,7 @@ def circle_options(
     )
     if len(dims) != 4 or not set(changed) <= {2, 3} or attributes.get("antialias"):
         return None
-    sizes = [n for a in (2, 3) for n in (dims[a], target[a])]
-    if is_symbolic(sizes) or not all(is_whole(dims[a], scales[a]) for a in changed):
+    if not all(is_whole(dims[a], scales[a]) for a in changed):
         return None
     if how == "pytorch_half_pixel" and all(target[a] > 1 for a in (2, 3)):
         how = "half_pixel"

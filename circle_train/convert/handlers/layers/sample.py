@@ -11,8 +11,8 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
-from circle_train.convert.building.sizes import Size
 from circle_train.ir import DType, Tensor
+from circle_train.ir.size import Size
 
 CUBIC = -0.75
 """The cubic kernel's coefficient."""

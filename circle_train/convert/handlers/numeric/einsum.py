@@ -11,8 +11,8 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
-from circle_train.convert.building.sizes import is_symbolic
 from circle_train.ir import Tensor
+from circle_train.ir.size import is_open
 
 
 @dataclass
@@ -61,7 +61,7 @@ def diagonal(b: Builder, term: Term) -> Term:
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
             first, second = [i for i, x in enumerate(letters) if x == letter][:2]
-            n = tensor.shape[first]
+            n = b.shape(tensor)[first]
             mask = np.eye(n).reshape([n if i in (first, second) else 1 for i in range(len(letters))])
             masked = b("MUL", tensor, b.like(tensor, mask))
             tensor = b("SUM", masked, b.integers([second]))
@@ -96,7 +96,7 @@ def contracted(b: Builder, one: Term, two: Term, needed: set[str]) -> Term:
     def arranged(term: Term, order: list[str], groups: list[list[str]]) -> Tensor:
         turned = b.transpose(term.tensor, [term.letters.index(x) for x in order])
         dims: list[Any] = [sizes[x] for x in batch] + [prod((sizes[x] for x in g), start=1) for g in groups]
-        return b.reshape(turned, dims) if not is_symbolic(dims) or len(groups) else turned
+        return b.reshape(turned, dims) if not is_open(dims) or len(groups) else turned
 
     left = arranged(one, [*batch, *rows, *inner], [rows, inner])
     right = arranged(two, [*batch, *inner, *columns], [inner, columns])

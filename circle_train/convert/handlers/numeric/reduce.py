@@ -9,8 +9,8 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.convert.building.sizes import Size
 from circle_train.ir import DType, Tensor
+from circle_train.ir.size import Size
 
 SINCE_AXES_ARE_AN_INPUT = {"ReduceSum": 13}
 PLAIN = {

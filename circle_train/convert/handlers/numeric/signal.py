@@ -7,8 +7,8 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.convert.building.sizes import Size
 from circle_train.ir import Tensor
+from circle_train.ir.size import Size
 from circle_train.ir.tensor_type import Array
 
 
@@ -83,10 +83,11 @@ def short_time(c: Call) -> Tensor:
         if window is not None
         else length
     )
-    if isinstance(length, Size) or isinstance(frame, Size):
+    if isinstance(frame, Size):
         raise Refusal("it transforms a symbolic length")
-    starts = np.arange((length - frame) // step + 1) * step
-    places = b.constant(starts[:, None] + np.arange(frame)[None, :], np.int32)
+    count = (length - frame) // step + 1
+    starts = b("MUL", b.reshape(b.numbers(count), (count, 1)), b.constant(step, np.int32))
+    places = b("ADD", starts, b.constant(np.arange(frame)[None, :], np.int32))
     parts = [b("GATHER", part, places, axis=1, batch_dims=0) for part in components(b, c[0])]
     if window is not None:
         parts = [b("MUL", part, window) for part in parts]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.convert.building.sizes import Size, is_symbolic, worlds
-from circle_train.convert.handlers.window import slice_axes
+from circle_train.convert.handlers.window import Range, cut
 from circle_train.ir import DType, Tensor
-from circle_train.ir.tensor_type import Array
+from circle_train.ir.size import Size, is_open
+
+FAR = 1 << 30
+"""Beyond the end of any axis."""
 
 
 def counted_from_front(b: Builder, indices: Tensor, size: int) -> Tensor:
@@ -40,7 +41,7 @@ def gather_elements(c: Call) -> Tensor:
     """GATHER along the last axis, all others being batch; where their sizes differ, GATHER_ND with full indices."""
     b, axis, rank = c.b, c.axis(0), c.rank()
     indices = counted_from_front(b, c[1], c.shape()[axis])
-    others = [[worlds(n, b.count) for i, n in enumerate(b.shape(t)) if i != axis] for t in (c[0], indices)]
+    others = [[n for i, n in enumerate(b.shape(t)) if i != axis] for t in (c[0], indices)]
     if others[0] != others[1] or rank == 1:
         return b("GATHER_ND", c[0], element_places(b, indices, axis))
     order = [i for i in range(rank) if i != axis] + [axis]
@@ -53,15 +54,14 @@ def gather_elements(c: Call) -> Tensor:
 def element_places(b: Builder, indices: Tensor, axis: int) -> Tensor:
     """The full index that each element of `indices` means: along `axis` its value, elsewhere its place."""
     dims = b.shape(indices)
-    if is_symbolic(dims):
-        raise Refusal("it indexes over a symbolic size")
-    grid = np.stack(np.meshgrid(*(np.arange(n) for n in dims), indexing="ij"), -1).astype(np.int32)
     columns = []
-    for other in range(len(dims)):
+    for other, size in enumerate(dims):
         if other == axis:
             columns.append(b.reshape(b.cast(indices, DType.INT32), (*dims, 1)))
         else:
-            columns.append(b.constant(grid[..., other : other + 1]))
+            own = tuple(size if i == other else 1 for i in range(len(dims) + 1))
+            places = b.reshape(b.numbers(size), own)
+            columns.append(b("BROADCAST_TO", places, b.integers((*dims, 1))))
     return columns[0] if len(columns) == 1 else b("CONCATENATION", *columns, axis=len(dims))
 
 
@@ -74,7 +74,7 @@ def gather_nd(c: Call) -> Tensor:
     indices = _from_front(b, indices, limits)
     if batch:
         lead = c.shape(1)[:batch]
-        if is_symbolic(lead):
+        if is_open(lead):
             raise Refusal("batch_dims over a symbolic size")
         places = np.stack(np.meshgrid(*(np.arange(n) for n in lead), indexing="ij"), -1).astype(np.int32)
         middle = c.shape(1)[batch:-1]
@@ -122,61 +122,34 @@ def sliced(
     ranges = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = front(int(axis), len(dims))
-        bounds = _bounds(start, end, step, dims[place], b.count)
+        bounds = _bounds(start, end, int(step), dims[place])
         if bounds is not None:
             ranges[place] = bounds
-    if any(isinstance(v, Size) for r in ranges.values() for v in r):
-        return _symbolic_slice(b, c[0], ranges)
-    return _cut(b, c[0], ranges) if ranges else c[0]
+    return cut(b, c[0], ranges) if ranges else c[0]
 
 
-def _bounds(start: int, end: int, step: int, size: int, count: int) -> tuple[int, int, int] | None:
+def _bounds(start: int, end: int, step: int, size: int) -> Range | None:
     """What the slice means, as Circle would be told; None for the whole axis."""
-    starts, ends, sizes = worlds(start, count), worlds(end, count), worlds(size, count)
-    spans = [slice(s, e, int(step)).indices(n) for s, e, n in zip(starts, ends, sizes, strict=True)]
-    if all(span == (0, n, 1) for span, n in zip(spans, sizes, strict=True)):
-        return None
-    first, last = _common(start, [s[0] for s in spans], sizes), _common(end, [s[1] for s in spans], sizes)
-    if int(step) > 0 and all(span[1] == n for span, n in zip(spans, sizes, strict=True)):
-        last = 0 if first is not None and int(first) >= 0 and first != size else last
-        if last == 0 and not isinstance(last, Size):
-            return (first if first is not None else 0, 1 << 30, int(step))
-    if first is None or last is None:
-        raise Refusal("its bounds depend on a symbolic size in a way that Circle cannot write")
-    return first, last, int(step)
+    if not is_open((start, end, size)):
+        first, last, _ = slice(start, end, step).indices(size)
+        if (first, last, step) == (0, size, 1):
+            return None
+        return first, None if last == -1 or (step > 0 and last == size and first < size) else last, step
+    first, last = (_from_an_end(place, size) for place in (start, end))
+    if last == (FAR if step > 0 else -FAR) or (
+        isinstance(size, int) and not isinstance(last, Size) and last >= size
+    ):
+        return None if step == 1 and isinstance(first, int) and first == 0 else (first, None, step)
+    return first, last, step
 
 
-def _common(given: int, values: Sequence[int], sizes: Sequence[int]) -> int | None:
-    """One number that means these positions in every world: the position itself, or counted from the end."""
-    if len(set(values)) == 1:
-        return values[0]
-    back = {value - size for value, size in zip(values, sizes, strict=True)}
-    if len(back) == 1 and (offset := back.pop()) < 0:
-        return offset
-    return given if isinstance(given, Size) and tuple(values) == (int(given), *given.others) else None
-
-
-def _cut(b: Builder, x: Tensor, ranges: dict[int, tuple[int, int, int]]) -> Tensor:
-    """STRIDED_SLICE where -1 as an end of a backward step is written by a mask."""
-    rank = x.type.rank
-    begin, end, step = [0] * rank, [0] * rank, [1] * rank
-    begin_mask = end_mask = 0
-    for axis in range(rank):
-        if axis not in ranges:
-            begin_mask, end_mask = begin_mask | 1 << axis, end_mask | 1 << axis
-            continue
-        begin[axis], end[axis], step[axis] = ranges[axis]
-        if (step[axis] < 0 and end[axis] == -1) or (step[axis] > 0 and end[axis] == 1 << 30):
-            end[axis] = 0
-            end_mask |= 1 << axis
-    operands = [b.integers(values) for values in (begin, end, step)]
-    return b("STRIDED_SLICE", x, *operands, begin_mask=begin_mask, end_mask=end_mask)
-
-
-def _symbolic_slice(b: Builder, x: Tensor, ranges: dict[int, tuple[int, int, int]]) -> Tensor:
-    if any(step < 0 for _, _, step in ranges.values()):
-        raise Refusal("it runs backwards between bounds that depend on a symbolic size")
-    return _cut(b, x, ranges)
+def _from_an_end(place: int, size: int) -> int:
+    """A bound, which Circle understands as ONNX does: a number where it is one, or differs from the size by one."""
+    if not isinstance(place, Size):
+        return min(max(place, -FAR), FAR)
+    if place.low is not None and place.low >= 0 and isinstance(from_end := place - size, int):
+        return FAR if from_end >= 0 else from_end
+    return place
 
 
 def _slice_at_run_time(c: Call) -> Tensor:
@@ -237,13 +210,12 @@ def one_hot(c: Call) -> Tensor:
 @handles("Trilu", since=14)
 def trilu(c: Call) -> Tensor:
     b, dims = c.b, c.shape()
-    if is_symbolic(dims[-2:]):
-        raise Refusal("a triangle of a symbolic size")
-    rows, columns = np.arange(dims[-2])[:, None], np.arange(dims[-1])[None, :]
+    rows = b.reshape(b.numbers(dims[-2], np.int64), (dims[-2], 1))
+    columns = b.reshape(b.numbers(dims[-1], np.int64), (1, dims[-1]))
     k = b.constant(0, np.int64) if c.optional(1) is None else c[1]
     if k.type.rank:
         k = b.reshape(k, ())
-    distance = b.constant((columns - rows).astype(np.int64))
+    distance = b("SUB", columns, rows)
     kept = b("GREATER_EQUAL" if c.attr("upper", 1) else "LESS_EQUAL", distance, k)
     return b("SELECT_V2", kept, c[0], b.like(c[0], 0))
 
@@ -269,7 +241,8 @@ def scattered(b: Builder, x: Tensor, indices: Tensor, updates: Tensor, reduction
         flat = known.reshape(-1, known.shape[-1])
         if len(np.unique(flat, axis=0)) < len(flat):
             raise Refusal("its indices repeat, so which update wins is not defined")
-    hits = b("SCATTER_ND", indices, b.constant(np.ones([int(n) for n in b.shape(updates)], np.int32)), shape)
+    ones = b("FILL", b.integers(b.shape(updates)), b.constant(1, np.int32))
+    hits = b("SCATTER_ND", indices, ones, shape)
     touched = b("GREATER", hits, b.constant(0, np.int32))
     placed = b("SCATTER_ND", indices, updates, shape)
     return b("SELECT_V2", touched, placed, x)
@@ -295,13 +268,6 @@ def compress(c: Call) -> Tensor:
         axis=front(int(axis), x.type.rank),
         batch_dims=0,
     )
-
-
-def arange(count: int, dtype: Any = np.int32) -> Array:
-    return np.arange(count, dtype=dtype)
-
-
-__all__ = ["slice_axes"]
 
 
 @handles("NonZero")

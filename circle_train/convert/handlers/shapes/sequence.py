@@ -8,8 +8,8 @@ import numpy as np
 
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle, Call, front, handles
-from circle_train.convert.building.sizes import is_symbolic
 from circle_train.ir import Tensor
+from circle_train.ir.size import is_open
 
 
 def parts_of(c: Call) -> list[Tensor]:
@@ -36,7 +36,7 @@ def construct(c: Call) -> Tensor:
 def split_to_sequence(c: Call) -> Tensor:
     b, axis, given = c.b, c.axis(0), c.optional(1)
     total = c.shape()[axis]
-    if is_symbolic([total]):
+    if is_open([total]):
         raise Refusal("it splits along a symbolic size")
     size = c.value(1, "split") if given is not None else np.array(1)
     lengths = size.tolist()

@@ -11,9 +11,11 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.convert.building.sizes import Size, is_symbolic, worlds
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
+from circle_train.ir.size import Size, is_open
+from circle_train.ops.derive import require_equal
+from circle_train.ops.elementwise import common_size
 
 
 @handles("Constant")
@@ -72,8 +74,8 @@ def _resolved(b: Builder, dims: Sequence[int], source: Sequence[int], target: Te
     total: Any = prod(source, start=1)
     if rest == 0:
         return tuple(0 if d == -1 else d for d in dims)
-    if any(t % r for t, r in zip(worlds(total, b.count), worlds(rest, b.count), strict=True)):
-        raise Refusal(f"{total} elements do not fill the shape {[int(d) for d in dims]}")
+    if isinstance(left := total % rest, int) and left:
+        raise Refusal(f"{total} elements do not fill the shape {list(dims)}")
     return (*dims[:at], total // rest, *dims[at + 1 :])
 
 
@@ -101,8 +103,11 @@ def squeeze(c: Call) -> Tensor:
             raise Refusal("it drops all axes of size 1 while a size is symbolic; name the axes")
         axes = [i for i, n in enumerate(dims) if n == 1]
     dropped = {front(int(a), len(dims)) for a in axes}
-    if any(dims[a] != 1 or isinstance(dims[a], Size) for a in dropped):
-        raise Refusal(f"axes {sorted(dropped)} of a tensor {[int(d) for d in dims]} have not size 1")
+    for axis in dropped:
+        if isinstance(dims[axis], Size):
+            require_equal(dims[axis], 1)
+    if any(dims[a] != 1 for a in dropped):
+        raise Refusal(f"axes {sorted(dropped)} of a tensor {list(dims)} have not size 1")
     return c.b.reshape(c[0], tuple(n for i, n in enumerate(dims) if i not in dropped))
 
 
@@ -156,15 +161,15 @@ def split(c: Call) -> list[Tensor]:
             raise Refusal("its lengths are computed while running")
     if lengths is None:
         count = int(c.attr("num_outputs", count))
+        if isinstance(total, Size) and "num_outputs" not in c.attributes:
+            require_equal(total % count, 0)
         part = -(-total // count)
         lengths = [part] * (count - 1) + [total - part * (count - 1)]
-    if is_symbolic(lengths):
-        raise Refusal("its lengths depend on a symbolic size")
     if len(lengths) == 1:
         return [c[0]]
-    if len(set(lengths)) == 1:
+    if all(n == lengths[0] for n in lengths):
         return b.all("SPLIT", b.constant(axis, np.int32), c[0], num_splits=len(lengths))
-    sizes = b.integers([int(n) for n in lengths])
+    sizes = b.integers(lengths)
     return b.all("SPLIT_V", c[0], sizes, b.constant(axis, np.int32), num_splits=len(lengths))
 
 
@@ -196,9 +201,12 @@ def broadcast_shape(first: Sequence[int], second: Sequence[int]) -> tuple[int, .
     one, two = ((1,) * (rank - len(s)) + tuple(s) for s in (first, second))
     result = []
     for a, z in zip(one, two, strict=True):
-        if a != z and 1 not in (a, z):
-            raise Refusal(f"shapes {list(map(int, first))} and {list(map(int, second))} do not broadcast")
-        result.append(z if a == 1 and not isinstance(a, Size) else a)
+        size = common_size((a, z))
+        if size is None and is_open((a, z)):
+            require_equal(a, z)
+        if size is None:
+            raise Refusal(f"shapes {list(first)} and {list(second)} do not broadcast")
+        result.append(size)
     return tuple(result)
 
 
@@ -265,6 +273,6 @@ def space_to_depth(c: Call) -> Tensor:
 def eye_like(c: Call) -> Tensor:
     dtype = element_type(int(c.attr("dtype"))) if c.attr("dtype") else c.dtype
     dims = c.shape()
-    if dtype is None or is_symbolic(dims):
+    if dtype is None or is_open(dims):
         raise Refusal("its size is symbolic or its element type one that Circle does not compute")
     return c.b.constant(np.eye(dims[0], dims[1], int(c.attr("k", 0))), dtype.numpy)

@@ -1,0 +1,274 @@
+"""What an operator makes of open sizes: its own type rule, run on expressions instead of numbers.
+
+Where a rule asks something whose answer depends on the open sizes, it is run once for each answer. Runs that refuse their
+operands are none that can happen; where all others agree, their answer is the operator's, and where an equation must hold
+lest every run refuse, it is learnt (`Learnt`). Nothing is concluded from examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from circle_train.errors import FOREIGN, ModelError
+from circle_train.ir import TensorType
+from circle_train.ir.size import (
+    Number,
+    Size,
+    Undecided,
+    floor_divided,
+    judged_by,
+    largest,
+    replaced,
+    smallest,
+    symbol,
+)
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Op
+
+MOST_RUNS = 48
+"""Of one type rule; a rule that asks more is not followed."""
+FACTORS = (
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+    128,
+    3,
+    5,
+    6,
+    7,
+    9,
+    10,
+    12,
+    20,
+    24,
+    25,
+    40,
+    48,
+    50,
+    80,
+    96,
+    100,
+    160,
+    192,
+    256,
+    320,
+    512,
+)
+"""Of which a size may have to be a multiple."""
+LONGEST = 4096
+"""Elements of a vector whose values are followed."""
+
+Unknown = Callable[[int, int], Size]
+"""Makes a size that is read while running: of this output, along this axis."""
+Question = tuple[str, Size]
+
+
+class Learnt(Exception):
+    """What symbols must be for an operator to take its operands."""
+
+    def __init__(self, known: dict[str, Number]) -> None:
+        super().__init__(", ".join(f"{name} must be {value}" for name, value in known.items()))
+        self.known = known
+
+
+class Run:
+    """One run of a rule: answers that are given, then No for each new question."""
+
+    def __init__(self, given: Sequence[bool]) -> None:
+        self.given = given
+        self.asked: dict[Question, bool] = {}
+        self.types: list[TensorType] | None = None
+        """None: the rule refused."""
+
+    def judge(self, what: str, value: Size) -> bool:
+        """What follows from the answers so far, or the next answer."""
+        known_value = replaced(value, _supposed(self)) if any(self.asked.values()) else value
+        if not isinstance(known_value, Size):
+            return known_value == 0 if what == "zero" else known_value < 0
+        question = (what, value)
+        known = next((a for (w, v), a in self.asked.items() if w == what and v.terms == value.terms), None)
+        if known is None:
+            at = len(self.asked)
+            known = self.asked[question] = at < len(self.given) and self.given[at]
+        return known
+
+
+def derived(
+    op: Op, inputs: Sequence[TensorType | None], unknown: Unknown, learn: bool = True
+) -> list[TensorType]:
+    """The output types; sizes that have no expression are made by `unknown`."""
+    runs = _runs(op, inputs)
+    possible = [run for run in runs if run.types is not None]
+    if learn:
+        _learn(runs, possible)
+    if not possible:
+        raise ModelError(f"{op.name}: {_refusal(op, inputs)}")
+    return _agreed(possible, unknown)
+
+
+def _refusal(op: Op, inputs: Sequence[TensorType | None]) -> str:
+    """Why the rule refuses, whatever the open sizes are."""
+    try:
+        with judged_by(Run(()).judge):
+            op.infer(*op.pad(inputs))
+    except (ModelError, *FOREIGN) as error:
+        return str(error).removeprefix(f"{op.name}: ")
+    return "its type rule cannot be followed for open sizes"
+
+
+def _runs(op: Op, inputs: Sequence[TensorType | None]) -> list[Run]:
+    """The rule's runs for all answers."""
+    waiting: list[list[bool]] = [[]]
+    runs: list[Run] = []
+    while waiting:
+        run = Run(waiting.pop())
+        try:
+            with judged_by(run.judge):
+                result = op.infer(*op.pad(inputs))
+                run.types = [result] if isinstance(result, TensorType) else list(result)
+        except (ModelError, *FOREIGN):
+            run.types = None
+        runs.append(run)
+        if len(runs) > MOST_RUNS:
+            raise ModelError(f"{op.name}: what it makes depends in too many ways on sizes that are open")
+        answers = list(run.asked.values())
+        for at in range(len(run.given), len(answers)):
+            waiting.append([*answers[:at], True])
+    return runs
+
+
+def _learn(runs: Sequence[Run], possible: Sequence[Run]) -> None:
+    """Raise what all runs that are possible have taken for granted, and others not."""
+    if not possible or len(possible) == len(runs):
+        return
+    for question, answer in possible[0].asked.items():
+        if question[0] == "zero" and answer and all(_answer(run, question) for run in possible):
+            require_equal(question[1], 0)
+
+
+def require_equal(one: Number, two: Number) -> None:
+    """Raise what symbols must be for two sizes to be equal, if these say so."""
+    difference = one - two
+    if isinstance(difference, Size) and (found := solved(difference) or _multiple(difference)) is not None:
+        raise Learnt(dict([found]))
+
+
+def _multiple(zero: Size) -> tuple[str, Number] | None:
+    """The only symbol as a multiple of a smaller one, where that makes the Size 0."""
+    names = zero.symbols()
+    if len(names) != 1 or not zero.is_written:
+        return None
+    (name,) = names
+    for factor in FACTORS:
+        multiple = factor * symbol(f"{name}/{factor}")
+        if not isinstance(made := zero.replaced({name: multiple}), Size) and made == 0:
+            return name, multiple
+    return None
+
+
+def _answer(run: Run, question: Question) -> bool:
+    return any(
+        a
+        for (what, value), a in run.asked.items()
+        if what == question[0] and value.terms == question[1].terms
+    )
+
+
+def _agreed(runs: Sequence[Run], unknown: Unknown) -> list[TensorType]:
+    """The sizes that all runs make, where an equation that one of them supposes is taken into account."""
+    general = min(runs, key=lambda run: sum(run.asked.values()))
+    others = [(run.types or [], _supposed(run)) for run in runs if run is not general]
+    result = []
+    for number, type_ in enumerate(general.types or []):
+        shape: list[Any] = []
+        for axis, size in enumerate(type_.shape):
+            same = all(
+                len(types) > number
+                and len(types[number].shape) == type_.rank
+                and _equal(replaced(size, known), replaced(types[number].shape[axis], known))
+                for types, known in others
+            )
+            shape.append(
+                (size.at_least(0) if isinstance(size, Size) else size) if same else unknown(number, axis)
+            )
+        result.append(TensorType(type_.dtype, tuple(shape), type_.value, type_.quantization))
+    return result
+
+
+def _equal(one: Number, two: Number) -> bool:
+    difference = one - two
+    return not isinstance(difference, Size) and difference == 0
+
+
+def _supposed(run: Run) -> dict[str, Number]:
+    """What symbols are in this run, as far as its equations say so directly."""
+    known: dict[str, Number] = {}
+    for (what, value), answer in run.asked.items():
+        if what == "zero" and answer and (found := solved(value)) is not None:
+            known[found[0]] = found[1]
+    return known
+
+
+def solved(zero: Size) -> tuple[str, Number] | None:
+    """A symbol and what it is, if the Size is to be 0: one that stands nowhere else in it, and has the factor 1."""
+    for atoms, factor in zero.terms:
+        if abs(factor) != 1 or len(atoms) != 1 or atoms[0].kind != "symbol":
+            continue
+        name = atoms[0].text
+        rest = zero - factor * Size((((atoms[0],), 1),), 1, None, ("symbol", name))
+        if not isinstance(rest, Size):
+            return (name, -rest * factor) if -rest * factor >= 1 else None
+        if name not in rest.symbols() and rest.is_written:
+            return name, -rest * factor
+    if len(zero.terms) == 2 and not zero.terms[0][0]:
+        (_, constant), (atoms, factor) = zero.terms
+        if (
+            len(atoms) == 1
+            and atoms[0].kind == "symbol"
+            and -constant % factor == 0
+            and -constant // factor >= 1
+        ):
+            return atoms[0].text, -constant // factor
+    return None
+
+
+# Values
+
+
+def computed(op: Op, inputs: Sequence[TensorType | None]) -> list[Array] | None:
+    """The elements of integer outputs, as expressions; None where they have none."""
+    values = [None if type_ is None else type_.value for type_ in inputs]
+    if any(value is None and type_ is not None for value, type_ in zip(values, inputs, strict=True)):
+        return None
+    try:
+        with judged_by(None):
+            outputs = _computed(op, values)
+    except (Undecided, ModelError, *FOREIGN):
+        return None
+    return None if any(array.size > LONGEST for array in outputs) else outputs
+
+
+def _computed(op: Op, values: Sequence[Any]) -> list[Array]:
+    if op.name == "CAST":
+        if op.types[1].is_float:  # type: ignore[attr-defined]
+            raise Undecided("a float of an open size")
+        return [values[0]]
+    extreme = {"MAXIMUM": largest, "MINIMUM": smallest, "FLOOR_DIV": floor_divided, "DIV": _truncated}.get(
+        op.name
+    )
+    if extreme is not None:
+        return [np.asarray(np.frompyfunc(extreme, 2, 1)(*values), object)]
+    return [np.asarray(array) for array in op.compute(values)]
+
+
+def _truncated(top: Number, bottom: Number) -> Number:
+    """Integers are divided towards 0."""
+    if not (top >= 0 and bottom >= 0):
+        raise Undecided("a negative size is divided")
+    return floor_divided(top, bottom)

@@ -1,0 +1,109 @@
+"""Open sizes are derived from what operators say of them, not from examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import circle_train as ct  # noqa: E402
+from circle_train.ir.tensor_type import Array  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def weights(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def model(
+    nodes: list[Any], inputs: dict[str, list[Any]], initializers: dict[str, Array], outputs: str = "y"
+) -> bytes:
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in inputs.items()]
+    graph = helper.make_graph(
+        nodes, "g", info, [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(array, name) for name, array in initializers.items()],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def agrees(content: bytes, feeds: dict[str, Array], loaded: ct.Model | None = None) -> None:
+    """Ours and onnxruntime's outputs are equal, shapes included."""
+    expected = ort.InferenceSession(content).run(None, feeds)
+    found = ct.InferenceSession(loaded or ct.load(content)).run(None, feeds)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stride_longer_than_the_examples_leaves_the_length_open() -> None:
+    """Every length near the examples gives one frame; that is no reason to fix it to one."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[64])
+    content = model([node], {"x": ["B", 1, "N"]}, {"w": weights(4, 1, 2)})
+    loaded = ct.load(content)
+    assert loaded.outputs[0].shape == (-1, 4, -1)
+    for batch, length in ((2, 200), (1, 64), (3, 1025)):
+        agrees(content, {"x": weights(batch, 1, length)}, loaded)
+
+
+@pytest.mark.parametrize("padding", ["SAME_UPPER", "SAME_LOWER"])
+def test_padding_that_depends_on_the_size_is_right_at_odd_and_even_ones(padding: str) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], auto_pad=padding)
+    content = model([node], {"x": ["B", 3, "H", "W"]}, {"w": weights(4, 3, 3, 3)})
+    loaded = ct.load(content)
+    for height, width in ((8, 9), (9, 8), (7, 7)):
+        agrees(content, {"x": weights(1, 3, height, width)}, loaded)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("options", [{}, {"pads": [1, 1, 1, 1]}], ids=["plain", "padded"])
+def test_pools_that_round_up_are_right_at_every_size(kind: str, options: dict[str, Any]) -> None:
+    node = helper.make_node(kind, ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, **options)
+    content = model([node], {"x": ["B", 3, "H", "W"]}, {})
+    loaded = ct.load(content)
+    for height, width in ((8, 9), (10, 7), (12, 12)):
+        agrees(content, {"x": weights(2, 3, height, width)}, loaded)
+
+
+def test_weights_decide_features_that_are_open() -> None:
+    content = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ["T", "B", "F"]}, {"w": weights(24, 5)}
+    )
+    loaded = ct.load(content)
+    assert loaded.inputs[0].shape == (-1, -1, 24)
+    agrees(content, {"x": weights(3, 2, 24)}, loaded)
+
+
+def test_unnamed_sizes_that_must_be_equal_are_one() -> None:
+    """The state's second axis is the batch, though nothing names either."""
+    nodes = [
+        helper.make_node("Split", ["state"], ["a", "b"], axis=0, num_outputs=2),
+        helper.make_node("Squeeze", ["a", "zero"], ["a0"]),
+        helper.make_node("Concat", ["x", "a0"], ["y"], axis=1),
+        helper.make_node("Identity", ["b"], ["z"]),
+    ]
+    content = model(
+        nodes, {"x": [None, 4], "state": [2, None, 6]}, {"zero": np.array([0], np.int64)}, outputs="yz"
+    )
+    loaded = ct.load(content)
+    assert [t.shape for t in loaded.inputs] == [(-1, 4), (2, -1, 6)]
+    agrees(content, {"x": weights(5, 4), "state": weights(2, 5, 6)}, loaded)
+
+
+def test_a_network_with_skips_takes_what_its_strides_divide() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("ConvTranspose", ["a", "u"], ["b"], strides=[2, 2]),
+        helper.make_node("Concat", ["b", "x"], ["y"], axis=1),
+    ]
+    content = model(nodes, {"x": ["B", 3, "H", "W"]}, {"w": weights(4, 3, 3, 3), "u": weights(4, 3, 2, 2)})
+    loaded = ct.load(content)
+    for height, width in ((8, 6), (32, 64)):
+        agrees(content, {"x": weights(1, 3, height, width)}, loaded)
