@@ -41,7 +41,8 @@ def test_public_names_have_documentation() -> None:
 
 @pytest.mark.parametrize(
     "module", ["circle_train", "circle_train.model", "circle_train.session.train_session", "circle_train.session.inference",
-               "circle_train.settings.config", "circle_train.fitting.metrics"],
+               "circle_train.settings.config", "circle_train.fitting.metrics.averages",
+               "circle_train.fitting.metrics.by_class"],
 )  # fmt: skip
 def test_examples_in_docstrings_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

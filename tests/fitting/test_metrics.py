@@ -36,6 +36,13 @@ BY_HAND: list[tuple[str, dict[str, Any], Any, Any, float]] = [
     ("accuracy", {}, SCORES, LABELS, 2 / 4),
     ("accuracy", {}, COLUMN, np.array([1, 0, 0, 0]), 3 / 4),
     ("accuracy", {}, SCORES.reshape(2, 2, 3), LABELS.reshape(2, 2), 2 / 4),
+    ("precision", {}, SCORES, LABELS, (0 + 1 + 1) / 3),
+    ("recall", {}, SCORES, HOT, (0 + 1 / 2 + 1 / 2) / 3),
+    ("recall", {"average": "weighted"}, SCORES, LABELS, 2 / 4),
+    ("f1", {}, SCORES, LABELS, (0 + 2 / 3 + 2 / 3) / 3),
+    ("f1", {"average": "micro"}, SCORES, LABELS, 2 / 4),
+    ("precision", {}, COLUMN, np.array([[1], [0], [0], [0]]), 1 / 2),
+    ("auc", {}, SCORES, LABELS, (1 + 3 / 4) / 2),
     ("mean_absolute_error", {}, ROWS, np.zeros((2, 2)), 11 / 4),
     ("mean_squared_error", {}, ROWS, np.zeros((2, 2, 1)), 39 / 4),
     ("root_mean_squared_error", {}, ROWS, np.zeros((2, 2)), math.sqrt(39 / 4)),
@@ -68,7 +75,7 @@ def test_every_metric_by_name_is_tried() -> None:
 
 def test_names_are_those_of_keras() -> None:
     for name, kind in metrics.BY_NAME.items():
-        assert kind.name == name or name in ("acc", "mae", "mse", "rmse")
+        assert kind.name == name or name in ("acc", "mae", "mse", "rmse", "f1_score")
 
 
 def own(*given: Any) -> list[Metric]:

@@ -1,9 +1,8 @@
-"""Metrics: each adds up what a batch measures; the result is the mean since the last reset."""
+"""Metrics that are means: each adds up what a batch measures; the result is the mean since the last reset."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import nan, sqrt
 from typing import Any, ClassVar
@@ -11,10 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.errors import ConfigError, DataError
-from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import refuse_misfits
-from circle_train.losses import BinaryCrossentropy, Loss
 
 
 @dataclass
@@ -202,107 +199,3 @@ def labels_of(target: Array, output: Array) -> Array:
         found = f"outputs {output.shape} and labels {target.shape}"
         raise DataError(f"a metric got {found}; expected labels {output.shape[:-1]}")
     return target.reshape(output.shape[:-1])
-
-
-BY_NAME: dict[str, type[Metric]] = {
-    "accuracy": Accuracy,
-    "acc": Accuracy,
-    "categorical_accuracy": CategoricalAccuracy,
-    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
-    "binary_accuracy": BinaryAccuracy,
-    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
-    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
-    "mean_absolute_error": MeanAbsoluteError,
-    "mae": MeanAbsoluteError,
-    "mean_squared_error": MeanSquaredError,
-    "mse": MeanSquaredError,
-    "root_mean_squared_error": RootMeanSquaredError,
-    "rmse": RootMeanSquaredError,
-}
-
-
-class Scores:
-    """A session's own metrics of each output. Names carry the output's where several outputs are measured.
-
-    `metrics` are names and objects for every output with labels, or one list for each output.
-    """
-
-    def __init__(self, metrics: Sequence[Any], losses: Sequence[Loss], outputs: Sequence[Tensor]) -> None:
-        apart = bool(metrics) and all(isinstance(group, (list, tuple)) for group in metrics)
-        if apart and len(metrics) != len(outputs):
-            found = f"metrics hold {len(metrics)} lists for a model of {len(outputs)} outputs"
-            raise ConfigError(f"{found}; give one list, or one for each output")
-        groups = [
-            (metrics[i] if apart else metrics) if 0 not in loss.target_type(output.type).shape[1:] else ()
-            for i, (loss, output) in enumerate(zip(losses, outputs, strict=True))
-        ]
-        self.groups = [
-            [_own(metric, _takes_logits(loss, output)) for metric in group]
-            for group, loss, output in zip(groups, losses, outputs, strict=True)
-        ]
-        several = sum(map(bool, self.groups)) > 1
-        self.named: dict[str, Metric] = {}
-        for group, output in zip(self.groups, outputs, strict=True):
-            for metric in group:
-                self.named[self._free(f"{output.name}_{metric.name}" if several else metric.name)] = metric
-
-    def _free(self, name: str) -> str:
-        """The name, numbered where another metric has it."""
-        taken = sum(other == name or other.rpartition("_")[0] == name for other in self.named)
-        return f"{name}_{taken + 1}" if name in self.named else name
-
-    def update(self, outputs: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Add a batch; without targets nothing is measured."""
-        if not targets:
-            return
-        for group, output, target in zip(self.groups, outputs, targets, strict=True):
-            for metric in group:
-                metric.update(output, target)
-
-    def result(self) -> dict[str, float]:
-        """Name and mean of each."""
-        return {name: metric.result() for name, metric in self.named.items()}
-
-    def snapshot(self) -> dict[str, Any]:
-        """By name; a metric of somebody's own need not have one."""
-        return {name: metric.snapshot() for name, metric in self.named.items() if hasattr(metric, "snapshot")}
-
-    def restore(self, snapshots: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        for name, snapshot in snapshots.items():
-            if hasattr(self.named.get(name), "restore"):
-                self.named[name].restore(snapshot)
-
-    def fresh(self) -> Scores:
-        """The same metrics, with nothing measured."""
-        scores = copy.deepcopy(self)
-        for metric in scores.named.values():
-            metric.reset()
-        return scores
-
-    def reset(self) -> None:
-        """Forget everything."""
-        for metric in self.named.values():
-            metric.reset()
-
-
-def _takes_logits(loss: Loss, output: Tensor) -> bool:
-    """Whether values above 0, not above ½, mean yes."""
-    return isinstance(loss, BinaryCrossentropy) and loss.takes_logits(output)
-
-
-def _own(metric: Any, logits: bool) -> Metric:
-    if isinstance(metric, str):
-        if metric.lower() not in BY_NAME:
-            raise ConfigError(f"metric '{metric}' is unknown, expected one of {', '.join(sorted(BY_NAME))}")
-        own: Metric = BY_NAME[metric.lower()]()
-    elif all(hasattr(metric, wanted) for wanted in ("name", "reset", "update", "result")):
-        own = copy.deepcopy(metric)
-    else:
-        raise ConfigError(
-            f"metric is {metric!r}, expected a name or an object with name, reset, update and result"
-        )
-    if isinstance(own, (BinaryAccuracy, Accuracy)) and own.threshold is None and logits:
-        own.threshold = 0.0
-    own.reset()
-    return own
