@@ -48,7 +48,7 @@ class Backend(Protocol):
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Rewrite a program's graph so that this engine runs it well; the kept tensors stay."""
 
-    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+    def join_bfloat16(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Once more, where tensors have come to lie as bfloat16: nodes may read and write those themselves."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
@@ -89,7 +89,7 @@ class Reference:
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Node by node: the specification stays as it is."""
 
-    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+    def join_bfloat16(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Node by node here too."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:

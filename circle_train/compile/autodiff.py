@@ -139,8 +139,7 @@ def _joint_gradients(graph: Graph, node: Node, indices: list[int], dys: list[Ten
         types=tuple(x.type for x in xs),
         counts=_counts(reads),
         shapes=shapes,
-        work=2
-        * int(op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs])),
+        work=2 * node.flops,
         source=node.index,
     )
     made = graph.emit_all(gradients, *chain(*reads.values()))
@@ -172,7 +171,4 @@ def _counts(reads: Mapping[str, Sequence[Tensor | None]]) -> tuple[tuple[str, in
 
 def _work(node: Node, x: Tensor) -> int:
     """A gradient of a product costs what the product does; that of a bias is a sum over the output."""
-    outputs = [t.type for t in node.outputs]
-    if x.type.rank <= 1:
-        return sum(type_.size for type_ in outputs)
-    return int(node.op.flops([None if t is None else t.type for t in node.inputs], outputs))
+    return sum(out.type.size for out in node.outputs) if x.type.rank <= 1 else node.flops

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from circle_train import passes
+from circle_train.backends.base import Backend
 from circle_train.compile.autodiff import add_backward, influence
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, separate
@@ -18,27 +18,13 @@ from circle_train.losses.symbol import Symbol
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
-from circle_train.passes.bfloat16 import round_activations, round_operands, store_in_halves
+from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
-from circle_train.passes.subgraphs import write_out
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
-
-
-class Engine(Protocol):
-    """What compile lets the engine do that will run the program (see backends.base.Backend)."""
-
-    @property
-    def threads(self) -> int: ...
-
-    def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
-
-    def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
-
-    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None: ...
 
 
 def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for the session's own
@@ -46,7 +32,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     config: TrainConfig,
     mode: Mode = Mode.TRAIN,
     batch_size: int | None = None,
-    engine: Engine | None = None,
+    engine: Backend | None = None,
     share: float = 1.0,
     *,
     keep: Keep | None = None,
@@ -61,8 +47,8 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
     moves = behave_as_in_training(graph, config) if mode.has_backward else []
     draft = begin(graph, config, engine)
-    halves = mode.has_backward and config.activations is Activations.BFLOAT16
-    if halves:
+    narrow = mode.has_backward and config.activations is Activations.BFLOAT16
+    if narrow:
         round_operands(graph, influence(graph, [parameter.tensor for parameter in trained]))
     if mode.has_loss:
         add_losses(draft, config)
@@ -76,7 +62,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     drop_dead_nodes(graph)
     verify(graph)
     batch = batch_size or (draft.inputs[0].shape[0] if draft.inputs and draft.inputs[0].shape else 1)
-    rounded = round_activations(graph, draft.forward, draft.keep) if halves else set()
+    rounded = round_activations(graph, draft.forward, draft.keep) if narrow else set()
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
     moving = influence(graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
     cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
@@ -90,22 +76,21 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
 
 
-def store(graph: Graph, rounded: set[Tensor], keep: Sequence[Tensor], engine: Engine | None) -> None:
+def store(graph: Graph, rounded: set[Tensor], keep: Sequence[Tensor], engine: Backend | None) -> None:
     """Keep what is bfloat16 for the backward pass in half the memory; the engine reads and writes it as it lies."""
-    store_in_halves(graph, rounded)
+    store_narrow(graph, rounded)
     verify(graph)
     if engine is not None:
-        engine.join_halves(graph, keep)
+        engine.join_bfloat16(graph, keep)
         verify(graph)
 
 
 def compile_inference(
-    graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Engine | None = None
+    graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Backend | None = None
 ) -> Program | None:
     """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
     graph = graph.copy()
     set_shapes(graph, shapes)
-    write_out(graph)
     fold_constants(graph)
     drop_dead_nodes(graph)
     if open_shapes(graph):
@@ -126,7 +111,7 @@ def behave_as_in_training(graph: Graph, config: TrainConfig) -> list[Node]:
     return moves
 
 
-def begin(graph: Graph, config: TrainConfig, engine: Engine | None) -> Draft:
+def begin(graph: Graph, config: TrainConfig, engine: Backend | None) -> Draft:
     """The forward part, all of it computable and of known shapes."""
     fold_constants(graph)
     refuse_unrunnable(graph)
@@ -138,7 +123,7 @@ def begin(graph: Graph, config: TrainConfig, engine: Engine | None) -> Draft:
     return draft
 
 
-def separate_prefix(graph: Graph, cut: Cut | None, batch: int, engine: Engine | None) -> Prefix | None:
+def separate_prefix(graph: Graph, cut: Cut | None, batch: int, engine: Backend | None) -> Prefix | None:
     """Take the frozen beginning out of the graph, as a program that is run a few samples at a time."""
     if cut is None:
         return None

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from circle_train.backends.base import Backend
 from circle_train.compile.separable import is_fixed, is_separable
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.lifetimes import live_bytes
@@ -40,12 +40,6 @@ class Cut:
         return sum(t.type.nbytes // self.whole for t in self.frontier)
 
 
-class Steady(Protocol):
-    """See backends.base.Backend."""
-
-    def is_steady(self, node: Node, batch: int, largest: int) -> bool: ...
-
-
 @record
 class Keep:
     """What may be kept of a frozen beginning's results."""
@@ -54,7 +48,7 @@ class Keep:
     """For a sample."""
     largest: int
     """Of the batches that are to come."""
-    engine: Steady | None
+    engine: Backend | None
     """That the results are to be kept to the bit of; None: up to its rounding."""
 
     def is_steady(self, node: Node, batch: int) -> bool:
@@ -92,7 +86,7 @@ def find_last_cut(graph: Graph, influenced: set[Tensor], batch: int, keep: Keep)
     for count in range(steady, 0, -1):
         few = _few(max(live[:count]), batch)
         cut = Cut(nodes[:count], batch, few, _frontier(graph, nodes[:count], fixed), fixed)
-        worth = _work(cut.nodes) >= EFFORT * sum(t.type.size for t in cut.frontier)
+        worth = sum(node.flops for node in cut.nodes) >= EFFORT * sum(t.type.size for t in cut.frontier)
         if cut.frontier and cut.sample_bytes <= keep.nbytes and worth:
             return cut
     return None
@@ -148,15 +142,6 @@ def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> tuple[
 def _few(live: int, batch: int) -> int:
     """For how many samples tensors stay in the cache that take so many bytes for the whole batch."""
     return max((b for b in _divisors(batch) if live * b <= CACHE_BYTES * batch), default=1)
-
-
-def _work(nodes: Sequence[Node]) -> int:
-    """Floating point operations."""
-    work = 0
-    for node in nodes:
-        inputs = [None if t is None else t.type for t in node.inputs]
-        work += node.op.flops(inputs, [t.type for t in node.outputs])
-    return work
 
 
 def _frontier(graph: Graph, nodes: Sequence[Node], fixed: set[Tensor]) -> list[Tensor]:

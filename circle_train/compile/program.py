@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from circle_train.compile.memory import MemoryPlan
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.mapped import mapped
 from circle_train.settings.parameters import Parameter
 
 
@@ -137,3 +138,29 @@ class Program:
     @property
     def trained(self) -> list[Parameter]:
         return [parameter for parameter in self.parameters if parameter.trained]
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of one run."""
+        return sum(node.flops for node in self.graph.nodes)
+
+    @property
+    def bytes_by_class(self) -> dict[str, int]:
+        """What a step works on, without the engine itself: what is allocated for it, and what is mapped from the file.
+
+        `original`: the values that trained parameters had, where the model is in memory and not in a mapped file.
+        """
+        states = {t.state: t.type.nbytes for t in self.graph.all_tensors() if t.state is not None}
+        trained = [p.tensor for p in self.trained]
+        return {
+            "arena": self.arena_bytes,
+            "trained parameters": sum(t.type.nbytes for t in trained),
+            "optimizer": sum(nbytes for key, nbytes in states.items() if key.kind != "value"),
+            "frozen parameters": sum(p.tensor.type.nbytes for p in self.parameters if not p.trained),
+            "original": sum(t.type.nbytes for t in trained if mapped(t.data) is None),
+        }
+
+    @property
+    def step_bytes(self) -> int:
+        """All of that: arena, weights, slots, gradients that wait."""
+        return sum(self.bytes_by_class.values())

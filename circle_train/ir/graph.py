@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.ir.edges import Edges
-from circle_train.ir.node import Buffer, Node, Operation, Tensor, moved
+from circle_train.ir.node import Buffer, Node, Operation, Tensor, known_type, moved
 from circle_train.ir.tensor_type import Array, DType, TensorType
 
 
@@ -150,9 +150,8 @@ class Graph:
         self.outputs = [new if tensor is old else tensor for tensor in self.outputs]
 
     def _take_out(self, nodes: Iterable[Node]) -> None:
-        edges = self.edges
         for node in nodes:
-            edges.remove(node)
+            self.edges.remove(node)
             _let_go(node)
         self._nodes = None
 
@@ -241,16 +240,6 @@ class Module:
     @property
     def main(self) -> Graph:
         return self.graphs[0]
-
-
-def known_type(tensor: Tensor | None) -> TensorType | None:
-    """A tensor's type together with its value where that is a constant numpy can hold."""
-    if tensor is None:
-        return None
-    value = tensor.type.value
-    if value is None and tensor.is_constant and tensor.dtype.numpy is not None:
-        value = tensor.data
-    return TensorType(tensor.dtype, tensor.shape, value, tensor.quantization)
 
 
 def stored_in(tensor: Tensor) -> Tensor:

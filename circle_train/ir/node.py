@@ -121,6 +121,16 @@ class Node:
     def originals(self) -> Sequence[Node]:
         return (self,) if self.members is None else self.members
 
+    @property
+    def flops(self) -> int:
+        """Floating point operations of one run."""
+        return int(self.op.flops([known_type(t) for t in self.inputs], [t.type for t in self.outputs]))
+
+    @property
+    def nbytes(self) -> int:
+        """Every input and output once."""
+        return sum(t.type.nbytes for t in (*self.inputs, *self.outputs) if t is not None)
+
     def __str__(self) -> str:
         name = self.outputs[0].name if self.outputs else ""
         where = f" (operator {self.index})" if self.index >= 0 else ""
@@ -170,6 +180,16 @@ def moved(hint: Hint | None, move: Callable[[Tensor], Tensor]) -> Hint | None:
         name: move(value) for name, value in values.items() if isinstance(value, Tensor)
     }
     return replace(hint, **tensors)
+
+
+def known_type(tensor: Tensor | None) -> TensorType | None:
+    """A tensor's type together with its value where that is a constant numpy can hold."""
+    if tensor is None:
+        return None
+    value = tensor.type.value
+    if value is None and tensor.is_constant and tensor.dtype.numpy is not None:
+        value = tensor.data
+    return TensorType(tensor.dtype, tensor.shape, value, tensor.quantization)
 
 
 def made_by(tensor: Tensor | None, *names: str) -> Node | None:

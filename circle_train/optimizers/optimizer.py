@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
@@ -15,14 +15,6 @@ from circle_train.kinds import refuse_misfits
 from circle_train.ops.internal.update import ClipByValue, ClipFactor, ScaleBy, Update
 from circle_train.optimizers.schedules import Function, Schedule
 from circle_train.record import record
-
-
-class Progress(Protocol):
-    """What an optimizer reads and writes of a session's state (see train.state.State)."""
-
-    step: int
-    learning_rate: float
-    arrays: dict[StateKey, Array]
 
 
 @record
@@ -158,14 +150,11 @@ class Optimizer:
         """0 for a parameter that no group holds, else the group's number from 1."""
         return next((i for i, group in enumerate(self.groups, 1) if group.holds(name)), 0)
 
-    def set_scalars(self, state: Progress) -> None:
-        """Write the numbers of the next update into the state, whose learning rate is the schedule's base."""
-        rate = state.learning_rate * self.factor(state.step)
-        for group, rule in enumerate(self.rules):
-            array = state.arrays.get(scalars_key(group))
-            if array is not None:
-                own = self.groups[group - 1].factor(self.base_learning_rate) if group else 1.0
-                array[:] = rule.scalars(rate * own, state.step + 1)
+    def numbers(self, learning_rate: float, step: int) -> dict[StateKey, tuple[float, ...]]:
+        """What the update after so many needs, by where it lies; the learning rate is the schedule's base."""
+        rate = learning_rate * self.factor(step)
+        own = [1.0, *(group.factor(self.base_learning_rate) for group in self.groups)]
+        return {scalars_key(i): rule.scalars(rate * own[i], step + 1) for i, rule in enumerate(self.rules)}
 
     def add_updates(
         self, graph: Graph, weights: Sequence[Tensor], gradients: Mapping[Tensor, Tensor]

@@ -9,14 +9,12 @@ from circle_train.ir.verify import verify
 from circle_train.passes.batch import set_batch
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
-from circle_train.passes.masters import make_float_masters, widen_halves
+from circle_train.passes.masters import make_float_masters, widen_float16
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import merge_shared_buffers
 from circle_train.passes.states import reset_states
 from circle_train.passes.straight_through import learn_through_rounding
-from circle_train.passes.subgraphs import prepare_subgraphs, write_out
-from circle_train.passes.variables import begin_each_sample, lower_variables
 
 Pass = Callable[[Graph], None]
 
@@ -25,11 +23,9 @@ def before_training(batch_size: int | None) -> list[Pass]:
     """What makes a loaded graph ready to be differentiated or run; batch_size None keeps the file's."""
     return [
         *before_inference(),
-        widen_halves,
+        widen_float16,
         merge_shared_buffers,
-        lambda graph: begin_each_sample(graph, batch_size),
         lambda graph: set_batch(graph, batch_size),
-        write_out,
         learn_through_rounding,
         fold_integers,
         drop_dead_nodes,
@@ -38,20 +34,7 @@ def before_training(batch_size: int | None) -> list[Pass]:
 
 def before_inference() -> list[Pass]:
     """The same without a batch size: it comes with the data."""
-    return [
-        lower_variables,
-        sort_topologically,
-        drop_dead_nodes,
-        reset_states,
-        make_float_masters,
-        run_quantized,
-        lambda graph: prepare_subgraphs(graph, _prepare),
-    ]
-
-
-def _prepare(graph: Graph) -> None:
-    """A graph that an operator runs."""
-    run(before_inference(), graph)
+    return [sort_topologically, drop_dead_nodes, reset_states, make_float_masters, run_quantized]
 
 
 def run(passes: list[Pass], graph: Graph) -> Graph:

@@ -51,14 +51,14 @@ def round_activations(graph: Graph, forward: Iterable[Node], keep: Iterable[Tens
     return rounded
 
 
-def store_in_halves(graph: Graph, rounded: Set[Tensor]) -> None:
+def store_narrow(graph: Graph, rounded: Set[Tensor]) -> None:
     """Narrow what waits for its gradient, and widen it again where that is computed."""
     start = next((i for i, node in enumerate(graph.nodes) if is_backward(node.op)), len(graph.nodes))
     waiting = _waiting(graph, rounded, start)
     narrow: dict[Tensor, Node] = {}
     for tensor in waiting:
-        half = Tensor(f"narrow({tensor.name})", Narrow().infer(tensor.type))
-        narrow[tensor] = Node(Narrow(), [tensor], [half])
+        narrowed = Tensor(f"narrow({tensor.name})", Narrow().infer(tensor.type))
+        narrow[tensor] = Node(Narrow(), [tensor], [narrowed])
     wide: dict[Tensor, tuple[int, Tensor]] = {}
     for i, node in enumerate(graph.nodes):
         for tensor in dict.fromkeys(t for t in node.inputs if t in waiting and i >= start):

@@ -7,7 +7,7 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import Buffer, Graph, Node, TensorType
 from circle_train.ir.blame import Blame
-from circle_train.ir.graph import known_type
+from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
 
 LARGEST_FOLDED = 1 << 24

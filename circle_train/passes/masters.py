@@ -31,8 +31,8 @@ def make_float_masters(graph: Graph) -> None:
         graph.remove(decoded)
 
 
-def widen_halves(graph: Graph) -> None:
-    """Compute in float32 what the file has in float16: small steps would be lost in a half's eleven bits."""
+def widen_float16(graph: Graph) -> None:
+    """Compute in float32 what the file has in float16: small steps would be lost in its eleven bits."""
     wide: dict[Buffer, Buffer] = {}
     for tensor in [t for t in graph.all_tensors() if t.dtype is DType.FLOAT16]:
         if tensor.is_constant and tensor.buffer is not None:
@@ -50,8 +50,8 @@ def widen_halves(graph: Graph) -> None:
 
 def _decode(source: Tensor, output: Tensor, value: Array) -> None:
     """Turn the output into a constant with the decoded elements; its origin is the encoded tensor."""
-    is_half = output.dtype is DType.FLOAT16
-    array = np.ascontiguousarray(value, np.float32 if output.dtype.is_float and not is_half else None)
+    is_float16 = output.dtype is DType.FLOAT16
+    array = np.ascontiguousarray(value, np.float32 if output.dtype.is_float and not is_float16 else None)
     output.buffer = Buffer(array.reshape(-1).view(np.uint8))
     output.type = TensorType(DType.of(array.dtype), array.shape)
     output.origin = source

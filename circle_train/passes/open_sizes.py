@@ -8,7 +8,7 @@ from typing import Any
 
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.blame import Blame
-from circle_train.ir.graph import known_type
+from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, is_open, unknown
 from circle_train.ops.base import Op
 from circle_train.ops.derive import computed, derived

@@ -6,9 +6,9 @@ depend on nothing but the sample and frozen weights (see prefix.Keep), and both 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -19,23 +19,13 @@ from circle_train.data.coercion import coerce
 from circle_train.data.dataset import Batch, Dataset
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 
 KEPT_BYTES = 512_000_000
 """What results may take unless somebody says otherwise."""
 LOOKED_AT = 64
 """Numbers of a sample that are compared."""
-
-
-class Runner(Protocol):
-    """What runs the program of a batch (see executor.Executor)."""
-
-    program: Program
-    state: State
-
-    def run_beginning(self, feeds: Mapping[Tensor, Array]) -> None: ...
-
-    def __getitem__(self, tensor: Tensor) -> Array: ...
 
 
 class Store:
@@ -111,7 +101,7 @@ class Samples:
     def keep(self) -> Keep:
         return self.data.store.keep
 
-    def feeds(self, runner: Runner) -> dict[Tensor, Array]:
+    def feeds(self, runner: Executor) -> dict[Tensor, Array]:
         """The results of the frozen beginning, computed where they are not known, and inputs that others read too."""
         program, store, places = runner.program, self.data.store, self.places
         assert program.prefix is not None

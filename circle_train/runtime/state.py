@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from circle_train.errors import ConfigError
+from circle_train.fitting.course import BrokenOff, Course
 from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.mapped import mapped
 from circle_train.ir.tensor_type import Array
+from circle_train.optimizers.optimizer import Optimizer
 from circle_train.passes.dropout import RANDOM
 from circle_train.runtime.pages import aligned, zeros
 from circle_train.settings.parameters import Parameter
-
-
-class Course(Protocol):
-    """What a checkpoint wants to know of a fit (see course.Course)."""
-
-    def snapshot(self) -> Mapping[str, Any]: ...
 
 
 class State:
@@ -43,7 +38,7 @@ class State:
         """Training passes so far; with the session's seed it says what dropout drops."""
         self.properties: dict[str, int | float | str] = {}
         """What the session's user wants to go with the checkpoint."""
-        self.course: Course | None = None
+        self.course: Course | BrokenOff | None = None
         """The fit under way, or broken off."""
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
@@ -90,6 +85,12 @@ class State:
         random = self.arrays.get(RANDOM)
         if random is not None:
             random[:] = (seed, self.passes)
+
+    def set_scalars(self, rule: Optimizer) -> None:
+        """Write the numbers that the next update needs."""
+        for key, numbers in rule.numbers(self.learning_rate, self.step).items():
+            if key in self.arrays:
+                self.arrays[key][:] = numbers
 
     def value(self, name: str) -> Array:
         return self.arrays[StateKey("value", name)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from circle_train.fitting.average import Average
 from circle_train.fitting.callbacks import Callback, Progress
 from circle_train.fitting.course import Course
 from circle_train.fitting.history import History
+from circle_train.session.batches import Batches
 from circle_train.session.keeping import keep_results, kept_bytes
-
-if TYPE_CHECKING:
-    from circle_train.session.train_session import TrainSession
 
 
 def fit(  # noqa: PLR0913 -- Keras's arguments
-    session: TrainSession,
+    session: Batches,
     x: Any,
     y: Any = None,
     *,
@@ -72,7 +70,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
 
 
 def _open(
-    session: TrainSession, given: tuple[Any, Any], split: float, validation_data: Any, epochs: int
+    session: Batches, given: tuple[Any, Any], split: float, validation_data: Any, epochs: int
 ) -> tuple[Dataset | Stream, Dataset | Stream | None]:
     """What trains and what validates, looked at before the first step."""
     program = session.program
@@ -89,7 +87,7 @@ def _open(
 
 
 def _train_epoch(
-    session: TrainSession, course: Course, data: Dataset | Stream, epoch: int, shuffle: bool
+    session: Batches, course: Course, data: Dataset | Stream, epoch: int, shuffle: bool
 ) -> dict[str, float]:
     """One pass over the data, from the batch at which a checkpoint left it."""
     state = session.state
@@ -110,7 +108,7 @@ def _train_epoch(
     return average.result()
 
 
-def evaluate(session: TrainSession, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
+def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
     """Mean loss and metrics; nothing changes."""
     program = session.program
     data = open_data(x, y, program.inputs, program.targets)
@@ -121,7 +119,7 @@ def evaluate(session: TrainSession, x: Any, y: Any = None, batch_size: int | Non
     return average.result()
 
 
-def predict(session: TrainSession, x: Any, batch_size: int | None = None) -> Any:
+def predict(session: Batches, x: Any, batch_size: int | None = None) -> Any:
     """Outputs of every sample, in order."""
     data = open_data(x, None, session.program.inputs, [])
     pieces = [

@@ -9,7 +9,6 @@ from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
-from circle_train.session.plan import memory_by_class, program_flops
 from circle_train.settings.config import TrainConfig
 
 
@@ -81,7 +80,7 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
         except CircleTrainError as error:
             yield Choice(name, where, refused=str(error))
             return
-        memory = memory_by_class(program)
+        memory = program.bytes_by_class
         yield Choice(
             name,
             where,
@@ -89,5 +88,5 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
             memory["arena"],
             memory["trained parameters"],
             memory["optimizer"],
-            program_flops(program),
+            program.flops,
         )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
 from circle_train.compile.compile import compile
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
-from circle_train.compile.thrift.budget import parse_bytes, step_bytes
+from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.data.dataset import Dataset, Stream
 from circle_train.data.lazy import Lazy
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
+from circle_train.session.learned import Learned
 from circle_train.session.plan import conversion_bytes
-
-if TYPE_CHECKING:
-    from circle_train.session.train_session import TrainSession
 
 UNBOUNDED = 1 << 62
 Data = Dataset | Stream
 
 
 def keep_results(
-    session: TrainSession, data: Data, validation: Data | None, wish: bool | int | str
+    session: Learned, data: Data, validation: Data | None, wish: bool | int | str
 ) -> tuple[Data, Data | None]:
     """The data sets of a fit, with a memory for results where that is allowed and worth it."""
     limit = allowed_bytes(session, wish)
@@ -42,7 +40,7 @@ def kept_bytes(*parts: Data | None) -> int:
     return sum(part.store.nbytes for part in parts if isinstance(part, KeptDataset))
 
 
-def foreseen(session: TrainSession) -> int:
+def foreseen(session: Learned) -> int:
     """What a fit keeps of each sample if it may; the part of the model that could give it is compiled, not run."""
     if all(parameter.trained for parameter in session.program.parameters):
         return 0
@@ -53,7 +51,7 @@ def foreseen(session: TrainSession) -> int:
     return 0 if program.prefix is None else sum(t.type.nbytes // keep.largest for t in program.prefix.results)
 
 
-def allowed_bytes(session: TrainSession, wish: bool | int | str) -> int:
+def allowed_bytes(session: Learned, wish: bool | int | str) -> int:
     """What the results may take in all."""
     if isinstance(wish, bool):
         return UNBOUNDED if wish else 0
@@ -61,8 +59,8 @@ def allowed_bytes(session: TrainSession, wish: bool | int | str) -> int:
         return parse_bytes(wish, "keep_frozen")
     if session.config.memory_budget is None:
         return KEPT_BYTES
-    executor = session._executor(Mode.TRAIN, session.config.batch_size)
-    step = step_bytes(executor.program, accumulates=False)
+    executor = session.programs.whole
+    step = executor.program.step_bytes
     besides = executor.engine_bytes + conversion_bytes(session.model)
     return parse_bytes(session.config.memory_budget) - step - besides
 
@@ -74,10 +72,10 @@ def can_be_kept(data: Data | None) -> TypeGuard[Dataset]:
     )
 
 
-def _with_store(session: TrainSession, data: Data, mode: Mode, keep: Keep) -> Data:
+def _with_store(session: Learned, data: Data, mode: Mode, keep: Keep) -> Data:
     if not can_be_kept(data):
         return data
-    executor = session._executor(mode, min(keep.largest, len(data)), keep)
+    executor = session.programs.executor(mode, min(keep.largest, len(data)), keep)
     prefix, part = executor.program.prefix, executor.prefix
     if prefix is None or part is None:
         return data

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from circle_train.compile.program import Program
 from circle_train.data.coercion import as_array, check_shape, public_name
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.runtime.state import State
+from circle_train.session.batches import Batches
 from circle_train.settings.config import TrainConfig
 
 
@@ -28,37 +26,24 @@ class Steps:
     outputs: list[Array] | None = None
 
 
-class OnertSteps(ABC):
+class OnertSteps(Batches):
     """`set_traininfo`, `prepare`; in a loop `set_input`, `set_expected`, `run`, `loss`; then `export`.
 
     Arrays are copied when they are set, so the caller may reuse them. Without expected values,
     `run(update=False)` is inference.
     """
 
-    _config: TrainConfig | None
-    _state: State | None
-    _steps: Steps
-
-    @property
-    @abstractmethod
-    def program(self) -> Program: ...
-
-    @abstractmethod
-    def train_step(self, x: Any, y: Any) -> Any: ...
-
-    @abstractmethod
-    def eval_step(self, x: Any, y: Any) -> Any: ...
-
-    @abstractmethod
-    def predict_batch(self, inputs: Sequence[Array]) -> list[Array]: ...
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._steps = Steps()
 
     def set_traininfo(self, config: TrainConfig) -> None:
         """What to train and how, in place of the model's own settings; before `prepare`."""
-        if self._state is not None:
+        if self.programs.made is not None:
             raise ConfigError(
                 "set_traininfo: the session is prepared already; call it before, or open a new session"
             )
-        self._config = config
+        self.config = config
 
     def set_input(self, index: int, value: Any) -> None:
         """The next batch of an input."""

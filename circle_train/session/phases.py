@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from circle_train.runtime.state import State
-
-if TYPE_CHECKING:
-    from circle_train.session.train_session import TrainSession
+from circle_train.session.learned import Learned
 
 
-def begin_phase(session: TrainSession, trainable: Any, learning_rate: float | None) -> None:
+def begin_phase(session: Learned, trainable: Any, learning_rate: float | None) -> None:
     """Compile anew for this choice; weights stay, the optimizer begins without memory of the phase before."""
     old, before = session.state, session.config
     rule = before.rule if learning_rate is None else replace(before.rule, learning_rate=learning_rate)
     config = before.replace(trainable=trainable, optimizer=rule)
     try:
-        session.rebuild(config)
+        session.programs.rebuild(config)
         _take_over(session.state, old)
     except BaseException:
-        session.rebuild(before, old)
+        session.programs.rebuild(before, old)
         raise
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from circle_train.compile.program import Program
 from circle_train.compile.thrift.work import total_work
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ir.graph import known_type
-from circle_train.ir.mapped import mapped
 from circle_train.model import Model
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
@@ -125,7 +123,7 @@ def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
     frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
     engine = executor.engine_bytes + conversion_bytes(model)
-    memory = {**memory_by_class(program), "engine": engine}
+    memory = {**program.bytes_by_class, "engine": engine}
     return Plan(
         program.batch_size,
         tuple(operators),
@@ -160,24 +158,6 @@ def _bfloat16(executor: Executor) -> str:
     return f"{size(sum(t.nbytes for t in made))} wait for the backward pass; products by {products}"
 
 
-def memory_by_class(program: Program) -> dict[str, int]:
-    """Bytes that a step works on: what is allocated for it, and what is mapped from the file.
-
-    `original`: the values that trained parameters had, where the model is in memory and not in a mapped file.
-    """
-    states = {t.state: t.type.nbytes for t in program.graph.all_tensors() if t.state is not None}
-    trained = sum(p.tensor.type.nbytes for p in program.trained)
-    slots = sum(nbytes for key, nbytes in states.items() if key.kind != "value")
-    frozen = sum(p.tensor.type.nbytes for p in program.parameters if not p.trained)
-    return {
-        "arena": program.arena_bytes,
-        "trained parameters": trained,
-        "optimizer": slots,
-        "frozen parameters": frozen,
-        "original": sum(p.tensor.type.nbytes for p in program.trained if mapped(p.tensor.data) is None),
-    }
-
-
 def conversion_bytes(model: Model) -> int:
     """What is left of making the model from an ONNX file."""
     if model.provenance is None or model.provenance.source is None:
@@ -195,7 +175,7 @@ def _operator(node: Node, program: Program, backward: int, executor: Executor) -
         output.name,
         output.shape,
         tuple(trained[t] for t in node.inputs if t in trained),
-        op.flops([None if t is None else t.type for t in node.inputs], [t.type for t in node.outputs]),
+        node.flops,
         backward,
         executor.engines.get(node, "view"),
     )
@@ -208,14 +188,6 @@ def _backward_work(program: Program) -> dict[int, int]:
         if isinstance(node.op, (Gradient, Gradients)) and node.op.source >= 0:
             work[node.op.source] = work.get(node.op.source, 0) + node.op.work
     return work
-
-
-def program_flops(program: Program) -> int:
-    """Floating point operations of one run."""
-    return sum(
-        node.op.flops([known_type(t) for t in node.inputs], [t.type for t in node.outputs])
-        for node in program.graph.nodes
-    )
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

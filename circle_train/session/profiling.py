@@ -5,26 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from circle_train.backends.base import Step
-from circle_train.compile.program import Mode
 from circle_train.data.coercion import coerce
 from circle_train.errors import ConfigError
 from circle_train.ir import Node, Tensor
-from circle_train.ir.graph import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.record import record
 from circle_train.runtime.divided import DividedExecutor
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
+from circle_train.session.learned import Learned
 from circle_train.session.plan import table
-
-if TYPE_CHECKING:
-    from circle_train.session.train_session import TrainSession
 
 
 @record
@@ -79,18 +75,18 @@ class Profile:
         )
 
 
-def profile(session: TrainSession, x: Any, y: Any, steps: int) -> Profile:
+def profile(session: Learned, x: Any, y: Any, steps: int) -> Profile:
     """Measure training steps on a batch, or on zeros; the state is afterwards what it was."""
     if steps < 1:
         raise ConfigError(f"profile: steps is {steps}, expected a whole number from 1")
-    executor = session._executor(Mode.TRAIN, session.config.batch_size)
+    executor = session.programs.whole
     feeds: dict[Tensor, Array] = {}
     for tensors, data, name in ((executor.program.inputs, x, "x"), (executor.program.targets, y, "y")):
         zeros = [np.zeros(tensor.shape, tensor.dtype.numpy) for tensor in tensors]
         feeds.update(zip(tensors, zeros if data is None else coerce(data, tensors, name), strict=True))
     session.state.require_values()
     with _restored(session.state):
-        session.config.rule.set_scalars(session.state)
+        session.state.set_scalars(session.config.rule)
         return measure(executor, feeds, steps)
 
 
@@ -164,16 +160,13 @@ def _clock(step: Step, times: list[float]) -> Step:
 
 def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]) -> NodeProfile:
     members = node.originals
-    types_in = [known_type(t) for t in node.inputs]
-    types_out = [t.type for t in node.outputs]
-    nbytes = sum(type_.nbytes for type_ in (*types_in, *types_out) if type_ is not None)
     return NodeProfile(
         _name(node, members),
         tuple(map(str, members)),
         engines.get(members[0], "view"),
         seconds,
-        calls * node.op.flops(types_in, types_out),
-        calls * nbytes,
+        calls * node.flops,
+        calls * node.nbytes,
     )
 
 

@@ -86,7 +86,7 @@ def trained(
     x, y = batch(model, config.batch_size)
     losses = []
     for _ in range(steps):
-        config.rule.set_scalars(state)
+        state.set_scalars(config.rule)
         executor.run({program.inputs[0]: x, program.targets[0]: y})
         state.step += 1
         assert program.loss is not None
@@ -235,7 +235,7 @@ def test_ctrl_c_ends_a_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = batch(residual(), 4)
     found = [session.train_step(x, y).loss for _ in range(3)]
     assert found == pytest.approx([plain.train_step(x, y).loss for _ in range(3)], rel=1e-5)
-    (run,) = session._executor(Mode.TRAIN, 4).steps
+    (run,) = session.programs.executor(Mode.TRAIN, 4).steps
     assert isinstance(run, NativeRun) and len(run._pieces) == len(run._calls)
     asked = []
     inner = run._run

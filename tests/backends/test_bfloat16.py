@@ -68,7 +68,7 @@ def test_engine_computes_what_its_program_says(net: str) -> None:
         executor = Executor(program, state, engine)
         if isinstance(engine, Native):
             assert "reference" not in executor.engines.values()
-        config_of().rule.set_scalars(state)
+        state.set_scalars(config_of().rule)
         before = {p.name: state.array(p.tensor).copy() for p in program.trained}
         executor.run({program.inputs[0]: NETS[net][1], program.targets[0]: LABELS})
         assert program.loss is not None

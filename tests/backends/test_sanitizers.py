@@ -60,7 +60,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if sys.platform != "linux" or shutil.which(COMPILER) is None:
         pytest.skip(f"{COMPILER} is not there")
     program = tmp_path_factory.mktemp("races") / "races"
-    sources = [str(ROOT / "tests/backends/kernels/pool_races.cpp"), str(KERNELS / "run/pool.cpp")]
+    sources = [str(ROOT / "tests/backends/kernels/worker_races.cpp"), str(KERNELS / "run/workers.cpp")]
     command = [COMPILER, "-std=c++17", "-O1", "-g", "-fsanitize=thread", "-pthread", f"-I{KERNELS}"]
     built = subprocess.run(
         [*command, *sources, "-o", str(program)], capture_output=True, text=True, check=False

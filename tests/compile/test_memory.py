@@ -15,7 +15,7 @@ from circle_train.compile import prefix
 from circle_train.compile.compile import compile
 from circle_train.compile.memory import place, plan_memory
 from circle_train.compile.program import Mode
-from circle_train.compile.thrift.budget import parse_bytes, step_bytes
+from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.lifetimes import Block, live_bytes
@@ -117,7 +117,7 @@ def test_a_budget_is_kept_and_changes_no_loss(backend: str, loss: object) -> Non
     whole = ct.TrainSession(wide(), config, backend=backend)
     expected = losses(whole, 12)
     engine = whole.plan.memory["engine"]
-    budget = int(0.5 * step_bytes(whole.program, accumulates=False)) + engine
+    budget = int(0.5 * whole.program.step_bytes) + engine
     small = ct.TrainSession(wide(), config.replace(memory_budget=budget), backend=backend)
     assert losses(small, 12) == pytest.approx(expected, rel=1e-4)
     assert small.plan.total_bytes <= budget

@@ -314,10 +314,10 @@ def test_a_restored_session_keeps_its_budget(tmp_path: Path) -> None:
         steps(small)
         name = next(p.name for p in small.program.parameters if not p.trained)
         small.parameters[name] = small.parameters[name] * 0.5
-        executor = type(small._executor(Mode.TRAIN, BATCH))
+        executor = type(small.programs.executor(Mode.TRAIN, BATCH))
         assert small.plan.total_bytes <= budget
         steps(small)
-        assert type(small._executor(Mode.TRAIN, BATCH)) is executor
+        assert type(small.programs.executor(Mode.TRAIN, BATCH)) is executor
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_what_is_planned_is_allocated(name: str, backend: str) -> None:
     )
     session = ct.TrainSession(MODELS[name](), config, backend=backend)
     states = session.state.arrays
-    assert session.plan.memory["arena"] == session._executor(Mode.TRAIN, 2).arena.nbytes
+    assert session.plan.memory["arena"] == session.programs.executor(Mode.TRAIN, 2).arena.nbytes
     assert session.plan.memory["optimizer"] == sum(
         a.nbytes for key, a in states.items() if key.kind != "value"
     )
@@ -155,7 +155,7 @@ def trained(
     state = State(program.parameters, config.rule.base_learning_rate)
     executor, feeds, seen = Executor(program, state, chosen), feeds_of(program), []
     for _ in range(3):
-        config.rule.set_scalars(state)
+        state.set_scalars(config.rule)
         executor.run(feeds)
         state.step += 1
         seen += [executor[t].copy() for t in program.graph.outputs]
@@ -188,7 +188,7 @@ def test_a_step_without_any_plan_agrees(name: str) -> None:
     """Every tensor in an array of its own, views too."""
     config, program, chosen = built(name, "reference")
     state = State(program.parameters, config.rule.base_learning_rate)
-    config.rule.set_scalars(state)
+    state.set_scalars(config.rule)
     graph = program.graph
     values = {t: state.array(t) for t in graph.all_tensors() if t.state is not None}
     values.update(feeds_of(program))

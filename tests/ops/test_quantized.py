@@ -15,7 +15,7 @@ import circle_train as ct
 from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.format import read, write
 from circle_train.ir import Buffer, DType, Graph, Module, Node, Quantization, Tensor, TensorType
-from circle_train.ir.graph import known_type
+from circle_train.ir.node import known_type
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.numeric.quantize import densify, dequantize, quantize

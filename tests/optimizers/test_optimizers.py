@@ -160,7 +160,9 @@ def updates(
         for tensor in node.inputs:
             if tensor is not None and tensor.state is not None and tensor not in feeds:
                 feeds[tensor] = state.arrays.setdefault(tensor.state, np.zeros(tensor.shape, np.float32))
-    optimizer.set_scalars(state)
+    for key, numbers in optimizer.numbers(state.learning_rate, state.step).items():
+        if key in state.arrays:
+            state.arrays[key][:] = numbers
     values = evaluate(graph, feeds)
     return {name: values[tensor] for name, tensor in tensors.items()}
 

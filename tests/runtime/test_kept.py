@@ -196,7 +196,7 @@ def test_kernels_give_a_sample_the_same_bits_in_any_batch(name: str, tier: Tier)
     model, shape = (residual(), (16, 16, 3)) if name == "residual" else (networks.cnn(), (9, 9, 3))
     x, _ = data(97, shape)
     session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=8))
-    session.backend = native.Native(2, tier)
+    session.programs.backend = native.Native(2, tier)
     few = [outputs(session, x, size) for size in (1, 2, 3, 5, 31, native.DOT_ROWS)]
     many = [outputs(session, x, size) for size in (native.DOT_ROWS + 1, 64, 97)]
     for found in (few, many):

@@ -13,10 +13,9 @@ from circle_train.compile import prefix
 from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Graph
-from circle_train.ir.graph import known_type
+from circle_train.ir.node import known_type
 from circle_train.ops.attributes import Padding
 from circle_train.runtime.divided import DividedExecutor
-from circle_train.session.plan import program_flops
 
 BACKENDS = ["reference", *(["native"] if native.is_available() else [])]
 X = np.random.default_rng(5).normal(size=(8, 9, 9, 3)).astype(np.float32)
@@ -27,13 +26,13 @@ Y = np.eye(5, dtype=np.float32)[np.arange(8) % 5]
 def test_every_node_is_timed_once(backend: str) -> None:
     session = ct.TrainSession(cnn(), ct.TrainConfig(loss="mse", batch_size=4), backend=backend)
     profile = session.profile(steps=2)
-    bound = session._executor(Mode.TRAIN, 4).bound
+    bound = session.programs.executor(Mode.TRAIN, 4).bound
     assert len(profile.nodes) == len(bound)
     assert sum(node.flops for node in profile.nodes) == sum(
         node.op.flops([known_type(t) for t in node.inputs], [t.type for t in node.outputs])
         for node, _ in bound
     )
-    assert sum(node.flops for node in profile.nodes) <= program_flops(session.program)
+    assert sum(node.flops for node in profile.nodes) <= session.program.flops
     assert all(node.seconds > 0 and node.nbytes > 0 for node in profile.nodes)
     assert {node.engine for node in profile.nodes} == {backend}
     assert profile.step_seconds > 0
@@ -48,7 +47,7 @@ def session_within(share: float | None, backend: str) -> ct.TrainSession:
     engine = whole.plan.memory["engine"]
     budget = int(share * (whole.plan.total_bytes - engine)) + engine
     divided = ct.TrainSession(cnn(), config.replace(memory_budget=budget), backend=backend)
-    assert isinstance(divided._executor(Mode.TRAIN, 8), DividedExecutor)
+    assert isinstance(divided.programs.executor(Mode.TRAIN, 8), DividedExecutor)
     return divided
 
 
@@ -117,5 +116,5 @@ def test_a_loss_over_several_axes_is_planned_and_timed() -> None:
     conv = make("CONV_2D", padding=Padding.SAME, stride_h=1, stride_w=1)
     image = graph.emit(conv, graph.inputs[0], weight("w", 4, 3, 3, 3), weight("b", 4), name="y")
     session = ct.TrainSession(finish(graph, image), ct.TrainConfig(loss="mse", batch_size=2))
-    assert session.plan.flops > 0 and program_flops(session.program) > 0
+    assert session.plan.flops > 0 and session.program.flops > 0
     assert sum(node.flops for node in session.profile(steps=1).nodes) > 0

@@ -48,7 +48,6 @@ from circle_train.ir import DType, Graph, Module, Tensor, TensorType  # noqa: E4
 from circle_train.ir.graph import constant  # noqa: E402
 from circle_train.ops import REGISTRY  # noqa: E402
 from circle_train.session.foresight import choices, operator_checks  # noqa: E402
-from circle_train.session.plan import program_flops  # noqa: E402
 from circle_train.settings.as_json import to_dict  # noqa: E402
 from circle_train.settings.onert_json import to_onert_json  # noqa: E402
 
@@ -214,7 +213,7 @@ def _config(model: ct.Model, **changes: Any) -> ct.TrainConfig:
 def refuse_large(session: ct.TrainSession) -> None:
     """Go no further with what is only large."""
     program = session.program
-    if program_flops(program) > LARGE_WORK or program.arena_bytes > LARGE_BYTES:
+    if program.flops > LARGE_WORK or program.arena_bytes > LARGE_BYTES:
         raise Large
     str(session.plan)
 

@@ -98,7 +98,7 @@ def functions(text: str) -> Iterator[str]:
     ):
         given = [re.sub(r"\w+$", "", p.strip()) for p in parameters.split(",") if p.strip() != "void"]
         types = ", ".join(ctype(p, structs) for p in given)
-        own = "c_void_p" if result == "ct_pool*" else ctype(result, structs)
+        own = "c_void_p" if result == "ct_workers*" else ctype(result, structs)
         yield f'    ("{name}", {own}, ({types}{"," if len(given) == 1 else ""})),'
 
 

@@ -12,7 +12,7 @@ from circle_train.backends.base import Step
 from circle_train.backends.native import binders, fusion
 from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
 from circle_train.backends.native.engine.binding import bind
-from circle_train.backends.native.engine.library import Pool, load
+from circle_train.backends.native.engine.library import Workers, load
 from circle_train.backends.native.engine.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
@@ -39,10 +39,10 @@ class Native:
     """Its pool would wait for work where this engine's works; and what it adds up depends on their number."""
 
     def __init__(self, threads: int | None = None, tier: Tier = Tier.AUTO) -> None:
-        pool_ = Pool(threads, tier)
-        self.threads, self.tier = pool_.threads, tier
-        self.scratch = Scratch(pool_)
-        self.has_bfloat16_products = pool_.has_bfloat16_products
+        workers = Workers(threads, tier)
+        self.threads, self.tier = workers.threads, tier
+        self.scratch = Scratch(workers)
+        self.has_bfloat16_products = workers.has_bfloat16_products
         self._resident = RESIDENT
 
     @property
@@ -81,9 +81,9 @@ class Native:
         rows = prod(shape[:-1]) // batch
         return rows > DOT_ROWS or rows * largest <= DOT_ROWS
 
-    def join_halves(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+    def join_bfloat16(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Read and write bfloat16 tensors as they lie."""
-        fusion.join_halves(graph, keep)
+        fusion.join_bfloat16(graph, keep)
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """Neighbouring native steps become one call."""

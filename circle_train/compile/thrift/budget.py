@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
 
-from circle_train.compile.compile import Engine, compile
+from circle_train.backends.base import Backend
+from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program
 from circle_train.compile.thrift.recompute import recompute
 from circle_train.compile.thrift.shares import Share, formula, shares
 from circle_train.compile.thrift.work import step_work
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
-from circle_train.ir.mapped import mapped
 from circle_train.settings.config import BatchNormMode, TrainConfig
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -39,16 +39,6 @@ def smaller_batches(batch: int) -> Iterator[int]:
     return (size for size in range(batch - 1, 0, -1) if batch % size == 0)
 
 
-def step_bytes(program: Program, accumulates: bool) -> int:
-    """What a training step holds in memory: arena, weights, slots, accumulated gradients; not the engine itself."""
-    trained = sum(p.tensor.type.nbytes for p in program.trained)
-    original = sum(p.tensor.type.nbytes for p in program.trained if mapped(p.tensor.data) is None)
-    frozen = sum(p.tensor.type.nbytes for p in program.parameters if not p.trained)
-    states = {t.state: t.type.nbytes for t in program.graph.all_tensors() if t.state is not None}
-    slots = sum(nbytes for key, nbytes in states.items() if key.kind not in ("value", "gradient"))
-    return program.arena_bytes + trained + original + frozen + slots + (trained if accumulates else 0)
-
-
 @dataclass(frozen=True)
 class Fit:
     """The programs that together take a step within a budget."""
@@ -64,7 +54,7 @@ class Fit:
 
 
 def fit_budget(
-    model: Graph, config: TrainConfig, whole: Program, engine: Engine, engine_bytes: int
+    model: Graph, config: TrainConfig, whole: Program, engine: Backend, engine_bytes: int
 ) -> Fit | None:
     """The cheapest way to take the batch within the budget, by its work; None if it fits as it is.
 
@@ -72,7 +62,7 @@ def fit_budget(
     """
     assert config.memory_budget is not None
     budget = parse_bytes(config.memory_budget) - engine_bytes
-    if step_bytes(whole, accumulates=False) <= budget:
+    if whole.step_bytes <= budget:
         return None
     obstacle = indivisible(config, whole)
     best: Fit | None = None
@@ -93,17 +83,17 @@ def fit_budget(
 
 
 def _fits(
-    model: Graph, config: TrainConfig, whole: Program, engine: Engine, budget: int, divisible: bool
+    model: Graph, config: TrainConfig, whole: Program, engine: Backend, budget: int, divisible: bool
 ) -> Iterator[Fit]:
     """Each size of the parts, with as much made again as the budget asks for; until nothing need be any more."""
-    fixed = step_bytes(whole, accumulates=False) - whole.arena_bytes
+    fixed = whole.step_bytes - whole.arena_bytes
     program = recompute(whole, budget - fixed)
     yield Fit(program, None, fixed + program.arena_bytes, step_work(program))
     if not divisible:
         return
     batch = whole.batch_size
     update = compile(model, config, Mode.UPDATE, batch, engine)
-    fixed = step_bytes(update, accumulates=True) - update.arena_bytes
+    fixed = update.step_bytes - update.arena_bytes
     for samples in smaller_batches(batch):
         share = share_of_loss(whole, batch // samples)
         part = compile(model, config, Mode.ACCUMULATE, samples, engine, share)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from circle_train.compile.program import Program
 from circle_train.ir import Node
-from circle_train.ir.graph import known_type
 
 FLOPS_PER_BYTE = 20
 """Operations of a product that take as long as moving a byte: 400 GFLOP/s against 20 GB/s, as measured on two cores."""
@@ -18,10 +17,7 @@ def work(node: Node) -> float:
     """Bytes read and written, or the arithmetic where that takes longer; views cost nothing."""
     if node.op.view_input is not None:
         return 0.0
-    given = [known_type(t) for t in node.inputs]
-    made = [t.type for t in node.outputs]
-    nbytes = sum(type_.nbytes for type_ in (*given, *made) if type_ is not None)
-    return float(CALL + max(nbytes, node.op.flops(given, made) / FLOPS_PER_BYTE))
+    return float(CALL + max(node.nbytes, node.flops / FLOPS_PER_BYTE))
 
 
 def total_work(nodes: Iterable[Node]) -> float:

@@ -12,7 +12,8 @@ from circle_train.convert.building.provenance import Lineage, Reshaped, Transpos
 from circle_train.convert.building.refusal import Refusal
 from circle_train.errors import ModelError
 from circle_train.ir import DType, Graph, Role, Tensor, TensorType
-from circle_train.ir.graph import constant, known_type
+from circle_train.ir.graph import constant
+from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, elements, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op

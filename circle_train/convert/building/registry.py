@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
@@ -30,12 +30,6 @@ class Bundle(Tensor):
         return cls("sequence", parts[0].type, parts=parts)
 
 
-class Subgraphs(Protocol):
-    """What a handler may ask of the walk: the outputs of a graph attribute."""
-
-    def branch(self, graph: Any) -> list[Tensor]: ...
-
-
 @dataclass
 class Call:
     """One ONNX node: its inputs as Circle tensors, its attributes as Python values."""
@@ -50,7 +44,8 @@ class Call:
     output_count: int = 1
     wanted: Sequence[bool] = ()
     """Which outputs anything reads."""
-    subgraphs: Subgraphs | None = None
+    branch: Callable[[Any], list[Tensor]] | None = None
+    """Asks the walk for the outputs of a graph attribute."""
 
     def __getitem__(self, index: int) -> Tensor:
         """A required input."""

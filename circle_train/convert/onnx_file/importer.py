@@ -142,8 +142,8 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
             f"{where}: initializer '{tensor.name}' lies in the file '{location}'; load the model by its path"
         )
     path = external_file(folder, location, f"{where}: initializer '{tensor.name}'")
-    is_half = tensor.data_type == Element.BFLOAT16
-    if tensor.data_type not in NUMPY and not is_half:
+    is_bfloat16 = tensor.data_type == Element.BFLOAT16
+    if tensor.data_type not in NUMPY and not is_bfloat16:
         raise ConversionError(
             f"{where}: initializer '{tensor.name}' has element type {element_name(tensor.data_type)}, which Circle "
             "does not compute"
@@ -152,7 +152,7 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
         files[path] = open_bytes(path)
     data = files.get(path, b"")
     with _filling(tensor, where):
-        dtype, count = np.dtype("<u2") if is_half else NUMPY[tensor.data_type], prod(tensor.dims)
+        dtype, count = np.dtype("<u2") if is_bfloat16 else NUMPY[tensor.data_type], prod(tensor.dims)
         offset, nbytes = int(facts.get("offset", 0)), count * dtype.itemsize
         length = int(facts.get("length", nbytes))
         if length != nbytes:
@@ -166,7 +166,7 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
                 f"{'is shorter' if os.path.isfile(path) else 'is missing'}; put the file beside the model"
             )
         array = np.frombuffer(data, dtype, count, offset)
-        return (widened(array) if is_half else array).reshape(tuple(tensor.dims))
+        return (widened(array) if is_bfloat16 else array).reshape(tuple(tensor.dims))
 
 
 def external_file(folder: Path, location: str, what: str) -> Path:

@@ -16,7 +16,7 @@ from circle_train.convert.stages.lower import lower
 from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
-from circle_train.ir.graph import known_type
+from circle_train.ir.node import known_type
 from circle_train.ir.size import Size, is_open
 from circle_train.ops.internal.batch_norm import BatchNorm
 from circle_train.ops.internal.dropout import Dropout

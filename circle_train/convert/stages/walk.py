@@ -142,7 +142,7 @@ class Walk:
         wanted = [name in scope.used for name in node.output]
         declared = [scope.declared.get(name) for name in node.output]
         values = {name: value for name, (value, _) in attributes.items()}
-        call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self)
+        call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self.branch)
         result = handler(call)
         results = [result] if isinstance(result, Tensor) else list(result)
         for tensor, shape in zip(results, declared, strict=False):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.order import in_order
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import REGISTRY, Op
-from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.opaque import Opaque
 
 OPERATORS = {number: name for name, number in ENUMS["BuiltinOperator"].items()}
@@ -26,8 +25,6 @@ CUSTOM_PREFIX = "CUSTOM:"
 """Of the names of custom operators, before their custom code."""
 PLACEHOLDER = 127
 """The old one-byte code of operators whose number does not fit it."""
-CALL_ONCE = "CALL_ONCE"
-"""The operator whose graph sets variables before the first run; its node carries that graph under this name."""
 LARGE_OPTIONS = "large_custom_options"
 """What custom options behind the flatbuffer are carried as; written anew they move into it."""
 CONNECTIONS = frozenset({"opcode_index", "inputs", "outputs", "intermediates"})
@@ -113,39 +110,20 @@ def sort_nodes(graph: Graph) -> bool:
     return True
 
 
-def link_graphs(graphs: Sequence[Graph]) -> None:
-    """Let operators refer to the graphs that they name by number."""
-    for graph in graphs:
-        for node in graph.nodes:
-            if isinstance(node.op, WithGraphs):
-                node.op = node.op.linked(graphs)
-            elif node.op.name == CALL_ONCE:
-                options = node.op.fields.get("builtin_options") or {}
-                node.carried[CALL_ONCE] = pick(graphs, options.get("init_subgraph_index", 0), "subgraph")
-
-
-class TensorIndices(Protocol):
-    """Where tensors stand in their graph's table."""
-
-    def index(self, tensor: Tensor | None) -> int: ...
-
-
-def write_node(node: Node, code: int, tensors: TensorIndices, graphs: Sequence[Graph] = ()) -> Table:
-    """The Operator table of a node; `graphs` are the module's."""
+def write_node(node: Node, code: int, index: Callable[[Tensor | None], int]) -> Table:
+    """The Operator table of a node."""
     op: Op = node.op
-    if isinstance(op, WithGraphs):
-        op = op.numbered(graphs)
     table: Table = dict(op.fields if isinstance(op, Opaque) else node.carried.get("fields", {}))
     table["opcode_index"] = code
-    table["inputs"] = np.array([tensors.index(tensor) for tensor in node.inputs], np.int32)
-    table["outputs"] = np.array([tensors.index(tensor) for tensor in node.outputs], np.int32)
+    table["inputs"] = np.array([index(tensor) for tensor in node.inputs], np.int32)
+    table["outputs"] = np.array([index(tensor) for tensor in node.outputs], np.int32)
     if LARGE_OPTIONS in node.carried:
         table[LARGE_OPTIONS] = node.carried[LARGE_OPTIONS]
     custom_options: Any = getattr(op, "custom_options", None)
     if custom_options is not None:
         table["custom_options"] = np.frombuffer(custom_options, np.uint8)
     if "intermediates" in node.carried:
-        indices = [tensors.index(tensor) for tensor in node.carried["intermediates"]]
+        indices = [index(tensor) for tensor in node.carried["intermediates"]]
         table["intermediates"] = np.array(indices, np.int32)
     rest = node.carried.get("options", {})
     if op.options is not None and not isinstance(op, Opaque) and not (rest is None and is_default(op)):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.ir import DType, Graph, Node, Role, Tensor, TensorType
-from circle_train.ir.graph import constant, known_type
+from circle_train.ir.graph import constant
+from circle_train.ir.node import known_type
 from circle_train.ops import REGISTRY
 from circle_train.ops.attributes import Activation
 from circle_train.ops.numeric.fill import Cast

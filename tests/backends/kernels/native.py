@@ -32,7 +32,7 @@ _pools: dict[tuple[int, int], int] = {}
 def pool(threads: int = 2, tier: int = -1) -> int:
     """A pool that lives as long as the process."""
     if (threads, tier) not in _pools:
-        _pools[threads, tier] = lib.ct_pool_create(threads, tier)
+        _pools[threads, tier] = lib.ct_workers_create(threads, tier)
     return _pools[threads, tier]
 
 

@@ -71,19 +71,19 @@ def matmul_turned(m: int, n: int, k: int, batch: int) -> Call:
     return stored(make, c=np.maximum(0.5 * a.astype(np.float64).swapaxes(1, 2) @ b, 0))
 
 
-def matmul_halves(m: int, n: int, k: int) -> Call:
+def matmul_bf16(m: int, n: int, k: int) -> Call:
     """Of operands rounded to bfloat16."""
     a, b = (np.round(8 * rand(*shape)) / 8 for shape in ((m, k), (k, n)))
     make = args(
-        "ct_matmul_args", a=a, b=b, m=m, n=n, k=k, batch0=1, batch1=1, alpha=1.0, halves=abi.Half.OPERANDS,
+        "ct_matmul_args", a=a, b=b, m=m, n=n, k=k, batch0=1, batch1=1, alpha=1.0, bf16=abi.Bf16.OPERANDS,
         a_row=k, a_col=1, b_row=n, b_col=1, c_row=n,
     )  # fmt: skip
     return stored(make, c=a.astype(np.float64) @ b)
 
 
-def _matmul_grad_w(rows: int, outs: int, ins: int, halves: int) -> Call:
+def _matmul_grad_w(rows: int, outs: int, ins: int, bf16: int) -> Call:
     dy, x = (np.round(8 * rand(*shape)) / 8 for shape in ((rows, outs), (rows, ins)))
-    sizes = {"rows": rows, "out_features": outs, "in_features": ins, "has_w": 1, "has_b": 1, "halves": halves}
+    sizes = {"rows": rows, "out_features": outs, "in_features": ins, "has_w": 1, "has_b": 1, "bf16": bf16}
     wide = dy.astype(np.float64)
     return stored(summing("ct_matmul_grad_w_args", dy=dy, x=x, **sizes), w=wide.T @ x, b=wide.sum(0))
 
@@ -92,8 +92,8 @@ def matmul_grad_w(rows: int, outs: int, ins: int) -> Call:
     return _matmul_grad_w(rows, outs, ins, 0)
 
 
-def matmul_grad_w_halves(rows: int, outs: int, ins: int) -> Call:
-    return _matmul_grad_w(rows, outs, ins, abi.Half.OPERANDS)
+def matmul_grad_w_bf16(rows: int, outs: int, ins: int) -> Call:
+    return _matmul_grad_w(rows, outs, ins, abi.Bf16.OPERANDS)
 
 
 class Convolution:

@@ -33,13 +33,13 @@ def rms_norm(rows: int, cols: int) -> Norm:
     return Norm(rows, cols, False)
 
 
-HALVES = abi.Half.OPERANDS
+BF16 = abi.Bf16.OPERANDS
 WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("MATMUL", sized.matmul, Call.itself),
     ("MATMUL", sized.matmul_turned, Call.itself),
-    ("MATMUL", sized.matmul_halves, Call.itself),
+    ("MATMUL", sized.matmul_bf16, Call.itself),
     ("MATMUL_GRAD_W", sized.matmul_grad_w, Call.itself),
-    ("MATMUL_GRAD_W", sized.matmul_grad_w_halves, Call.itself),
+    ("MATMUL_GRAD_W", sized.matmul_grad_w_bf16, Call.itself),
     ("CONV", conv, Convolution.forward),
     ("CONV_GRAD_X", conv, Convolution.grad_x),
     ("CONV_GRAD_W", conv, Convolution.grad_w),

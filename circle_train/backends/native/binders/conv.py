@@ -12,13 +12,13 @@ from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
+    bf16_flags,
     binds,
     binds_fused,
     binds_gradient,
     call,
     copied,
     floats,
-    halves,
     pointer,
     storable,
     supported,
@@ -57,7 +57,7 @@ def convolution(op: Convolution, inputs: Values, outputs: Sequence[Array]) -> Ca
 def forward(op: Convolution, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(conv(x, w) + b + add)"""
     x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
-    flags = halves(op, x=x, y=y, add=add)
+    flags = bf16_flags(op, x=x, y=y, add=add)
     if not (floats(w, b) and storable(x, add, y)) or not supported(act) or flags is None:
         return None
     shape = geometry(op, x.shape, w.shape, y.shape)
@@ -80,14 +80,14 @@ def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 def input_gradient(op: Convolution, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (the transposed convolution of dy + add); what is added must lie where dx does."""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
-    flags = halves(op, mask=mask)
+    flags = bf16_flags(op, mask=mask)
     if not (floats(dy, w, add, dx) and storable(mask)) or not supported(act) or flags is None:
         return None
     before = [] if add is None else copied(add, dx)
     args = abi.ConvGradXArgs(
         dy=pointer(dy), w=pointer(w), out_mask_y=pointer(mask), dx=pointer(dx),
         shape=geometry(op, dx.shape, w.shape, dy.shape), out_mask_act=int(act), accumulate=add is not None,
-        halves=flags,
+        bf16=flags,
     )  # fmt: skip
     return [*before, call(_pick(op, Kernel.CONV_GRAD_X, Kernel.DEPTHWISE_GRAD_X), args, dy, w, mask, dx)]
 
@@ -157,11 +157,11 @@ def pooled_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -
 
 def _weights(op: Convolution, shape: abi.ConvShape, updates: Updates, arrays: Arrays) -> Calls:
     """The gradients that have an update; the others are not wanted."""
-    w, b, flags = updates.get("w"), updates.get("b"), halves(op, x=arrays["x"])
+    w, b, flags = updates.get("w"), updates.get("b"), bf16_flags(op, x=arrays["x"])
     if flags is None:
         return None
     args = abi.ConvGradWArgs(
         dy=pointer(arrays["dy"]), x=pointer(arrays["x"]), shape=shape, w=w or abi.Update(), b=b or abi.Update(),
-        has_w=w is not None, has_b=b is not None, halves=flags,
+        has_w=w is not None, has_b=b is not None, bf16=flags,
     )  # fmt: skip
     return [call(_pick(op, Kernel.CONV_GRAD_W, Kernel.DEPTHWISE_GRAD_W), args, arrays)]

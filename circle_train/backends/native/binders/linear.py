@@ -14,12 +14,12 @@ from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
+    bf16_flags,
     binds,
     binds_fused,
     binds_gradient,
     call,
     floats,
-    halves,
     pointer,
     storable,
     supported,
@@ -45,14 +45,14 @@ def fully_connected(op: FullyConnected, inputs: Values, outputs: Sequence[Array]
 def forward(op: Op, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(x wᵀ + b + add)"""
     x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
-    flags = halves(op, x=x, y=y, add=add)
+    flags = bf16_flags(op, x=x, y=y, add=add)
     if not (floats(w, b) and storable(x, add, y)) or not supported(act) or flags is None:
         return None
     rows, (outs, ins) = y.size // max(w.shape[0], 1), w.shape
     args = abi.MatmulArgs(
         a=pointer(x), b=pointer(w), c=pointer(y), bias=pointer(b), add=pointer(add), batch0=1, batch1=1, m=rows, n=outs,
         k=ins, a_row=ins, a_col=1, b_row=1, b_col=ins, c_row=outs, alpha=1.0, act=int(act),
-        halves=flags,
+        bf16=flags,
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, x, w, b, add, y)]
 
@@ -71,14 +71,14 @@ def fully_connected_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 def input_gradient(op: Op, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (dy w + add)"""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
-    flags = halves(op, mask=mask)
+    flags = bf16_flags(op, mask=mask)
     if not (floats(dy, w, add, dx) and storable(mask)) or not supported(act) or flags is None:
         return None
     rows, (outs, ins) = dx.size // max(w.shape[1], 1), w.shape
     args = abi.MatmulArgs(
         a=pointer(dy), b=pointer(w), c=pointer(dx), add=pointer(add), out_mask_y=pointer(mask), batch0=1, batch1=1,
         m=rows, n=ins, k=outs, a_row=outs, a_col=1, b_row=ins, b_col=1, c_row=ins, alpha=1.0, out_mask_act=int(act),
-        halves=flags,
+        bf16=flags,
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, dy, w, add, mask, dx)]
 
@@ -117,13 +117,13 @@ def _weights(op: Op, shape: Sequence[int], updates: Updates, arrays: Arrays) -> 
     """The gradients that have an update; the others are not wanted."""
     (outs, ins), dy = shape, arrays["dy"]
     w, b = updates.get("w"), updates.get("b")
-    flags = halves(op, x=arrays.get("x"))
+    flags = bf16_flags(op, x=arrays.get("x"))
     if flags is None:
         return None
     args = abi.MatmulGradWArgs(
         dy=pointer(dy), x=pointer(arrays.get("x")), rows=dy.size // max(outs, 1), out_features=outs, in_features=ins,
         w=w or abi.Update(), b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
-        halves=flags,
+        bf16=flags,
     )  # fmt: skip
     return [call(Kernel.MATMUL_GRAD_W, args, arrays)]
 
@@ -193,7 +193,7 @@ def strided(op: Op, a: Array, b: Array, c: Array) -> Calls:
         a=pointer(a), b=pointer(b), c=pointer(c), batch0=extents[0], batch1=extents[1], m=c.shape[-2], n=c.shape[-1],
         k=a.shape[-1], a_row=a.strides[-2] // 4, a_col=a.strides[-1] // 4, b_row=b.strides[-2] // 4,
         b_col=b.strides[-1] // 4, c_row=c.strides[-2] // 4, a_batch0=a0, a_batch1=a1, b_batch0=b0, b_batch1=b1,
-        c_batch0=c0, c_batch1=c1, alpha=1.0, halves=halves(op),
+        c_batch0=c0, c_batch1=c1, alpha=1.0, bf16=bf16_flags(op),
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, a, b, c)]
 

@@ -89,8 +89,8 @@ class Scalar(enum.IntEnum):
     ONE_MINUS_BETA2 = 7
 
 
-class Half(enum.IntFlag):
-    """ct_half."""
+class Bf16(enum.IntFlag):
+    """ct_bf16."""
 
     OPERANDS = 1
     X = 2
@@ -256,7 +256,7 @@ class MatmulArgs(Structure):
         ("act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
-        ("halves", c_int32),
+        ("bf16", c_int32),
     ]
 
 
@@ -273,7 +273,7 @@ class MatmulGradWArgs(Structure):
         ("b", Update),
         ("has_w", c_int32),
         ("has_b", c_int32),
-        ("halves", c_int32),
+        ("bf16", c_int32),
     ]
 
 
@@ -311,7 +311,7 @@ class ConvArgs(Structure):
         ("y", c_void_p),
         ("shape", ConvShape),
         ("act", c_int32),
-        ("halves", c_int32),
+        ("bf16", c_int32),
     ]
 
 
@@ -326,7 +326,7 @@ class ConvGradXArgs(Structure):
         ("shape", ConvShape),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
-        ("halves", c_int32),
+        ("bf16", c_int32),
     ]
 
 
@@ -341,7 +341,7 @@ class ConvGradWArgs(Structure):
         ("b", Update),
         ("has_w", c_int32),
         ("has_b", c_int32),
-        ("halves", c_int32),
+        ("bf16", c_int32),
     ]
 
 
@@ -633,11 +633,11 @@ FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (
     ("ct_args_size", c_int64, (c_int32,)),
     ("ct_kernel_name", c_char_p, (c_int32,)),
     ("ct_best_tier", c_int32, ()),
-    ("ct_pool_create", c_void_p, (c_int32, c_int32)),
-    ("ct_pool_destroy", None, (c_void_p,)),
-    ("ct_pool_threads", c_int32, (c_void_p,)),
-    ("ct_pool_tier", c_int32, (c_void_p,)),
-    ("ct_pool_has_bf16", c_int32, (c_void_p,)),
+    ("ct_workers_create", c_void_p, (c_int32, c_int32)),
+    ("ct_workers_destroy", None, (c_void_p,)),
+    ("ct_workers_count", c_int32, (c_void_p,)),
+    ("ct_workers_tier", c_int32, (c_void_p,)),
+    ("ct_workers_has_bf16", c_int32, (c_void_p,)),
     ("ct_scratch_bytes", c_int64, (c_void_p, c_int32, c_void_p)),
     ("ct_run", c_int32, (c_void_p, POINTER(Step), c_int64, c_void_p, c_void_p)),
 )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.abi import Half, Kernel
+from circle_train.backends.native.engine.abi import Bf16, Kernel
 from circle_train.backends.native.engine.step import Call
 from circle_train.ir import Node
 from circle_train.ir.tensor_type import Array
@@ -103,12 +103,12 @@ def floats(*arrays: Array | None) -> bool:
 ROUNDED = tuple(PRODUCTS.values())
 
 
-def halves(op: Op, **roles: Array | None) -> Half | None:
+def bf16_flags(op: Op, **roles: Array | None) -> Bf16 | None:
     """What of a product is rounded to bfloat16, and which of its tensors lie so; None where no kernel reads them."""
-    flags = Half.OPERANDS if isinstance(op, ROUNDED) else Half(0)
+    flags = Bf16.OPERANDS if isinstance(op, ROUNDED) else Bf16(0)
     for role, array in roles.items():
         if array is not None and array.dtype == np.uint16:
-            flags |= Half[role.upper()]
+            flags |= Bf16[role.upper()]
     return None if flags and not isinstance(op, (*ROUNDED, DepthwiseConv2D)) else flags
 
 

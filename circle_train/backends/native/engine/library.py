@@ -46,7 +46,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     return library
 
 
-class Pool:
+class Workers:
     """Threads that run steps, at one SIMD tier; destroyed with the last program that uses them."""
 
     def __init__(self, threads: int | None, tier: Tier = Tier.AUTO) -> None:
@@ -58,7 +58,7 @@ class Pool:
         count = threads or available_cores()
         self.library = library
         self.threads = count
-        self.handle: int | None = library.ct_pool_create(count, int(tier))
+        self.handle: int | None = library.ct_workers_create(count, int(tier))
         if not self.handle:
             raise ConfigError(
                 f"this processor cannot run {tier.name} code; its best is {Tier(library.ct_best_tier()).name}"
@@ -67,7 +67,7 @@ class Pool:
     @property
     def has_bfloat16_products(self) -> bool:
         """Whether this tier on this processor has an instruction for products of bfloat16s."""
-        return bool(self.library.ct_pool_has_bf16(self.handle))
+        return bool(self.library.ct_workers_has_bf16(self.handle))
 
     def scratch_bytes(self, kernel: int, args: ctypes.Structure) -> int:
         """Working memory that one call needs."""
@@ -76,7 +76,7 @@ class Pool:
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
         if handle:
-            self.library.ct_pool_destroy(handle)
+            self.library.ct_workers_destroy(handle)
 
 
 def available_cores() -> int:

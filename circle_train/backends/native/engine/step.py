@@ -15,7 +15,7 @@ import numpy as np
 
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel, Status
-from circle_train.backends.native.engine.library import Pool
+from circle_train.backends.native.engine.library import Workers
 from circle_train.errors import CircleTrainError, DataError
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import GuardFinite
@@ -48,8 +48,8 @@ class NativeStep:
 class Scratch:
     """Working memory shared by all programs of one engine: what the hungriest call needs, none of it kept."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
         self.lock = threading.Lock()
         """Held during a run: the memory serves one at a time."""
         self._memory: Array = np.empty(0, np.uint8)
@@ -93,11 +93,11 @@ class NativeRun:
         self._array = (abi.Step * len(self._calls))()
         for slot, call in zip(self._array, self._calls, strict=True):
             slot.kernel, slot.args = int(call.kernel), ctypes.addressof(call.args)
-        self._scratch, self._pool = scratch, scratch.pool
-        needs = (scratch.pool.scratch_bytes(call.kernel, call.args) for call in self._calls)
+        self._scratch, self._workers = scratch, scratch.workers
+        needs = (scratch.workers.scratch_bytes(call.kernel, call.args) for call in self._calls)
         self._memory = scratch.reserve(max(needs, default=0))
         self._failed = ctypes.c_int64(-1)
-        self._run: Callable[..., int] = scratch.pool.library.ct_run
+        self._run: Callable[..., int] = scratch.workers.library.ct_run
         self._pieces = self._cut(len(self._calls))
 
     def __call__(self) -> None:
@@ -119,7 +119,7 @@ class NativeRun:
             steps = ctypes.cast(ctypes.addressof(self._array) + first * size, ctypes.POINTER(abi.Step))
             length = min(count, len(self._calls) - first)
             memory = self._memory.ctypes.data
-            pieces.append((first, (self._pool.handle, steps, length, memory, failed)))
+            pieces.append((first, (self._workers.handle, steps, length, memory, failed)))
         return pieces
 
     def _raise(self, status: int, index: int) -> None:

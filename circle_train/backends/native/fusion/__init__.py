@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from circle_train.backends.native.fusion.attention import absorb_transposes
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
-from circle_train.backends.native.fusion.halves import read_halves, split_widening, write_halves
 from circle_train.backends.native.fusion.losses import join_losses
 from circle_train.backends.native.fusion.masks import keep_bits
+from circle_train.backends.native.fusion.narrow import read_narrow, split_widening, write_narrow
 from circle_train.backends.native.fusion.norms import join_norms
 from circle_train.backends.native.fusion.patterns import RECOGNISERS
 from circle_train.backends.native.fusion.pooled import join_pooled_gradients, join_pools
@@ -45,10 +45,10 @@ def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
     rewriter.settle()
 
 
-def join_halves(graph: Graph, keep: Iterable[Tensor]) -> None:
+def join_bfloat16(graph: Graph, keep: Iterable[Tensor]) -> None:
     """Where tensors lie as bfloat16: what narrows and widens goes with what it stands beside."""
     rewriter = Rewriter(graph, keep)
-    for apply in (read_halves, write_halves, split_widening, join_chains):
+    for apply in (read_narrow, write_narrow, split_widening, join_chains):
         apply(rewriter)
     rewriter.settle()
 

@@ -10,14 +10,14 @@ from circle_train.ir import Tensor
 @handles("If")
 def branch(c: Call) -> list[Tensor]:
     """The branch that a known condition takes; else both, and a choice between their results."""
-    assert c.subgraphs is not None
+    assert c.branch is not None
     known = c.b.known(c[0])
     if known is not None:
         value = c.b.value(known)
         if value is None:
             raise Refusal("its condition depends on a symbolic size; fix it by giving the input shapes")
-        return c.subgraphs.branch(c.required("then_branch" if value.reshape(()) else "else_branch"))
-    chosen = [c.subgraphs.branch(c.required(name)) for name in ("then_branch", "else_branch")]
+        return c.branch(c.required("then_branch" if value.reshape(()) else "else_branch"))
+    chosen = [c.branch(c.required(name)) for name in ("then_branch", "else_branch")]
     results = []
     for first, second in zip(*chosen, strict=True):
         if isinstance(first, Bundle) or isinstance(second, Bundle):

@@ -20,7 +20,7 @@ RowsProduct product_of(const ct_conv_args& t, int64_t group) {
   p.bias = t.b ? t.b + group * outputs : nullptr;
   p.add = t.add ? t.add + group * outputs : nullptr;
   p.act = t.act;
-  p.halves = t.halves;
+  p.bf16 = t.bf16;
   return p;
 }
 
@@ -46,8 +46,8 @@ WinogradConv winograd_of(const ct_conv_args& t) {
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return 0;
-  if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
-  if (suits_winograd(t.shape) && !t.halves) return winograd_scratch(winograd_of(t), threads);
+  if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
+  if (suits_winograd(t.shape) && !t.bf16) return winograd_scratch(winograd_of(t), threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const RowsProduct& p) { bytes = rows_scratch(p, threads); });
   return bytes;
@@ -56,11 +56,11 @@ int64_t conv_scratch(const void* opaque, int threads) {
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return CT_OK;
-  if (is_narrow(t) && !t.halves) {
+  if (is_narrow(t) && !t.bf16) {
     run_narrow(context, t);
     return CT_OK;
   }
-  if (suits_winograd(t.shape) && !t.halves) {
+  if (suits_winograd(t.shape) && !t.bf16) {
     run_winograd(context, winograd_of(t));
     return CT_OK;
   }

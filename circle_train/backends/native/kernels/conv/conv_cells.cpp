@@ -162,7 +162,7 @@ void run_unit(const ct_conv_grad_w_args& t, const Plan& p, const Unit& u, float*
 bool suits_cells(const ct_conv_grad_w_args& t) {
   const ct_conv_shape& s = t.shape;
   const bool meets = s.stride_w * s.in_c % kSets == 0 || s.out_c % kSets == 0;
-  const bool plain = t.has_w && !t.halves && s.groups == 1;
+  const bool plain = t.has_w && !t.bf16 && s.groups == 1;
   return plain && s.in_c > 0 && s.out_c > 0 && s.in_c % W == 0 && !meets && s.out_h * s.out_w >= kFewPixels;
 }
 

@@ -29,7 +29,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   const int64_t size = s.kernel_h * s.kernel_w * inputs;
   SumProduct p;
   p.k = out_pixels(s);
-  p.halves = t.halves;
+  p.bf16 = t.bf16;
   // Gathering windows into more than one panel would take them apart.
   p.transposed = size <= 12 && suits_transposed(outputs, size);
   if (p.transposed) {
@@ -39,7 +39,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
   } else {
     p.m = outputs, p.n = size;
     p.a = &dy, p.b = &windows;
-    p.a_dense = dy.half || s.groups != 1 ? nullptr : dy.x;
+    p.a_dense = dy.bf16 || s.groups != 1 ? nullptr : dy.x;
   }
   const ct_update w = shifted(t.w, group * outputs * size), b = shifted(t.b, group * outputs);
   p.w = t.has_w ? &w : nullptr;
@@ -48,7 +48,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
 }
 
 ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
-  return {t.dy, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.has_w, t.has_b, t.halves};
+  return {t.dy, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.has_w, t.has_b, t.bf16};
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w_scratch(&m, threads);
   }
-  if (is_narrow(t) && !t.halves) return narrow_scratch(t, threads);
+  if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
   if (suits_cells(t)) return cells_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
@@ -72,7 +72,7 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w(context, &m);
   }
-  if (is_narrow(t) && !t.halves) {
+  if (is_narrow(t) && !t.bf16) {
     run_narrow(context, t);
     return CT_OK;
   }

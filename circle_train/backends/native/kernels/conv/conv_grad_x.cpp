@@ -134,7 +134,7 @@ void with_phase(const Phase& p, F f) {
   product.m = t.shape.batch * p.height * p.width, product.n = p.inputs, product.k = p.depth();
   product.source = &reached, product.sink = &sink;
   product.b_row = p.inputs;
-  product.halves = t.halves;
+  product.bf16 = t.bf16;
   f(product, sink);
 }
 
@@ -189,7 +189,7 @@ void with_turned(const ct_conv_grad_x_args& t, int64_t group, F f) {
   p.out_mask = t.out_mask_y ? t.out_mask_y + group * inputs : nullptr;
   p.out_mask_act = t.out_mask_act;
   p.accumulate = t.accumulate != 0;
-  p.halves = t.halves;
+  p.bf16 = t.bf16;
   f(p);
 }
 
@@ -221,7 +221,7 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   m.a_row = s.out_c, m.a_col = 1, m.b_row = s.in_c, m.b_col = 1, m.c_row = s.in_c;
   m.alpha = 1;
   m.accumulate = t.accumulate;
-  m.halves = t.halves;
+  m.bf16 = t.bf16;
   return m;
 }
 
@@ -234,7 +234,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
     const ct_matmul_args m = pointwise(t);
     return matmul_scratch(&m, threads);
   }
-  if (turns_round(t) && !t.halves && suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
+  if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
   int64_t most = 0;
   if (turns_round(t)) {
     with_turned(t, 0, [&](const RowsProduct& p) {
@@ -261,7 +261,7 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);
   }
-  if (turns_round(t) && !t.halves && suits_winograd(t.shape)) {
+  if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) {
     run_winograd(context, winograd_of(t));
     return CT_OK;
   }

@@ -17,7 +17,7 @@ struct Layout {
 
 Layout layout_of(const ct_conv_args& t, Carver& carver, int workers) {
   const ct_conv_shape& s = t.shape;
-  Layout l{{t.x, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0}, 0, 0, nullptr, nullptr};
+  Layout l{{t.x, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.bf16 & CT_BF16_X) != 0}, 0, 0, nullptr, nullptr};
   l.row_floats = l.reader.floats_per_row() * s.kernel_h;
   l.pointers = round_up(s.kernel_h, 8);
   l.rows = carver.take<float>(l.row_floats * workers);
@@ -42,8 +42,8 @@ int32_t depthwise(Context& context, const void* opaque) {
   const Layout l = layout_of(t, carver, context.workers());
   const RowWindow window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, s.in_w, s.out_w, s.out_c};
   const double work = double(out_pixels(s)) * s.out_c * (0.1 + s.kernel_h * s.kernel_w * 0.02);
-  const bool half_x = t.halves & CT_HALF_X, half_y = t.halves & CT_HALF_Y;
-  const bool past = !half_y && is_large(t.y, s.out_c, out_pixels(s) * s.out_c, W);
+  const bool bf16_x = t.bf16 & CT_BF16_X, bf16_y = t.bf16 & CT_BF16_Y;
+  const bool past = !bf16_y && is_large(t.y, s.out_c, out_pixels(s) * s.out_c, W);
   context.parallel(s.batch * s.out_h, work, [&](int worker, int64_t begin, int64_t end) {
     RowReader reader = l.reader;
     reader.scratch = l.rows + worker * l.row_floats;
@@ -56,15 +56,15 @@ int32_t depthwise(Context& context, const void* opaque) {
       row_end.bias = t.b;
       row_end.act = clamp_of(t.act);
       row_end.past = past;
-      row_end.half_out = half_y;
+      row_end.bf16_out = bf16_y;
       row_end.add = t.add ? t.add + i * s.out_w * s.out_c : nullptr;
       Ahead ahead;
       const int64_t next = h0 + (s.kernel_h - 1) * s.dilation_h + 1;
-      if (next > 0 && !half_x) {
+      if (next > 0 && !bf16_x) {
         const int64_t row = s.in_w * s.in_c;
         ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, t.x + s.batch * s.in_h * row, row_steps(window));
       }
-      depthwise_row(window, rows, t.w, row_end, ahead, moved(t.y, i * s.out_w * s.out_c, half_y));
+      depthwise_row(window, rows, t.w, row_end, ahead, moved(t.y, i * s.out_w * s.out_c, bf16_y));
     }
     if (past) finish_stores_past();
   });

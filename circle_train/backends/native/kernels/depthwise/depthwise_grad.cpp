@@ -39,8 +39,8 @@ struct GradX {
   RowEnd end_of(int64_t at) const {
     RowEnd end;
     end.accumulate = t.accumulate != 0;
-    end.half_mask = t.halves & CT_HALF_MASK;
-    end.out_mask = t.out_mask_y ? moved(t.out_mask_y, at, end.half_mask) : nullptr;
+    end.bf16_mask = t.bf16 & CT_BF16_MASK;
+    end.out_mask = t.out_mask_y ? moved(t.out_mask_y, at, end.bf16_mask) : nullptr;
     end.mask = clamp_of(t.out_mask_act);
     end.past = past;
     return end;
@@ -55,7 +55,7 @@ struct GradX {
     Ahead ahead;
     const int64_t next = h - pad_h + (s.kernel_h - 1) * s.dilation_h + 1, row = s.out_w * s.out_c, size = in_pixels(s) * s.in_c;
     if (next > 0) ahead.add(t.dy + (n * s.out_h + next) * row, row, t.dy + s.batch * s.out_h * row, row_steps(window));
-    if (t.out_mask_y && !(t.halves & CT_HALF_MASK)) ahead.add(t.out_mask_y + at + s.in_w * s.in_c, s.in_w * s.in_c, t.out_mask_y + size, row_steps(window));
+    if (t.out_mask_y && !(t.bf16 & CT_BF16_MASK)) ahead.add(t.out_mask_y + at + s.in_w * s.in_c, s.in_w * s.in_c, t.out_mask_y + size, row_steps(window));
     depthwise_row(window, table, turned, end_of(at), ahead, t.dx + at);
   }
 
@@ -107,7 +107,7 @@ struct GradX {
 
   // A pixel's whole sum, if it is as simple as most and has as many taps as 3x3 kernels with stride 2 leave it.
   bool sum_few(const RowEnd& end, int64_t taps, const float* const* dys, const float* const* ws, int64_t at) const {
-    if (end.accumulate || end.half_mask || end.mask.tanh || t.shape.in_c != t.shape.out_c || t.shape.in_c % W != 0) return false;
+    if (end.accumulate || end.bf16_mask || end.mask.tanh || t.shape.in_c != t.shape.out_c || t.shape.in_c % W != 0) return false;
     if (taps == 1) return sum<1>(end, dys, ws, at), true;
     if (taps == 2) return sum<2>(end, dys, ws, at), true;
     if (taps == 4) return sum<4>(end, dys, ws, at), true;
@@ -132,8 +132,8 @@ struct GradX {
   void put(const RowEnd& end, vf v, int64_t at, int64_t c, Lanes lanes) const {
     if (end.accumulate) v += load_some(t.dx + at, lanes);
     if (end.out_mask) {
-      const auto* const half = reinterpret_cast<const uint16_t*>(end.out_mask);
-      v = masked(v, end.half_mask ? load_bf16(half + c, lanes) : load_some(end.out_mask + c, lanes), end.mask);
+      const auto* const narrow = reinterpret_cast<const uint16_t*>(end.out_mask);
+      v = masked(v, end.bf16_mask ? load_bf16(narrow + c, lanes) : load_some(end.out_mask + c, lanes), end.mask);
     }
     if (end.past && lanes == W) return store_past(t.dx + at, v);
     store_some(t.dx + at, v, lanes);
@@ -163,7 +163,7 @@ struct GradW {
     rows = s.batch * s.out_h;
     parts = std::max<int64_t>(1, std::min<int64_t>(rows, 32));
     cells = s.kernel_h * s.kernel_w * s.out_c;
-    x = {t.x, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.halves & CT_HALF_X) != 0};
+    x = {t.x, s.in_h, s.in_w, s.in_c, s.out_c / s.in_c, nullptr, (t.bf16 & CT_BF16_X) != 0};
     dy = dy_reader(t.dy, s);
     row_floats = x.floats_per_row() * s.kernel_h + dy.floats_per_row();
     pointers = round_up(s.kernel_h, 8);
@@ -192,7 +192,7 @@ struct GradW {
       Ahead ahead;
       const int64_t next = oh * s.stride_h - s.pad_top + (s.kernel_h - 1) * s.dilation_h + 1, row = s.in_w * s.in_c;
       const float* const x_end = t.x + s.batch * s.in_h * row;
-      if (next > 0 && !x.half) ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, x_end, row_steps(window));
+      if (next > 0 && !x.bf16) ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, x_end, row_steps(window));
       const int64_t dy_row = s.out_w * s.out_c;
       ahead.add(t.dy + (r + 1) * dy_row, dy_row, t.dy + rows * dy_row, row_steps(window));
       depthwise_row_grad_w(window, table, dys.row(n, oh, 0), ahead, own_w, own_b);

@@ -17,7 +17,7 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
   }
   float* const made = scratch + slot * floats_per_row();
   const int64_t size = width * channels;
-  if (half) {
+  if (bf16) {
     const uint16_t* const from = reinterpret_cast<const uint16_t*>(x) + at;
     each_vector(size, [&](int64_t i, auto lanes) { store_some(made + i, load_bf16(from + i, lanes), lanes); });
     return made;
@@ -45,10 +45,10 @@ inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, L
   if (end.accumulate) v += load_some(out + at, lanes);
   v = activate(v, end.act);
   if (end.out_mask) {
-    const auto* const half = reinterpret_cast<const uint16_t*>(end.out_mask);
-    v = masked(v, end.half_mask ? load_bf16(half + at, lanes) : load_some(end.out_mask + at, lanes), end.mask);
+    const auto* const narrow = reinterpret_cast<const uint16_t*>(end.out_mask);
+    v = masked(v, end.bf16_mask ? load_bf16(narrow + at, lanes) : load_some(end.out_mask + at, lanes), end.mask);
   }
-  if (end.half_out) return store_bf16(reinterpret_cast<uint16_t*>(out) + at, v, lanes);
+  if (end.bf16_out) return store_bf16(reinterpret_cast<uint16_t*>(out) + at, v, lanes);
   if (end.past && lanes == W) return store_past(out + at, v);
   store_some(out + at, v, lanes);
 }
@@ -159,7 +159,7 @@ constexpr int64_t kMostRows = 8;
 bool is_plain3(const RowWindow& w, const RowEnd& end) {
   const bool shape = w.kernel_w == 3 && w.dilation == 1 && (w.stride == 1 || w.stride == 2) && w.channels % W == 0;
   const bool sides = w.in_w > 1 && w.pad >= 0 && w.pad <= 1 && (w.out_w - 1) * w.stride - w.pad + 2 <= w.in_w;
-  const bool end_is_plain = !end.add && !end.accumulate && !end.half_out && !end.half_mask && !end.act.tanh && !end.mask.tanh;
+  const bool end_is_plain = !end.add && !end.accumulate && !end.bf16_out && !end.bf16_mask && !end.act.tanh && !end.mask.tanh;
   return shape && sides && end_is_plain && w.kernel_h <= kMostRows;
 }
 

@@ -14,24 +14,24 @@ struct RowReader {
   const float* x;
   int64_t height, width, channels, repeat;
   float* scratch;       // floats_per_row() a slot
-  bool half = false;
+  bool bf16 = false;
   // With so many slots a row of bfloat16s keeps its place from window to window: it is widened once.
   static constexpr int64_t kMostSlots = 8;
   int64_t slots = 0;
   mutable int64_t held[kMostSlots] = {};
-  void keep_rows(int64_t kernel, int64_t dilation) { slots = half && dilation == 1 && kernel <= kMostSlots ? kernel : 0; }
+  void keep_rows(int64_t kernel, int64_t dilation) { slots = bf16 && dilation == 1 && kernel <= kMostSlots ? kernel : 0; }
 
-  bool plain() const { return repeat == 1 && !half; }
+  bool plain() const { return repeat == 1 && !bf16; }
   int64_t floats_per_row() const { return plain() ? 0 : round_up(width * channels * repeat, 16); }
   // NULL outside the image.
   const float* row(int64_t n, int64_t h, int64_t slot) const;
 };
 
 // p + at where the elements may be bfloat16s.
-inline const float* moved(const float* p, int64_t at, bool half) {
-  return half ? reinterpret_cast<const float*>(reinterpret_cast<const uint16_t*>(p) + at) : p + at;
+inline const float* moved(const float* p, int64_t at, bool bf16) {
+  return bf16 ? reinterpret_cast<const float*>(reinterpret_cast<const uint16_t*>(p) + at) : p + at;
 }
-inline float* moved(float* p, int64_t at, bool half) { return const_cast<float*>(moved(static_cast<const float*>(p), at, half)); }
+inline float* moved(float* p, int64_t at, bool bf16) { return const_cast<float*>(moved(static_cast<const float*>(p), at, bf16)); }
 
 // What a row's sums become: clamp(sum + bias + add), or mask(sum + (accumulate ? out : 0)).
 struct RowEnd {
@@ -42,7 +42,7 @@ struct RowEnd {
   bool accumulate = false;
   bool past = false;  // store past the caches
   // `out` and `out_mask` lie as bfloat16.
-  bool half_out = false, half_mask = false;
+  bool bf16_out = false, bf16_mask = false;
 };
 
 struct RowWindow {

@@ -23,7 +23,7 @@ struct Blocks {
 // Units are a function of the problem alone.
 Blocks plan(const RowsProduct& p) {
   Blocks s;
-  s.in_place = (p.halves & CT_HALF_X) && !p.source && p.k % 2 == 0;
+  s.in_place = (p.bf16 & CT_BF16_X) && !p.source && p.k % 2 == 0;
   int64_t want = p.m >= 96 * 16 ? 96 : p.m >= 48 * 8 ? 48 : 24;
   if (p.k <= 128 && p.m >= 96 * 64) want = 192;
   if (!s.in_place) want = std::min(want, std::max<int64_t>(1, kBlockBytes / (2 * std::max<int64_t>(p.k, 1))));
@@ -111,7 +111,7 @@ void round_rows(const RowsProduct& p, const Own& own, int64_t m0, int64_t mc) {
       const int64_t within = i % kTileRows;
       if (within == 0 && p.k > 0) p.source->rows(m0 + i, std::min<int64_t>(kTileRows, mc - i), 0, p.k, own.rows_made, p.k);
       round_row(own.rows_made + within * p.k, 1, p.k, to);
-    } else if (p.halves & CT_HALF_X) {
+    } else if (p.bf16 & CT_BF16_X) {
       const uint16_t* const from = reinterpret_cast<const uint16_t*>(p.a) + (m0 + i) * p.a_row;
       std::copy(from, from + p.k, to);
       if (p.k % 2) to[p.k] = 0;
@@ -122,8 +122,8 @@ void round_rows(const RowsProduct& p, const Own& own, int64_t m0, int64_t mc) {
 }
 
 template <class Lanes>
-vf operand(const float* x, bool half, int64_t at, Lanes lanes) {
-  return half ? load_bf16(reinterpret_cast<const uint16_t*>(x) + at, lanes) : load_some(x + at, lanes);
+vf operand(const float* x, bool bf16, int64_t at, Lanes lanes) {
+  return bf16 ? load_bf16(reinterpret_cast<const uint16_t*>(x) + at, lanes) : load_some(x + at, lanes);
 }
 
 // Sums of a tile go to c with everything that follows them.
@@ -135,10 +135,10 @@ void finish(const RowsProduct& p, const float* tile, int64_t m, int rows, int64_
       vf v = load_some(tile + i * kTileCols + j, lanes);
       if (p.accumulate) v += load_some(p.c + at, lanes);
       if (p.bias) v += load_some(p.bias + n + j, lanes);
-      if (p.add) v += operand(p.add, p.halves & CT_HALF_ADD, at, lanes);
+      if (p.add) v += operand(p.add, p.bf16 & CT_BF16_ADD, at, lanes);
       if (p.act != CT_ACT_NONE) v = activate(v, act);
-      if (p.out_mask) v = masked(v, operand(p.out_mask, p.halves & CT_HALF_MASK, at, lanes), mask);
-      if (p.halves & CT_HALF_Y) return store_bf16(reinterpret_cast<uint16_t*>(p.c) + at, v, lanes);
+      if (p.out_mask) v = masked(v, operand(p.out_mask, p.bf16 & CT_BF16_MASK, at, lanes), mask);
+      if (p.bf16 & CT_BF16_Y) return store_bf16(reinterpret_cast<uint16_t*>(p.c) + at, v, lanes);
       if (past && lanes == W) return store_past(p.c + at, v);
       store_some(p.c + at, v, lanes);
     });
@@ -147,7 +147,7 @@ void finish(const RowsProduct& p, const float* tile, int64_t m, int rows, int64_
 
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& f, const Own& own, int64_t m0, int64_t n0) {
   const int64_t mc = std::min(s.rows, p.m - m0), n1 = std::min(n0 + s.cols, p.n), pairs = pairs_of(p.k);
-  const bool past = !p.sink && !p.accumulate && !(p.halves & CT_HALF_Y) && is_large(p.c, p.c_row, p.m * p.n, W);
+  const bool past = !p.sink && !p.accumulate && !(p.bf16 & CT_BF16_Y) && is_large(p.c, p.c_row, p.m * p.n, W);
   if (!s.in_place) round_rows(p, own, m0, mc);
   PairTile t;
   t.a_row = s.in_place ? p.a_row : 2 * pairs;

@@ -11,13 +11,13 @@ namespace CT_TIER {
 struct DenseMatrix final : RowSource, PanelSource {
   const float* x = nullptr;
   int64_t row = 0;
-  bool half = false;  // x lies as bfloat16
+  bool bf16 = false;  // x lies as bfloat16
 
   DenseMatrix(const float* values, int64_t row_length) : x(values), row(row_length) {}
 
   template <class Lanes>
   vf at(int64_t i, Lanes lanes) const {
-    return half ? load_bf16(reinterpret_cast<const uint16_t*>(x) + i, lanes) : load_some(x + i, lanes);
+    return bf16 ? load_bf16(reinterpret_cast<const uint16_t*>(x) + i, lanes) : load_some(x + i, lanes);
   }
 
   void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {

@@ -37,7 +37,7 @@ struct RowsProduct {
   int32_t act = CT_ACT_NONE;
   int32_t out_mask_act = CT_ACT_NONE;
   bool accumulate = false;
-  int32_t halves = 0;              // see ct_half
+  int32_t bf16 = 0;              // see ct_bf16
 };
 
 int64_t rows_scratch(const RowsProduct& p, int workers);
@@ -65,8 +65,8 @@ struct SumProduct {
   bool transposed = false;          // the weights are n x m
   const ct_update* w = nullptr;     // may be NULL
   const ct_update* bias = nullptr;  // may be NULL
-  bool b_half = false;              // b_dense lies as bfloat16
-  int32_t halves = 0;               // see ct_half
+  bool b_bf16 = false;              // b_dense lies as bfloat16
+  int32_t bf16 = 0;               // see ct_bf16
 };
 
 // Few inputs for many outputs: the vectors should lie along the outputs.

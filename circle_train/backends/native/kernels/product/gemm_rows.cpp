@@ -181,7 +181,7 @@ double nanoseconds(const RowsProduct& p) { return double(p.m) * p.n * p.k / 100.
 
 int64_t rows_scratch(const RowsProduct& p, int workers) {
   if (is_empty(p)) return 0;
-  if (p.halves & CT_HALF_OPERANDS) return rounded_rows_scratch(p, workers);
+  if (p.bf16 & CT_BF16_OPERANDS) return rounded_rows_scratch(p, workers);
   const Blocks s = plan(p);
   Carver carver(nullptr);
   carver.take<float>(b_floats(p, s));
@@ -194,7 +194,7 @@ int64_t rows_scratch(const RowsProduct& p, int workers) {
 
 void run_rows(Context& context, const RowsProduct& p, char* scratch) {
   if (is_empty(p)) return;
-  if (p.halves & CT_HALF_OPERANDS) return run_rounded_rows(context, p, scratch);
+  if (p.bf16 & CT_BF16_OPERANDS) return run_rounded_rows(context, p, scratch);
   const Blocks s = plan(p);
   Carver carver(scratch);
   float* const packed = carver.take<float>(b_floats(p, s));

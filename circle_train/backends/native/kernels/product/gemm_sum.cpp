@@ -52,7 +52,7 @@ bool meets(int64_t row) { return row % 256 == 0; }
 // Whether so many columns of B can be read where they lie.
 bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0 && !meets(p.b_row); }
 
-bool a_lies_ready(const SumProduct& p) { return p.a_dense && !(p.halves & CT_HALF_OPERANDS); }
+bool a_lies_ready(const SumProduct& p) { return p.a_dense && !(p.bf16 & CT_BF16_OPERANDS); }
 
 struct Buffers {
   float* parts;       // splits x m x n, when there are several
@@ -71,7 +71,7 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   f.parts = carver.take<float>(s.splits > 1 && p.w ? s.splits * p.m * p.n : 0);
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
   f.b_row = spread(s.cols);
-  const bool is_rounded = p.halves & CT_HALF_OPERANDS;
+  const bool is_rounded = p.bf16 & CT_BF16_OPERANDS;
   f.a = a_lies_ready(p) ? 0 : round_up(round_up(s.rows, kTileRows) * s.depth, 16);
   f.b = lies_ready(p, p.n) || (is_rounded && p.b_dense) ? 0 : round_up(f.b_row * s.depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
@@ -179,7 +179,7 @@ void pair_b(const SumProduct& p, const Unit& u, int64_t k0, int64_t kc, const fl
     const bool alone = i + 1 == kc;
     if (!p.b_dense) {
       pair_rows(made + i * row, alone ? nullptr : made + (i + 1) * row, 1, u.cols, to);
-    } else if (p.b_half) {
+    } else if (p.b_bf16) {
       const uint16_t* const low = reinterpret_cast<const uint16_t*>(p.b_dense) + (k0 + i) * p.b_row + u.n0;
       pair_rows(low, alone ? nullptr : low + p.b_row, u.cols, to);
     } else {
@@ -208,7 +208,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
   float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
   if (!p.w && !sums) return;
   if (sums) std::fill(sum_at, sum_at + (p.transposed ? u.cols : u.rows), 0.0f);
-  const bool is_rounded = p.halves & CT_HALF_OPERANDS;
+  const bool is_rounded = p.bf16 & CT_BF16_OPERANDS;
   const bool in_place = p.b_dense && (is_rounded || lies_ready(p, u.cols));
   float *const pairs_a = own + f.a + f.b + f.c, *const pairs_b = pairs_a + f.pairs_a;
   const int64_t b_row = in_place ? p.b_row : f.b_row;
@@ -225,7 +225,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     // Whole rows that the next chunk reads.
     const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
     if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, s.depth * p.m, p.a_dense + p.k * p.m, steps);
-    if (p.b_dense && u.cols == p.b_row && !p.b_half) ahead.add(p.b_dense + next * p.b_row, s.depth * p.b_row, p.b_dense + p.k * p.b_row, steps);
+    if (p.b_dense && u.cols == p.b_row && !p.b_bf16) ahead.add(p.b_dense + next * p.b_row, s.depth * p.b_row, p.b_dense + p.k * p.b_row, steps);
     if (p.w && is_rounded) {
       pair_panels(a, kc, u.rows, reinterpret_cast<uint32_t*>(pairs_a));
       pair_b(p, u, k0, kc, b, f.b_row, reinterpret_cast<uint32_t*>(pairs_b));

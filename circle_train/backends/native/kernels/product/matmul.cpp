@@ -35,7 +35,7 @@ RowsProduct product_of(const ct_matmul_args& t) {
   p.bias = t.bias, p.add = t.add, p.out_mask = t.out_mask_y;
   p.act = t.act, p.out_mask_act = t.out_mask_act;
   p.accumulate = t.accumulate != 0;
-  p.halves = t.halves;
+  p.bf16 = t.bf16;
   return p;
 }
 
@@ -67,7 +67,7 @@ int64_t entry_scratch(const ct_matmul_args& t, int workers) {
 constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
 
 bool use_dots(const ct_matmul_args& t) {
-  return !t.halves && t.m <= CT_DOT_ROWS && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && t.batch0 * t.batch1 == 1;
+  return !t.bf16 && t.m <= CT_DOT_ROWS && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && t.batch0 * t.batch1 == 1;
 }
 
 template <int A, int B>
@@ -133,17 +133,17 @@ void run_dots(Context& context, const ct_matmul_args& t) {
 // Few rows against many weights as they lie (k rows of n), in two sums: so one core reads here the rows of weights that it read
 // forward and will move. Where cores share no cache, what another has read is slow to write, and what it wrote slow to read.
 constexpr int64_t kManyWeights = 1 << 16;
-constexpr int64_t kHalfColumns = 384;
+constexpr int64_t kSplitColumns = 384;
 
-bool use_halves(const ct_matmul_args& t) {
-  return !t.halves && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 &&
+bool splits_sums(const ct_matmul_args& t) {
+  return !t.bf16 && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 &&
          t.batch0 * t.batch1 == 1;
 }
 
-// Both halves go from the middle outwards: what the hardware asks for beyond their ends is nothing of the other's.
-struct Halves {
-  Halves(const ct_matmul_args& args, char* scratch, int workers) : t(args), middle(args.k / 2) {
-    cols = round_up(ceil_div(t.n, ceil_div(t.n, kHalfColumns)), kTileCols), units = ceil_div(t.n, cols);
+// Both parts go from the middle outwards: what the hardware asks for beyond their ends is nothing of the other's.
+struct SplitSums {
+  SplitSums(const ct_matmul_args& args, char* scratch, int workers) : t(args), middle(args.k / 2) {
+    cols = round_up(ceil_div(t.n, ceil_div(t.n, kSplitColumns)), kTileCols), units = ceil_div(t.n, cols);
     Carver carver(scratch);
     turned = carver.take<float>(t.m * middle);
     sums = carver.take<float>(2 * t.m * t.n);
@@ -151,14 +151,14 @@ struct Halves {
     mine = carver.take<char>(own * workers);
     size = carver.used();
   }
-  // The sums over one half for a unit of columns, nothing added.
-  RowsProduct product(int64_t half, int64_t unit) const {
-    const int64_t n0 = unit * cols, low = half ? middle : 0, high = half ? t.k : middle;
+  // The sums over one part for a unit of columns, nothing added.
+  RowsProduct product(int64_t part, int64_t unit) const {
+    const int64_t n0 = unit * cols, low = part ? middle : 0, high = part ? t.k : middle;
     RowsProduct p;
     p.m = t.m, p.n = std::min(cols, t.n - n0), p.k = high - low;
-    p.a = half ? t.a + low : turned, p.a_row = half ? t.a_row : middle;
-    p.b = t.b + (half ? low : high - 1) * t.b_row + n0, p.b_row = half ? t.b_row : -t.b_row;
-    p.c = sums + half * t.m * t.n + n0, p.c_row = t.n;
+    p.a = part ? t.a + low : turned, p.a_row = part ? t.a_row : middle;
+    p.b = t.b + (part ? low : high - 1) * t.b_row + n0, p.b_row = part ? t.b_row : -t.b_row;
+    p.c = sums + part * t.m * t.n + n0, p.c_row = t.n;
     return p;
   }
   void turn() const {
@@ -170,8 +170,8 @@ struct Halves {
   char* mine;
 };
 
-void run_halves(Context& context, const ct_matmul_args& t) {
-  const Halves h(t, context.scratch(), context.workers());
+void run_split(Context& context, const ct_matmul_args& t) {
+  const SplitSums h(t, context.scratch(), context.workers());
   h.turn();
   context.parallel(2 * h.units, double(t.m) * t.n * t.k / 100, [&](int worker, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) run_rows_alone(h.product(i / h.units, i % h.units), h.mine + worker * h.own);
@@ -190,16 +190,16 @@ struct GradW {
   explicit GradW(const ct_matmul_grad_w_args& t)
       : dy(t.dy, t.out_features), x(t.x, t.in_features) {
     p.k = t.rows;
-    x.half = t.halves & CT_HALF_X;
+    x.bf16 = t.bf16 & CT_BF16_X;
     p.transposed = suits_transposed(t.out_features, t.in_features);
     const DenseMatrix &a = p.transposed ? x : dy, &b = p.transposed ? dy : x;
     p.m = a.row, p.n = b.row;
     p.a = &a, p.b = &b;
-    p.a_dense = a.half ? nullptr : a.x;
-    p.b_dense = b.x, p.b_row = b.row, p.b_half = b.half;
+    p.a_dense = a.bf16 ? nullptr : a.x;
+    p.b_dense = b.x, p.b_row = b.row, p.b_bf16 = b.bf16;
     p.w = t.has_w ? &t.w : nullptr;
     p.bias = t.has_b ? &t.b : nullptr;
-    p.halves = t.halves;
+    p.bf16 = t.bf16;
   }
   GradW(const GradW&) = delete;
   DenseMatrix dy, x;
@@ -211,7 +211,7 @@ struct GradW {
 int64_t matmul_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_matmul_args*>(opaque);
   if (is_empty(t) || use_dots(t)) return 0;
-  if (use_halves(t)) return Halves(t, nullptr, threads).size;
+  if (splits_sums(t)) return SplitSums(t, nullptr, threads).size;
   const int64_t batch = t.batch0 * t.batch1;
   return batch >= 4 ? round_up(entry_scratch(t, 1), 64) * threads : entry_scratch(t, threads);
 }
@@ -223,8 +223,8 @@ int32_t matmul(Context& context, const void* opaque) {
     run_dots(context, t);
     return CT_OK;
   }
-  if (use_halves(t)) {
-    run_halves(context, t);
+  if (splits_sums(t)) {
+    run_split(context, t);
     return CT_OK;
   }
   const int64_t batch = t.batch0 * t.batch1;

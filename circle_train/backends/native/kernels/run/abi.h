@@ -132,17 +132,17 @@ typedef struct ct_update_args {
 
 /* ---- bfloat16 -------------------------------------------------------------------------------------------------- */
 
-/* `halves` of products and convolutions. OPERANDS: what is multiplied is rounded to bfloat16 (ties to even), sums stay float32.
+/* `bf16` of products and convolutions. OPERANDS: what is multiplied is rounded to bfloat16 (ties to even), sums stay float32.
  * The others say which tensors lie in memory as bfloat16 (uint16_t behind the float pointer): X is a matmul's a (a_col 1) or
  * the x of weight gradients, Y the result, which is rounded, MASK out_mask_y, ADD add. Without OPERANDS only DEPTHWISE knows
  * them (X, Y, MASK; multiplier 1). CONV takes X only where it is pointwise. */
-typedef enum ct_half {
-  CT_HALF_OPERANDS = 1,
-  CT_HALF_X = 2,
-  CT_HALF_Y = 4,
-  CT_HALF_MASK = 8,
-  CT_HALF_ADD = 16
-} ct_half;
+typedef enum ct_bf16 {
+  CT_BF16_OPERANDS = 1,
+  CT_BF16_X = 2,
+  CT_BF16_Y = 4,
+  CT_BF16_MASK = 8,
+  CT_BF16_ADD = 16
+} ct_bf16;
 
 /* ---- matrix products ------------------------------------------------------------------------------------------ */
 
@@ -178,7 +178,7 @@ typedef struct ct_matmul_args {
   int32_t act;
   int32_t out_mask_act;
   int32_t accumulate;
-  int32_t halves;
+  int32_t bf16;
 } ct_matmul_args;
 
 /* dw[o,i] = sum_p dy[p,o] x[p,i], db[o] = sum_p dy[p,o]. dy is P x O, x is P x I, dense.
@@ -193,7 +193,7 @@ typedef struct ct_matmul_grad_w_args {
   ct_update b;
   int32_t has_w;
   int32_t has_b;
-  int32_t halves;
+  int32_t bf16;
 } ct_matmul_grad_w_args;
 
 /* ---- convolutions and pools ------------------------------------------------------------------------------------ */
@@ -229,7 +229,7 @@ typedef struct ct_conv_args {
   float* y;
   ct_conv_shape shape;
   int32_t act;
-  int32_t halves;
+  int32_t bf16;
 } ct_conv_args;
 
 /* dx = out_mask * ( conv_transposed(dy, w) + (accumulate ? dx : 0) ),
@@ -242,7 +242,7 @@ typedef struct ct_conv_grad_x_args {
   ct_conv_shape shape;
   int32_t out_mask_act;
   int32_t accumulate;
-  int32_t halves;
+  int32_t bf16;
 } ct_conv_grad_x_args;
 
 typedef struct ct_conv_grad_w_args {
@@ -253,7 +253,7 @@ typedef struct ct_conv_grad_w_args {
   ct_update b;
   int32_t has_w;
   int32_t has_b;
-  int32_t halves;
+  int32_t bf16;
 } ct_conv_grad_w_args;
 
 /* MAX_POOL: y = act(max x), index = window position kh*kernel_w+kw of the first maximum (u8, may be NULL; needs a window of
@@ -275,7 +275,7 @@ typedef struct ct_pool_args {
 
 /* CONV, then MAX_POOL of its output, which is never whole in memory: conv.y and pool.x are not looked at. The convolution has
  * at most CT_NARROW_CHANNELS channels, one group, kernel_w > 1, dilation_w 1, a multiple of CT_NARROW_OUTPUTS outputs, no TANH,
- * nothing to add and no halves; the pool has an index and no act. */
+ * nothing to add and no bf16; the pool has an index and no act. */
 typedef struct ct_conv_pool_args {
   ct_conv_args conv;
   ct_pool_args pool;
@@ -556,7 +556,7 @@ typedef enum ct_status {
 
 typedef enum ct_tier { CT_TIER_AUTO = -1, CT_TIER_PORTABLE = 0, CT_TIER_AVX2 = 1, CT_TIER_AVX512 = 2 } ct_tier;
 
-typedef struct ct_pool ct_pool;
+typedef struct ct_workers ct_workers;
 
 #if defined(_WIN32)
 #define CT_API
@@ -571,23 +571,23 @@ CT_API const char* ct_kernel_name(int32_t kernel);
 /* The best tier this processor can run. */
 CT_API int32_t ct_best_tier(void);
 
-/* A pool of `threads` (1 to CT_MAX_THREADS, the caller is one of them) and a SIMD tier (CT_TIER_AUTO: the best). NULL when the
+/* `threads` workers (1 to CT_MAX_THREADS, the caller is one of them) and a SIMD tier (CT_TIER_AUTO: the best). NULL when the
  * tier cannot run here. Threads start at the first parallel step and again after a fork; where the system starts fewer, those
- * share the work. One pool may serve several sessions: a second
+ * share the work. The same workers may serve several sessions: a second
  * concurrent ct_run on it simply runs on its own thread alone, with the same result. */
-CT_API ct_pool* ct_pool_create(int32_t threads, int32_t tier);
-CT_API void ct_pool_destroy(ct_pool* pool);
-CT_API int32_t ct_pool_threads(const ct_pool* pool);
-CT_API int32_t ct_pool_tier(const ct_pool* pool);
+CT_API ct_workers* ct_workers_create(int32_t threads, int32_t tier);
+CT_API void ct_workers_destroy(ct_workers* workers);
+CT_API int32_t ct_workers_count(const ct_workers* workers);
+CT_API int32_t ct_workers_tier(const ct_workers* workers);
 /* Whether products of bfloat16s are the processor's own instruction. */
-CT_API int32_t ct_pool_has_bf16(const ct_pool* pool);
+CT_API int32_t ct_workers_has_bf16(const ct_workers* workers);
 
 /* Scratch bytes a step needs; a program needs the maximum over its steps (scratch is not kept between steps).
  * Align scratch to CT_ALIGNMENT. */
-CT_API int64_t ct_scratch_bytes(const ct_pool* pool, int32_t kernel, const void* args);
+CT_API int64_t ct_scratch_bytes(const ct_workers* workers, int32_t kernel, const void* args);
 
 /* Runs steps in order; failed receives the index of the step that stopped the run. */
-CT_API int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, int64_t* failed);
+CT_API int32_t ct_run(ct_workers* workers, const ct_step* steps, int64_t count, void* scratch, int64_t* failed);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "run/abi.h"
-#include "run/pool.h"
+#include "run/workers.h"
 
 namespace ct {
 
@@ -16,25 +16,25 @@ constexpr double kAloneNanoseconds = 5000;
 // What a running kernel sees. Units given to `parallel` are a function of the problem only.
 class Context {
  public:
-  Context(Pool* pool, void* scratch) : pool_(pool), scratch_(static_cast<char*>(scratch)) {}
+  Context(Workers* workers, void* scratch) : workers_(workers), scratch_(static_cast<char*>(scratch)) {}
 
   // The number of workers for which per-worker scratch is laid out.
-  int workers() const { return pool_ ? pool_->threads() : 1; }
+  int workers() const { return workers_ ? workers_->threads() : 1; }
   char* scratch() const { return scratch_; }
 
   // body(worker, begin, end) over 0..units; `nanoseconds` estimates the whole on one thread.
   template <class F>
   void parallel(int64_t units, double nanoseconds, F body) {
     if (units <= 0) return;
-    if (!pool_ || pool_->threads() == 1 || units == 1 || nanoseconds < kAloneNanoseconds) {
+    if (!workers_ || workers_->threads() == 1 || units == 1 || nanoseconds < kAloneNanoseconds) {
       body(0, int64_t(0), units);
       return;
     }
-    pool_->run([](void* f, int worker, int64_t begin, int64_t end) { (*static_cast<F*>(f))(worker, begin, end); }, &body, units);
+    workers_->run([](void* f, int worker, int64_t begin, int64_t end) { (*static_cast<F*>(f))(worker, begin, end); }, &body, units);
   }
 
  private:
-  Pool* pool_;
+  Workers* workers_;
   char* scratch_;
 };
 

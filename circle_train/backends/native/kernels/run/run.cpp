@@ -1,11 +1,11 @@
-// The exported functions of abi.h: the pool's handle, the tier that fits this processor, and the walk over a bound program.
+// The exported functions of abi.h: the workers' handle, the tier that fits this processor, and the walk over a bound program.
 #include "run/abi.h"
 #include "run/kernel.h"
-#include "run/pool.h"
+#include "run/workers.h"
 
-struct ct_pool {
-  ct_pool(int threads, int32_t chosen, const ct::Kernel* kernels) : pool(threads), tier(chosen), table(kernels) {}
-  ct::Pool pool;
+struct ct_workers {
+  ct_workers(int threads, int32_t chosen, const ct::Kernel* kernels) : team(threads), tier(chosen), table(kernels) {}
+  ct::Workers team;
   int32_t tier;
   const ct::Kernel* table;
 };
@@ -51,41 +51,41 @@ int32_t ct_best_tier(void) {
   return CT_TIER_PORTABLE;
 }
 
-ct_pool* ct_pool_create(int32_t threads, int32_t tier) {
+ct_workers* ct_workers_create(int32_t threads, int32_t tier) {
   const int32_t best = ct_best_tier();
   if (tier == CT_TIER_AUTO) tier = best;
   const ct::Kernel* table = table_of(tier);
   if (!table || tier > best) return nullptr;
-  return new ct_pool(threads, tier, table);
+  return new ct_workers(threads, tier, table);
 }
 
-int32_t ct_pool_has_bf16(const ct_pool* pool) {
+int32_t ct_workers_has_bf16(const ct_workers* workers) {
 #if defined(CT_X86)
-  return pool->tier == CT_TIER_AVX512 && __builtin_cpu_supports("avx512bf16");
+  return workers->tier == CT_TIER_AVX512 && __builtin_cpu_supports("avx512bf16");
 #else
-  (void)pool;
+  (void)workers;
   return 0;
 #endif
 }
 
-void ct_pool_destroy(ct_pool* pool) { delete pool; }
+void ct_workers_destroy(ct_workers* workers) { delete workers; }
 
-int32_t ct_pool_threads(const ct_pool* pool) { return pool->pool.threads(); }
+int32_t ct_workers_count(const ct_workers* workers) { return workers->team.threads(); }
 
-int32_t ct_pool_tier(const ct_pool* pool) { return pool->tier; }
+int32_t ct_workers_tier(const ct_workers* workers) { return workers->tier; }
 
-int64_t ct_scratch_bytes(const ct_pool* pool, int32_t kernel, const void* args) {
-  return known(kernel) ? pool->table[kernel].scratch(args, pool->pool.threads()) : 0;
+int64_t ct_scratch_bytes(const ct_workers* workers, int32_t kernel, const void* args) {
+  return known(kernel) ? workers->table[kernel].scratch(args, workers->team.threads()) : 0;
 }
 
-int32_t ct_run(ct_pool* pool, const ct_step* steps, int64_t count, void* scratch, int64_t* failed) {
-  const bool held = pool->pool.try_acquire();
-  ct::Context context(held ? &pool->pool : nullptr, scratch);
+int32_t ct_run(ct_workers* workers, const ct_step* steps, int64_t count, void* scratch, int64_t* failed) {
+  const bool held = workers->team.try_acquire();
+  ct::Context context(held ? &workers->team : nullptr, scratch);
   int32_t status = CT_OK;
   for (int64_t i = 0; i < count && status == CT_OK; ++i) {
-    status = known(steps[i].kernel) ? pool->table[steps[i].kernel].run(context, steps[i].args) : CT_BAD_KERNEL;
+    status = known(steps[i].kernel) ? workers->table[steps[i].kernel].run(context, steps[i].args) : CT_BAD_KERNEL;
     if (status != CT_OK) *failed = i;
   }
-  if (held) pool->pool.release();
+  if (held) workers->team.release();
   return status;
 }

@@ -45,12 +45,12 @@ inline void store_bf16(uint16_t* p, vf v, Whole) {
 #if defined(__AVX512F__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16((__m512i)(rounded_bits(v) >> 16)));
 #elif defined(__AVX2__)
-  const __m256i half = (__m256i)(rounded_bits(v) >> 16);
-  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  const __m256i upper = (__m256i)(rounded_bits(v) >> 16);
+  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
 #else
-  const vu half = rounded_bits(v) >> 16;
-  for (int i = 0; i < W; ++i) p[i] = uint16_t(half[i]);
+  const vu upper = rounded_bits(v) >> 16;
+  for (int i = 0; i < W; ++i) p[i] = uint16_t(upper[i]);
 #endif
 }
 
@@ -58,8 +58,8 @@ inline void store_bf16(uint16_t* p, vf v, int lanes) {
 #if defined(__AVX512F__)
   _mm256_mask_storeu_epi16(p, __mmask16((1u << lanes) - 1), _mm512_cvtepi32_epi16((__m512i)(rounded_bits(v) >> 16)));
 #else
-  const vu half = rounded_bits(v) >> 16;
-  for (int i = 0; i < lanes; ++i) p[i] = uint16_t(half[i]);
+  const vu upper = rounded_bits(v) >> 16;
+  for (int i = 0; i < lanes; ++i) p[i] = uint16_t(upper[i]);
 #endif
 }
 

@@ -1,4 +1,4 @@
-// A thread pool whose result cannot depend on who did what: work is cut into units by the problem alone, each thread owns a
+// Threads whose result cannot depend on who did what: work is cut into units by the problem alone, each thread owns a
 // contiguous range of them and helps others when its own is done. The calling thread is worker 0.
 #pragma once
 
@@ -8,18 +8,18 @@
 
 namespace ct {
 
-class Pool {
+class Workers {
  public:
   using Body = void (*)(void* context, int worker, int64_t begin, int64_t end);
 
-  explicit Pool(int threads);
-  ~Pool();
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  explicit Workers(int threads);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
 
   int threads() const { return threads_; }
 
-  // A caller holds the pool while it runs a program; false when another thread holds it (then run alone).
+  // A caller holds the workers while it runs a program; false when another thread holds them (then run alone).
   bool try_acquire();
   void release();
 

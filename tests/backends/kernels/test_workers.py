@@ -80,7 +80,7 @@ def test_an_unknown_kernel_or_opcode_is_refused() -> None:
 
 
 def test_a_tier_this_processor_lacks_gives_no_pool() -> None:
-    assert not lib.ct_pool_create(1, 7)
+    assert not lib.ct_workers_create(1, 7)
     assert lib.ct_best_tier() in (0, 1, 2)
 
 
@@ -137,14 +137,14 @@ def test_pools_come_and_go() -> None:
     args, _, _ = product(64, 64, 64)
     number = abi.Kernel.MATMUL
     for threads in (1, 2, 5, 2, 8):
-        made = lib.ct_pool_create(threads, -1)
-        assert lib.ct_pool_threads(ctypes.c_void_p(made)) == threads
+        made = lib.ct_workers_create(threads, -1)
+        assert lib.ct_workers_count(ctypes.c_void_p(made)) == threads
         steps = Program([("MATMUL", args)]).steps
         scratch = np.zeros(lib.ct_scratch_bytes(made, number, ctypes.addressof(args)) + 64, np.uint8)
         at = (scratch.ctypes.data + 63) // 64 * 64
         for _ in range(10):
             assert lib.ct_run(made, steps, 1, at, None) == 0
-        lib.ct_pool_destroy(made)
+        lib.ct_workers_destroy(made)
     assert pool(2)
 
 
@@ -169,7 +169,7 @@ def test_a_worker_that_slept_leaves_the_core_to_its_caller(cores: set[int]) -> N
     args, c, want = product()
     before = set(os.listdir("/proc/self/task"))
     program = Program([("MATMUL", args)])
-    program.pool = lib.ct_pool_create(2, -1)
+    program.pool = lib.ct_workers_create(2, -1)
     program.run()
     (worker,) = (int(thread) for thread in set(os.listdir("/proc/self/task")) - before)
 
@@ -185,4 +185,4 @@ def test_a_worker_that_slept_leaves_the_core_to_its_caller(cores: set[int]) -> N
     assert together(set())[1] == cores
     assert any(cores - {core} == left for core, left in (together(cores) for _ in range(50)))
     np.testing.assert_allclose(c, want, atol=1e-3)
-    lib.ct_pool_destroy(program.pool)
+    lib.ct_workers_destroy(program.pool)

@@ -49,26 +49,26 @@ class Product:
         return [t for t in found if t is not None]
 
 
-def read_halves(rewriter: Rewriter) -> None:
+def read_narrow(rewriter: Rewriter) -> None:
     """What is widened for a product alone, or lies there narrowed too, is read as bfloat16."""
     narrowed = {n.inputs[0]: n.outputs[0] for n in rewriter.nodes() if isinstance(n.op, Narrow)}
     for node in rewriter.nodes():
         product = _product(node)
         if product is None:
             continue
-        halves: dict[Tensor, Tensor] = {}
+        narrow: dict[Tensor, Tensor] = {}
         for role in _readable(product):
             tensor = product.roles.get(role)
             maker = rewriter.producer(tensor)
-            half = maker.inputs[0] if maker and isinstance(maker.op, Widen) else narrowed.get(tensor)
-            if tensor is not None and half is not None:
-                halves[tensor] = half
-        if halves:
-            rewriter.replace([node], _reading(product, halves))
+            source = maker.inputs[0] if maker and isinstance(maker.op, Widen) else narrowed.get(tensor)
+            if tensor is not None and source is not None:
+                narrow[tensor] = source
+        if narrow:
+            rewriter.replace([node], _reading(product, narrow))
     rewriter.drop(node for node in rewriter.nodes() if isinstance(node.op, Widen))
 
 
-def write_halves(rewriter: Rewriter) -> None:
+def write_narrow(rewriter: Rewriter) -> None:
     """A product whose rounded result is read as bfloat16 alone writes nothing else."""
     for node in rewriter.nodes():
         product = _product(node)
@@ -136,12 +136,12 @@ def _is_pointwise(product: Product) -> bool:
     return not isinstance(op, RoundedConv2D) or (product.weights[1:3] == (1, 1) and op.strides == (1, 1))
 
 
-def _reading(product: Product, halves: dict[Tensor, Tensor]) -> Node:
+def _reading(product: Product, narrow: dict[Tensor, Tensor]) -> Node:
     """The node with these inputs widened inside it."""
     node = product.node
-    twins = {tensor: Tensor(tensor.name, tensor.type) for tensor in halves}
-    group = [Node(Widen(), [halves[t]], [twin], members=[]) for t, twin in twins.items()]
+    twins = {tensor: Tensor(tensor.name, tensor.type) for tensor in narrow}
+    group = [Node(Widen(), [narrow[t]], [twin], members=[]) for t, twin in twins.items()]
     inputs = [None if t is None else twins.get(t, t) for t in node.inputs]
     group.append(Node(node.op, inputs, list(node.outputs), node.index, node.originals))
-    roles = {role: None if t is None else halves.get(t, t) for role, t in product.roles.items()}
+    roles = {role: None if t is None else narrow.get(t, t) for role, t in product.roles.items()}
     return fused_node(group, product.kernel, roles, node.outputs, product.settings, product.overwrites)

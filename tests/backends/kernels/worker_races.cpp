@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "run/pool.h"
+#include "run/workers.h"
 
 namespace {
 
@@ -22,7 +22,7 @@ void count_in_one(void* cells, int, int64_t begin, int64_t end) {
 }
 
 // Every unit once, also where workers have fallen asleep in between.
-void drive(ct::Pool& pool, int runs) {
+void drive(ct::Workers& pool, int runs) {
   for (int run = 0; run < runs; ++run) {
     if (!pool.try_acquire()) {
       std::this_thread::yield();
@@ -41,13 +41,13 @@ void drive(ct::Pool& pool, int runs) {
 
 int main(int words, char**) {
   if (words > 1) {
-    ct::Pool pool(4);
+    ct::Workers pool(4);
     std::vector<int> cell(1, 0);
     for (int run = 0; run < 100; ++run) pool.run(count_in_one, &cell, 5000);
     return 0;
   }
   for (int threads : {1, 2, 3, 8}) {
-    ct::Pool shared(threads), own(threads);
+    ct::Workers shared(threads), own(threads);
     std::vector<std::thread> callers;
     for (int i = 0; i < 3; ++i) callers.emplace_back([&shared] { drive(shared, 2000); });
     callers.emplace_back([&own] { drive(own, 2000); });

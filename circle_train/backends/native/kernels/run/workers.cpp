@@ -1,4 +1,4 @@
-#include "run/pool.h"
+#include "run/workers.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -66,7 +66,7 @@ struct Member {
 
 }  // namespace
 
-struct Pool::Team {
+struct Workers::Team {
   // Where the system starts no more threads those that it did share all ranges: who does what changes no result.
   explicit Team(int threads) : ranges(threads), members(threads - 1) {
     try {
@@ -193,9 +193,9 @@ struct Pool::Team {
   std::condition_variable wake, finished;
 };
 
-Pool::Pool(int threads) : threads_(threads < 1 ? 1 : threads), fork_count_(fork_counter.load()) {}
+Workers::Workers(int threads) : threads_(threads < 1 ? 1 : threads), fork_count_(fork_counter.load()) {}
 
-Pool::~Pool() {
+Workers::~Workers() {
   if (!team_) return;
   if (fork_count_.load() == fork_counter.load()) {
     team_->stop();
@@ -204,7 +204,7 @@ Pool::~Pool() {
   }
 }
 
-bool Pool::try_acquire() {
+bool Workers::try_acquire() {
   const uint32_t forks = fork_counter.load();
   if (fork_count_.load() != forks) {
     // The old team's threads and locks belong to the parent; its memory is left alone.
@@ -215,17 +215,17 @@ bool Pool::try_acquire() {
   return !held_.exchange(true);
 }
 
-void Pool::release() { held_.store(false); }
+void Workers::release() { held_.store(false); }
 
 // Without memory for a team the caller works alone: no exception may cross the C ABI.
-void Pool::start() {
+void Workers::start() {
   try {
     team_.reset(new Team(threads_));
   } catch (const std::bad_alloc&) {
   }
 }
 
-void Pool::run(Body body, void* context, int64_t units) {
+void Workers::run(Body body, void* context, int64_t units) {
   if (!team_) start();
   team_ ? team_->run(body, context, units) : body(context, 0, 0, units);
 }

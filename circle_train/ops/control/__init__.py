@@ -1,1 +1,0 @@
-"""Branches, loops and variables."""

@@ -1,0 +1,146 @@
+"""One batch at a time: fed, run, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from circle_train.compile.program import Mode
+from circle_train.data.coercion import coerce, count_samples
+from circle_train.fitting.metrics import Scores
+from circle_train.ir.mapped import require_unchanged
+from circle_train.ir.tensor_type import Array
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.guard import unspoiled
+from circle_train.runtime.kept import Samples
+from circle_train.session.learned import Learned
+
+
+@dataclass
+class StepResult:
+    """What one batch gave: the loss before the update, metrics, and the model's outputs."""
+
+    loss: Any
+    metrics: dict[str, float] = field(default_factory=dict)
+    outputs: list[Array] = field(default_factory=list)
+    losses: list[Any] = field(default_factory=list)
+    """One loss for each output, before weighting."""
+    extra: dict[str, Array] = field(default_factory=dict)
+    """What TrainConfig.extra_outputs asks for."""
+
+
+class Batches(Learned):
+    """Steps on single batches, each whole or not at all."""
+
+    stop_training = False
+    """A callback sets it to end the fit after the present epoch."""
+    kept_bytes = 0
+    """What the fit under way keeps of a frozen beginning's results."""
+    _reset_is_due = False
+
+    @cached_property
+    def metrics(self) -> Scores:
+        """The config's metrics, this session's own."""
+        outputs = self.program.outputs
+        return Scores(self.config.metrics, self.config.losses_for(len(outputs)), outputs)
+
+    def train_step(
+        self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False, measure: bool = True
+    ) -> StepResult:
+        """Train on one batch. `update=False, accumulate=True` only adds its gradients to those waiting.
+
+        `measure=False` leaves the metrics out, for those who measure over many batches.
+        """
+        if accumulate:
+            if self._reset_is_due:
+                self.reset_gradients()
+            result = self._run(Mode.ACCUMULATE, x, y, measure)
+            if update:
+                self.update()
+            return result
+        if not update:
+            return self.eval_step(x, y, measure=measure)
+        result = self._run(Mode.TRAIN, x, y, measure)
+        self.state.step += 1
+        return result
+
+    def eval_step(self, x: Any, y: Any = None, *, measure: bool = True) -> StepResult:
+        """Loss, metrics and outputs of one batch; without labels the outputs alone. Nothing changes."""
+        if y is None and any(0 not in target.shape[1:] for target in self.program.targets):
+            return self._result(self._predict(x), None)
+        return self._run(Mode.EVALUATE, x, y, measure)
+
+    def update(self) -> None:
+        """Take an optimizer step on the accumulated gradients."""
+        executor = self.programs.executor(Mode.UPDATE, self.config.batch_size)
+        self.state.require_values()
+        self.state.set_scalars(self.config.rule)
+        executor.run({})
+        self.state.step += 1
+
+    def reset_gradients(self, *, lazy: bool = False) -> None:
+        """Start accumulating anew; `lazy`: when the next gradients come, the old ones are read until then."""
+        self._reset_is_due = lazy
+        if lazy:
+            return
+        for key, array in self.state.arrays.items():
+            if key.kind == "gradient":
+                array.fill(0)
+
+    def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
+        """Outputs of one batch."""
+        executor = self._predict(inputs)
+        return [executor[t].copy() for t in executor.program.outputs]
+
+    def _predict(self, x: Any) -> Executor:
+        """The forward program after a run on this batch."""
+        executor = self.programs.executor(Mode.PREDICT, count_samples(x, self.program.inputs, "x"))
+        self.state.require_values()
+        require_unchanged(self.model.files)
+        executor.run(dict(zip(executor.program.inputs, coerce(x, executor.program.inputs, "x"), strict=True)))
+        return executor
+
+    def _run(self, mode: Mode, x: Any, y: Any, measure: bool) -> StepResult:
+        """Feed, run, read."""
+        kept = x if isinstance(x, Samples) else None
+        count = len(kept) if kept else count_samples(x, self.program.inputs, "x")
+        executor = self.programs.executor(mode, count, kept.keep if kept else None)
+        program = executor.program
+        self.state.require_values()
+        require_unchanged(self.model.files)
+        feeds = (
+            kept.feeds(executor)
+            if kept
+            else dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
+        )
+        feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
+        for output, target, loss in zip(
+            program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True
+        ):
+            loss.check_target(feeds[target], output.type)
+        if mode is Mode.TRAIN:
+            self.state.set_scalars(self.config.rule)
+        if mode.has_backward:
+            self.state.set_random(self.seed)
+        with unspoiled(self.state, feeds):
+            executor.run(feeds)
+        self.state.passes += mode.has_backward
+        return self._result(executor, [feeds[t] for t in program.targets] if measure else None)
+
+    def _result(self, executor: Executor, targets: Sequence[Array] | None) -> StepResult:
+        program = executor.program
+        outputs = [executor[t].copy() for t in program.outputs]
+        losses = [_number(executor[t]) for t in program.losses]
+        extra = {t.name: executor[t].copy() for t in program.extra}
+        loss = None if program.loss is None else _number(executor[program.loss])
+        if targets is None:
+            return StepResult(loss, {}, outputs, losses, extra)
+        self.metrics.reset()
+        self.metrics.update(outputs, targets)
+        return StepResult(loss, self.metrics.result(), outputs, losses, extra)
+
+
+def _number(array: Array) -> Any:
+    return float(array.reshape(-1)[0]) if array.size == 1 else array.copy()

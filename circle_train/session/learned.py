@@ -1,0 +1,104 @@
+"""What a session has learned: weights by name, the learning rate, gradients, and the files that hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from numbers import Real
+
+from circle_train import backends
+from circle_train.backends.base import Backend
+from circle_train.checkpoints import by_suffix as checkpoints
+from circle_train.compile.program import Program
+from circle_train.errors import ConfigError
+from circle_train.ir.mapped import require_unchanged
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model
+from circle_train.runtime.properties import Properties
+from circle_train.runtime.state import State
+from circle_train.runtime.weights import Parameters
+from circle_train.session.export import export
+from circle_train.session.programs import Programs
+from circle_train.settings.config import TrainConfig
+
+
+class Learned:
+    """A model with a config, and the state that programs of both change."""
+
+    def __init__(
+        self, model: Model, config: TrainConfig | None, seed: int, threads: int | None, backend: str
+    ) -> None:
+        self.model, self.seed = model, seed
+        self.programs = Programs(model, config or model.training, backends.choose(backend, threads))
+
+    @property
+    def config(self) -> TrainConfig:
+        """What is trained, and how."""
+        return self.programs.config
+
+    @config.setter
+    def config(self, value: TrainConfig) -> None:
+        self.programs.given = value
+
+    @property
+    def backend(self) -> Backend:
+        """The engine."""
+        return self.programs.backend
+
+    @property
+    def state(self) -> State:
+        """Weights, optimizer slots, step count."""
+        return self.programs.state
+
+    @property
+    def program(self) -> Program:
+        """The program of a full training step."""
+        return self.programs.whole.program
+
+    @property
+    def parameters(self) -> Parameters:
+        """Weights by name."""
+        return self.model.parameters_of(self.state)
+
+    @property
+    def gradients(self) -> dict[str, Array]:
+        """Sums of gradients by parameter name, as `train_step(accumulate=True)` makes them until a reset."""
+        return self.parameters.gradients()
+
+    @property
+    def properties(self) -> Properties:
+        """Numbers and strings by name that go with the checkpoint."""
+        return Properties(self.state)
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update; a schedule goes on in proportion from what is set here."""
+        return self.state.learning_rate * self.config.rule.factor(self.state.step)
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        if not isinstance(value, Real) or not 0 <= value < float("inf"):
+            raise ConfigError(f"learning_rate is {value!r}, expected a number from 0")
+        self.state.learning_rate = float(value) / (self.config.rule.factor(self.state.step) or 1.0)
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""
+        require_unchanged(self.model.files)
+        checkpoints.save(path, self.model.module, self.state, self.config, self.seed)
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Take over a checkpoint, whole or not at all."""
+        found = checkpoints.load(path, self.model.module, self.state, self.config, self.parameters.inward)
+        self.seed = self.seed if found is None else found
+
+    def export(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None) -> None:
+        """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX.
+
+        With `outputs`, names of any of its tensors, the file computes those and nothing else.
+        """
+        self.state.require_values()
+        export(self.model, self.state, path, outputs)
+
+    def export_circleplus(self, path: str | os.PathLike[str]) -> None:
+        """The same with the training settings in it (Circle+)."""
+        export(self.model.with_training(self.config), self.state, path)

@@ -1,0 +1,76 @@
+"""The programs of a session: compiled when they are asked for, over one state and one arena, within its budget."""
+
+from __future__ import annotations
+
+from circle_train.backends.base import Backend
+from circle_train.compile.compile import compile
+from circle_train.compile.prefix import Keep
+from circle_train.compile.program import Mode, Program
+from circle_train.errors import ConfigError
+from circle_train.ir.mapped import require_unchanged
+from circle_train.model import Model
+from circle_train.runtime.divided import within_budget
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.state import State
+from circle_train.session.plan import conversion_bytes
+from circle_train.settings.config import TrainConfig
+
+
+class Programs:
+    """Executors by what they do with a batch, its size, and what a fit keeps."""
+
+    def __init__(self, model: Model, config: TrainConfig | None, backend: Backend) -> None:
+        self.model, self.given, self.backend = model, config, backend
+        self.made: State | None = None
+        """The state, once the first program is there."""
+        self._executors: dict[tuple[Mode, int, Keep | None], Executor] = {}
+
+    @property
+    def config(self) -> TrainConfig:
+        """What is trained, and how."""
+        if self.given is None:
+            raise ConfigError(
+                "the model carries no training settings and none were given; pass a TrainConfig, "
+                "or add settings to the file with `circle-train plus MODEL SETTINGS.json`"
+            )
+        return self.given
+
+    @property
+    def whole(self) -> Executor:
+        """Takes a full training step."""
+        return self.executor(Mode.TRAIN, self.config.batch_size)
+
+    @property
+    def state(self) -> State:
+        """Weights, optimizer slots, step count."""
+        return self.made or self.whole.state
+
+    def rebuild(self, config: TrainConfig, state: State | None = None) -> None:
+        """Other settings, and programs made anew of them."""
+        self.given, self.made = config, state
+        self._executors.clear()
+        self.executor(Mode.TRAIN, config.batch_size)
+
+    def executor(self, mode: Mode, batch_size: int, keep: Keep | None = None) -> Executor:
+        """Made at first use, and bound anew where the state has other arrays since."""
+        key = mode, batch_size, keep
+        executor = self._executors.get(key)
+        if executor is None:
+            require_unchanged(self.model.files)
+            program = compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
+            if self.made is None and mode is Mode.TRAIN:
+                self.made = State(program.parameters, self.config.rule.base_learning_rate)
+            self._executors[key] = self._bind(program, self.state)
+        elif executor.generation != executor.state.generation:
+            self._executors[key] = executor.rebound()
+        return self._executors[key]
+
+    def _bind(self, program: Program, state: State) -> Executor:
+        """Give a program memory; a training step keeps within its budget."""
+        if program.mode is Mode.TRAIN and self.config.memory_budget is not None:
+            main, besides = self.model.module.main, conversion_bytes(self.model)
+            thrifty = within_budget(main, self.config, program, state, self.backend, besides)
+            if thrifty is not None:
+                return thrifty
+        arena = max((e.arena for e in self._executors.values()), key=len, default=None)
+        return Executor(program, state, self.backend, arena)
