@@ -21,10 +21,10 @@ from circle_train.ops.layers.recurrence import Cell, GruCell, RnnCell
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
 
-Class = TypeVar("Class", bound="type[Recurrent]")
+Class = TypeVar("Class", bound="type[Swept]")
 
 STATES = ("h", "c")
-AUXILIARY = "auxiliary"
+AUXILIARY, LENGTHS = "auxiliary", "lengths"
 
 
 def both(names: Iterable[str]) -> tuple[str, ...]:
@@ -42,26 +42,42 @@ def with_inputs(names: Sequence[str], needed: set[str]) -> Callable[[Class], Cla
     values = [parameter.replace(default=empty) for parameter in given]
 
     def add(cls: Class) -> Class:
-        def forward(self: Recurrent, *values: Array | None) -> list[Array]:
+        def forward(self: Swept, *values: Array | None) -> list[Array]:
             return self.run(dict(zip(names, values, strict=True)))
 
         forward.__signature__ = inspect.Signature([own, *given])  # type: ignore[attr-defined]
         cls.forward = forward  # type: ignore[method-assign,assignment]
-        cls.parameters = tuple(name for name in names if name.split("_")[-1] not in ("x", AUXILIARY, *STATES))
-        cls.together = tuple(name for name in names if name != AUXILIARY and "a" not in name.split("_"))
+        cls.parameters = tuple(
+            name for name in names if name.split("_")[-1] not in ("x", AUXILIARY, LENGTHS, *STATES)
+        )
+        cls.together = tuple(
+            name for name in names if name not in (AUXILIARY, LENGTHS) and "a" not in name.split("_")
+        )
         cls.grads = grads  # type: ignore[attr-defined]
         return cls
 
-    def grads(self: Recurrent, *, dys: Sequence[Array], **values: Array | None) -> dict[str, Array]:
-        zeros = {name: np.zeros_like(value) for name, value in values.items() if value is not None}
-        return {**zeros, **self.back(dys, values)}
+    def grads(self: Swept, *, dys: Sequence[Array], **values: Array | None) -> dict[str, Array]:
+        given = [name for name, value in values.items() if value is not None]
+        found = self.back(dys, values)
+        return {name: found[name] if name in found else np.zeros_like(values[name]) for name in given}
 
     grads.__signature__ = inspect.Signature([own, *values, inspect.Parameter("dys", kind)])  # type: ignore[attr-defined]
     return add
 
 
+class Swept(Op):
+    """Computed step after step, and back in one sweep; operands come by name, None where they are absent."""
+
+    def run(self, values: dict[str, Any]) -> list[Array]:
+        raise NotImplementedError(f"{self.name} has no steps")
+
+    def back(self, dys: Sequence[Array], values: dict[str, Any]) -> dict[str, Array]:
+        """The gradients of operands, by name."""
+        raise NotImplementedError(f"{self.name} has no way back")
+
+
 @record
-class Recurrent(Op):
+class Recurrent(Swept):
     """Runs its cells over x; the activation belongs to the cell, the engine must not apply it."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("",)
