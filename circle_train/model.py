@@ -38,6 +38,35 @@ class Proto(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
+FOREIGN = {
+    (
+        ".h5",
+        ".keras",
+        ".hdf5",
+    ): "save what tf.lite.TFLiteConverter.from_keras_model(model).convert() gives as .tflite",
+    (
+        ".pt",
+        ".pth",
+        ".bin",
+        ".ckpt",
+    ): "export the model with torch.onnx.export(model, example, 'net.onnx', dynamo=True)",
+    (
+        ".pb",
+        ".savedmodel",
+    ): "save what tf.lite.TFLiteConverter.from_saved_model(folder).convert() gives as .tflite",
+    (
+        ".safetensors",
+    ): "it holds weights alone: load the model they belong to, then session.load_checkpoint(…)",
+    (
+        ".mlmodel",
+        ".mlpackage",
+        ".caffemodel",
+        ".param",
+        ".engine",
+        ".ort",
+    ): "export the original network to .onnx or .tflite",
+}
+"""Suffixes of other libraries' files, and how a model that is read here comes of them."""
 Path = str | os.PathLike[str]
 Bytes = bytes | bytearray | memoryview
 Source = Path | Bytes | BinaryIO | Proto
@@ -237,6 +266,8 @@ def load(source: Source | Model, **options: Any) -> Model:
         )
     if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
         return load(os.path.join(source, PACKAGED), **options)
+    if isinstance(source, (str, os.PathLike)):
+        _refuse_foreign(os.fspath(source))
     name = None if isinstance(source, os.PathLike) else getattr(source, "name", None)
     source = _as_file(source)
     if _is_onnx(source):
@@ -249,6 +280,14 @@ def load(source: Source | Model, **options: Any) -> Model:
     fix_sizes(module.main, options.get("shapes") or {})
     origin = hints.read_entry(module, portable.ENTRY)
     return Model(module, None if origin is None else portable.restore(origin))
+
+
+def _refuse_foreign(path: str) -> None:
+    """Other libraries' files: say how they become one of ours."""
+    suffix = os.path.splitext(path)[1].lower()
+    for suffixes, remedy in FOREIGN.items():
+        if suffix in suffixes:
+            raise ModelError(f"{path}: a {suffix} file is no model that is read here; {remedy}")
 
 
 def checkpoint_of(source: Source | Model) -> str | None:

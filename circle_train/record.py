@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from circle_train.likeness import likeness
+
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
@@ -63,7 +65,8 @@ def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         assign(self, name, value)
     surplus = [*kwargs, *(repr(value) for value in positional)]
     if surplus:
-        raise TypeError(f"{type(self).__name__}() got surplus arguments: {', '.join(surplus)}")
+        hint = likeness(surplus[0], [one.name for one in fields(self) if one.init])
+        raise TypeError(f"{type(self).__name__}() got surplus arguments: {', '.join(surplus)}{hint}")
     if hasattr(self, "__post_init__"):
         self.__post_init__()
 

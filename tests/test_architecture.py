@@ -11,8 +11,8 @@ import pytest
 from circle_train.backends.native.engine import library
 
 PACKAGE = Path(__file__).resolve().parents[1] / "circle_train"
-LEAVES = {"errors", "kinds", "printable", "record"}
-ORDERED = {("errors", "printable"), ("kinds", "errors")}
+LEAVES = {"errors", "kinds", "likeness", "printable", "record"}
+ORDERED = {("errors", "printable"), ("kinds", "errors"), ("record", "likeness")}
 """Leaves that import leaves."""
 LAYERS = (
     {"ir"},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from circle_train import __version__
 from circle_train.cli import (
@@ -25,6 +27,7 @@ from circle_train.cli import (
     train,
 )
 from circle_train.errors import CircleTrainError, shown
+from circle_train.likeness import likeness
 from circle_train.printable import printable
 
 COMMANDS = (demo, finetune, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)
@@ -38,9 +41,35 @@ the first five minutes:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what a mistaken option may have meant; options are written out."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        found = re.search(r"unrecognized arguments: (-\S+)", message)
+        hint = ""
+        if found:
+            words = [word for parser in self._all() for word in parser._option_string_actions]
+            name = likeness(
+                found[1].lstrip("-").partition("=")[0],
+                [w[2:].replace("-", "_") for w in words if w[:2] == "--"],
+            )
+            hint = name.replace("'", "'--", 1).replace("_", "-") or hint
+        super().error(message + hint)
+
+    def _all(self) -> Iterator[argparse.ArgumentParser]:
+        """This parser and those of its commands."""
+        yield self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield from action.choices.values()
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="circle-train",
         description="Fine-tune .circle, .tflite and .onnx models, and get an inference file back.",
         epilog=EPILOG,

@@ -12,6 +12,7 @@ import numpy as np
 from circle_train import losses, optimizers
 from circle_train.errors import ConfigError
 from circle_train.kinds import is_number, refuse_misfits
+from circle_train.likeness import likeness
 from circle_train.losses import Loss
 from circle_train.optimizers import Optimizer
 from circle_train.record import record
@@ -58,7 +59,7 @@ class TrainConfig:
     trainable: Trainable = "all"
     frozen: Sequence[str] = ()
     """Names or patterns of parameters that stay, whatever `trainable` says."""
-    metrics: Sequence[Any] = ()
+    metrics: Sequence[Any] | str = ()
     loss_weights: Sequence[float] | None = None
     epochs: int = 0
     """What a Circle+ file says; `fit(epochs=…)` decides."""
@@ -86,7 +87,7 @@ class TrainConfig:
             raise ConfigError(f"batch_size is {self.batch_size!r}, expected a whole number from 1")
         set_field(self, "batch_size", int(self.batch_size))
         set_field(self, "trainable", normalized(self.trainable))
-        set_field(self, "metrics", tuple(self.metrics))
+        set_field(self, "metrics", (self.metrics,) if isinstance(self.metrics, str) else tuple(self.metrics))
         for name in ("frozen", "extra_outputs"):
             set_field(self, name, _names(getattr(self, name), name))
         try:
@@ -131,8 +132,11 @@ def normalized(trainable: Trainable) -> Trainable:
         trainable = ("last", trainable)
     if callable(trainable) or trainable in ("all", "none"):
         return trainable
+    if isinstance(trainable, str) and (count := _last(trainable)) is not None:
+        trainable = ("last", count)
     if isinstance(trainable, (str, Mapping)):
-        raise ConfigError(f"trainable is {trainable!r}, expected {EXPECTED_TRAINABLE}")
+        hint = "; a single name stands in a list" if isinstance(trainable, str) else ""
+        raise ConfigError(f"trainable is {trainable!r}, expected {EXPECTED_TRAINABLE}{hint}")
     items = tuple(trainable)
     if len(items) == 2 and items[0] == "last" and isinstance(items[1], int):
         count = items[1]
@@ -146,6 +150,12 @@ def normalized(trainable: Trainable) -> Trainable:
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
         raise ConfigError(f"trainable is {items!r}, expected {EXPECTED_TRAINABLE}")
     return items  # type: ignore[return-value]
+
+
+def _last(word: str) -> int | None:
+    """The number of "last:3"."""
+    head, _, count = word.partition(":")
+    return int(count) if head == "last" and count.strip().lstrip("-").isdecimal() else None
 
 
 def names_of(trainable: Trainable) -> tuple[str, ...] | None:
@@ -183,7 +193,8 @@ def by_name(value: Named | str, table: Mapping[str, type[Named]], base: type[Nam
     if isinstance(value, str):
         if value.lower() in table:
             return table[value.lower()]()
-        raise ConfigError(f"{what} '{value}' is unknown, expected one of {', '.join(sorted(table))}")
+        hint = likeness(value.lower(), table)
+        raise ConfigError(f"{what} '{value}' is unknown, expected one of {', '.join(sorted(table))}{hint}")
     raise ConfigError(
         f"{what} is {value!r}, expected a name or an object of circle_train.{base.__module__.split('.')[-1]}"
     )

@@ -234,13 +234,13 @@ def test_a_loss_that_cannot_be_cut_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("150MB", 150e6), ("1.5 GB", 1.5e9), ("64MiB", 64 << 20), ("7", 7), (99, 99)]
+    ("text", "expected"), [("150MB", 150e6), ("1.5 GB", 1.5e9), ("64MiB", 64 << 20), ("7B", 7), (99, 99)]
 )
 def test_budgets_are_read(text: int | str, expected: float) -> None:
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["much", "-3MB", "", 0, -1, True])
+@pytest.mark.parametrize("text", ["much", "-3MB", "", "90", 0, -1, True])
 def test_what_is_no_budget_is_refused(text: int | str) -> None:
     with pytest.raises(ct.ConfigError, match="memory_budget is"):
         parse_bytes(text)

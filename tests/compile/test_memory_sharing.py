@@ -279,7 +279,7 @@ def test_a_budget_stands_in_settings_and_on_the_command_line(
     ]
     words += ["--loss", "mse", "--batch-size", "8", "--memory-budget"]
     whole = ct.TrainSession(mlp(), config.replace(memory_budget=None)).plan.total_bytes
-    assert main([*map(str, words), str(whole - 64)]) == 0
+    assert main([*map(str, words), f"{whole - 64}B"]) == 0
     capsys.readouterr()
     assert main([*map(str, words), "1KB"]) == 1
     assert "memory_budget is '1KB', but a step needs" in capsys.readouterr().err

@@ -26,12 +26,12 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "G
 def parse_bytes(budget: int | str, what: str = "memory_budget") -> int:
     """A number of bytes, or one with a unit: "150MB", "1.5 GB", "64MiB"."""
     if isinstance(budget, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]I?|)B?\s*", budget.upper())
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?=[KMGB])([KMG]I?|)B?\s*", budget.upper())
         if found:
             return int(float(found[1]) * UNITS[found[2]])
     elif not isinstance(budget, bool) and budget > 0:
         return int(budget)
-    raise ConfigError(f"{what} is {budget!r}, expected a number of bytes or a text like '150MB'")
+    raise ConfigError(f"{what} is {budget!r}, expected a size with its unit, like '150MB' or '2GB'")
 
 
 def smaller_batches(batch: int) -> Iterator[int]:

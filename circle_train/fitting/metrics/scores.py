@@ -21,6 +21,7 @@ from circle_train.fitting.metrics.averages import (
 )
 from circle_train.fitting.metrics.by_class import AUC, F1, Precision, Recall
 from circle_train.ir import Tensor
+from circle_train.likeness import likeness
 from circle_train.losses import BinaryCrossentropy, Loss
 
 BY_NAME: dict[str, type[Metric]] = {
@@ -118,7 +119,10 @@ def _takes_logits(loss: Loss, output: Tensor) -> bool:
 def _own(metric: Any, logits: bool) -> Metric:
     if isinstance(metric, str):
         if metric.lower() not in BY_NAME:
-            raise ConfigError(f"metric '{metric}' is unknown, expected one of {', '.join(sorted(BY_NAME))}")
+            hint = likeness(metric.lower(), BY_NAME)
+            raise ConfigError(
+                f"metric '{metric}' is unknown, expected one of {', '.join(sorted(BY_NAME))}{hint}"
+            )
         own: Metric = BY_NAME[metric.lower()]()
     elif all(hasattr(metric, wanted) for wanted in ("name", "reset", "update", "result")):
         own = copy.deepcopy(metric)
