@@ -8,13 +8,14 @@ import numpy as np
 
 from circle_train.checkpoints.changes import Changes
 from circle_train.checkpoints.onert_file import OnertCheckpoint, Section, decode, encode
-from circle_train.checkpoints.onert_order import slot_order
+from circle_train.checkpoints.onert_order import slot_readers
 from circle_train.errors import CheckpointError
-from circle_train.ir import Buffer, DType, Module, StateKey, Tensor
+from circle_train.ir import DType, Module, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import SGD, Adam
 from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
+from circle_train.settings.parameters import Parameter
 
 NOTHING = np.empty(0, np.uint8)
 
@@ -22,11 +23,11 @@ NOTHING = np.empty(0, np.uint8)
 def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> bytes:
     """The bytes of an ONERT checkpoint of this state; `seed` has no place in it."""
     _require_optimizer(config)
-    slots = slot_order(module.main)
+    slots = slot_readers(module.main)
     owners = _owners(slots, state)
     values = tuple(
         _raw(state.value(owner)) if owner else _constant(slot)
-        for slot, owner in zip(slots, owners, strict=True)
+        for (slot, _), owner in zip(slots, owners, strict=True)
     )
     moments = None
     if isinstance(config.optimizer, Adam):
@@ -37,8 +38,8 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
 def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
     """What the file would change, after comparing every slot with the model."""
     _require_optimizer(config)
-    slots = slot_order(module.main)
-    found = decode(data, [_constant(slot).nbytes for slot in slots], where)
+    slots = slot_readers(module.main)
+    found = decode(data, [_constant(slot).nbytes for slot, _ in slots], where)
     adam = isinstance(config.optimizer, Adam)
     if adam != (found.moments is not None):
         kinds = ("SGD", "Adam")
@@ -48,7 +49,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
         )
     changes = Changes(step=found.step, epochs_begun=state.epochs_begun)
     owners = _owners(slots, state)
-    for index, (slot, owner) in enumerate(zip(slots, owners, strict=True)):
+    for index, ((slot, _), owner) in enumerate(zip(slots, owners, strict=True)):
         if owner is None:
             _compare(slot, found.values[index], where)
             continue
@@ -74,19 +75,21 @@ def _require_optimizer(config: TrainConfig) -> None:
         )
 
 
-def _owners(slots: Sequence[Tensor], state: State) -> list[str | None]:
-    """The parameter that each slot belongs to; None for what is no parameter."""
-    by_buffer: dict[Buffer, str] = {}
+def _owners(slots: Sequence[tuple[Tensor, int]], state: State) -> list[str | None]:
+    """The parameter that each slot, a constant as one operator reads it, belongs to; None for what is no parameter."""
+    known: dict[Tensor, list[Parameter]] = {}
     for name, parameter in state.parameters.items():
-        root = parameter.root
-        if root.buffer is not None:
-            by_buffer[root.buffer] = name
-            if root.dtype is not DType.FLOAT32:
-                raise CheckpointError(
-                    f"parameter '{name}' is {root.dtype.name.lower()} in the model, ONERT's checkpoint holds "
-                    "float32; use a .safetensors file"
-                )
-    return [None if slot.buffer is None else by_buffer.get(slot.buffer) for slot in slots]
+        for tensor in parameter.stands_for:
+            known.setdefault(tensor, []).append(parameter)
+        if parameter.root.dtype is not DType.FLOAT32:
+            raise CheckpointError(
+                f"parameter '{name}' is {parameter.root.dtype.name.lower()} in the model, ONERT's checkpoint holds "
+                "float32; use a .safetensors file"
+            )
+    return [
+        next((p.name for p in known.get(slot, ()) if p.is_read_as(slot, reader)), None)
+        for slot, reader in slots
+    ]
 
 
 def _moments(kind: str, owners: Sequence[str | None], state: State) -> Section:

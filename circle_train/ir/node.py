@@ -49,6 +49,8 @@ class Role(enum.Flag):
     """A running mean or variance."""
     NOMINAL = enum.auto()
     """A parameter whose value the file left out."""
+    TIED = enum.auto()
+    """The source of the model calls it by one name: whoever reads it reads one weight."""
 
 
 @dataclass(eq=False, slots=True)

@@ -12,7 +12,7 @@ from circle_train.passes.fold import fold_integers
 from circle_train.passes.masters import make_float_masters, widen_float16
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
-from circle_train.passes.shared import merge_shared_buffers
+from circle_train.passes.shared import settle_shared_weights
 from circle_train.passes.states import reset_states
 from circle_train.passes.straight_through import learn_through_rounding
 
@@ -24,7 +24,7 @@ def before_training(batch_size: int | None) -> list[Pass]:
     return [
         *before_inference(),
         widen_float16,
-        merge_shared_buffers,
+        settle_shared_weights,
         lambda graph: set_batch(graph, batch_size),
         learn_through_rounding,
         fold_integers,

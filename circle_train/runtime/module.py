@@ -10,6 +10,7 @@ import numpy as np
 from circle_train import format
 from circle_train.errors import ConfigError
 from circle_train.format.metadata import hints
+from circle_train.format.model.carried import Apart
 from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
@@ -68,13 +69,37 @@ def _with_graph(module: Module, graph: Graph) -> Module:
 
 
 def with_values(module: Module, state: State) -> Module:
-    """A module that shares everything with the loaded one but the buffers of changed parameters."""
+    """A module that shares everything with the loaded one but the buffers of changed parameters.
+
+    Whatever else has its numbers in such a buffer keeps them.
+    """
+    users: dict[Buffer | None, set[Tensor]] = {}
+    for tensor in [t for graph in module.graphs for t in (*graph.tensors, *graph.all_tensors())]:
+        users.setdefault(tensor.buffer, set()).add(tensor)
     fresh: dict[Buffer, Buffer] = {}
+    apart = Apart()
     for name, parameter in state.parameters.items():
         root = parameter.root
-        if root.buffer is not None and is_changed(state, parameter):
-            fresh[root.buffer] = replace(root.buffer, bytes=encode(root, state.value(name)))
-    return hints.with_values(format.with_buffers(module, fresh))
+        if root.buffer is None or not is_changed(state, parameter):
+            continue
+        made = replace(root.buffer, bytes=encode(root, state.value(name)))
+        if parameter.readers is not None:
+            _part_readers(module.main, parameter, made, apart)
+        elif users[root.buffer] <= set(parameter.stands_for):
+            fresh[root.buffer] = made
+        else:
+            apart.buffers.update(dict.fromkeys(parameter.stands_for, made))
+    return hints.with_values(format.with_buffers(module, fresh, apart))
+
+
+def _part_readers(graph: Graph, parameter: Parameter, made: Buffer, apart: Apart) -> None:
+    """Let the operators that mean this parameter read a tensor of their own; others keep the old one."""
+    root, readers = parameter.root, parameter.readers or ()
+    own = replace(root, buffer=made)
+    for node in graph.readers(root):
+        if node.index in readers:
+            inputs = apart.inputs.get(node, node.inputs)
+            apart.inputs[node] = [own if t is root else t for t in inputs]
 
 
 def encode(root: Tensor, value: Array) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import field
 
 from circle_train.compile.program import Program
 from circle_train.compile.thrift.work import total_work
@@ -14,6 +15,7 @@ from circle_train.ops.internal.gradient import Gradient, Gradients
 from circle_train.printable import lines, printable
 from circle_train.record import record
 from circle_train.runtime.executor import Executor
+from circle_train.settings.parameters import Parameter
 
 CONVERTER, CONVERTED = 1_600_000, 6_000
 """Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
@@ -56,6 +58,8 @@ class Plan:
     """What runs a second time in the backward part because its result is not kept, to stay within the budget."""
     repeated_work: float = 0.0
     """The share of a step's expected time that this takes."""
+    tied: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Trained parameters that several operators share, and which: their gradients add up."""
     bfloat16: str = ""
     """What of the activations is bfloat16, and who multiplies it; nothing where they are float32."""
 
@@ -91,6 +95,7 @@ class Plan:
                 f"memory {size(self.total_bytes)}: {memory}",
                 *([f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []),
                 f"work {count(self.flops)}FLOP a step",
+                *(f"trained as one '{name}' of operators {_listed(at)}" for name, at in self.tied.items()),
                 *self._thrift(),
                 *([f"bfloat16 {self.bfloat16}"] if self.bfloat16 else []),
             ]
@@ -135,8 +140,22 @@ def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
         executor.parts,
         tuple(map(_repeated, program.repeats)),
         total_work(program.repeats) / total_work(program.graph.nodes),
+        tied_operators(program.trained),
         _bfloat16(executor),
     )
+
+
+def tied_operators(parameters: Iterable[Parameter]) -> dict[str, tuple[int, ...]]:
+    """Of the parameters that several operators share: which operators."""
+    uses = {
+        p.name: tuple(dict.fromkeys(node.index for node in p.uses if node.index >= 0)) for p in parameters
+    }
+    return {name: at for name, at in uses.items() if len(at) > 1}
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return shown if len(numbers) <= 8 else f"{shown}, … ({len(numbers)} in all)"
 
 
 def _repeated(node: Node) -> str:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, Role, StateKey, Tensor
+from circle_train.passes.shared import ONE_WITH, READERS
 from circle_train.settings.config import Trainable, names_of
 
 
@@ -18,6 +19,8 @@ class Parameter:
     name: str
     tensor: Tensor
     consumers: list[Node] = field(default_factory=list)
+    uses: list[Node] = field(default_factory=list)
+    """Those of them that do not only rearrange or combine constants."""
     trained: bool = False
     by_default: bool = True
     """False for numbers of a formula: trained only when named."""
@@ -30,6 +33,20 @@ class Parameter:
     def root(self) -> Tensor:
         """The tensor of the loaded module that holds the values, possibly in another form."""
         return self.tensor.root()
+
+    @property
+    def stands_for(self) -> tuple[Tensor, ...]:
+        """The tensors of the loaded module that hold its values."""
+        return (self.root, *self.tensor.carried.get(ONE_WITH, ()))
+
+    @property
+    def readers(self) -> tuple[int, ...] | None:
+        """The loaded operators that read it, where others read the same tensor as something else."""
+        return self.tensor.carried.get(READERS)
+
+    def is_read_as(self, tensor: Tensor, reader: int) -> bool:
+        """Whether this operator of the loaded module reads its values in that tensor."""
+        return tensor in self.stands_for and (self.readers is None or reader in self.readers)
 
 
 def find_parameters(graph: Graph) -> list[Parameter]:
@@ -59,6 +76,9 @@ def find_parameters(graph: Graph) -> list[Parameter]:
         if constants_only:
             for out in node.outputs:
                 sources[out] = leaves
+        else:
+            for leaf in dict.fromkeys(leaves):
+                found[leaf].uses.append(node)
     return list(found.values())
 
 

@@ -208,7 +208,7 @@ class Emitter:
         if lineage in self._parameters:
             return self._parameters[lineage]
         self._parameters[lineage] = tensor = constant(value, lineage.name)
-        tensor.role = role
+        tensor.role = role | Role.TIED
         self.lineage[tensor] = lineage
         return tensor
 

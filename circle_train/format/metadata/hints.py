@@ -1,7 +1,8 @@
 """What training must know of a converted model and Circle has no field for, in a metadata entry of the file.
 
-Dropout and batch normalisation by the operator's output, constants that are no parameters by name, and the parameters that a
-package without weights left out. In memory these are the nodes' hints and the tensors' roles.
+Dropout and batch normalisation by the operator's output; by name constants that are no parameters, those that are one weight
+wherever they are read, and the parameters that a package without weights left out. In memory these are the nodes' hints and the
+tensors' roles.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ON_NODES: dict[str, tuple[type[Hint], str]] = {
     "rounding": (Rounding, "MINIMUM"),
 }
 """What formulas stand for, by the name of their output, and which operator ends them."""
-ON_TENSORS = {"fixed": Role.FIXED, "statistic": Role.STATISTIC, "nominal": Role.NOMINAL}
+ON_TENSORS = {"fixed": Role.FIXED, "statistic": Role.STATISTIC, "nominal": Role.NOMINAL, "tied": Role.TIED}
 
 
 def attach(module: Module) -> Module:
@@ -45,6 +46,8 @@ def collect(graph: Graph) -> dict[str, Any]:
             found[kind] = {name: _described(hint) for name, hint in ends}
     constants = [t for t in graph.all_tensors() if t.buffer is not None and t.dtype.is_float]
     named = {kind: [t.name for t in constants if role in t.role] for kind, role in ON_TENSORS.items()}
+    shared = {t.name for t in constants if len(graph.readers(t)) > 1}
+    named["tied"] = [name for name in named["tied"] if name in shared]
     return found | {kind: names for kind, names in named.items() if names}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from circle_train.format.flatbuffer.decode import Table
-from circle_train.ir import Graph, Tensor
+from circle_train.ir import Buffer, Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 
 
@@ -17,6 +17,16 @@ class Source:
     """All bytes, uint8."""
     root: Table = field(repr=False)
     identifier: str
+
+
+@dataclass(eq=False, slots=True)
+class Apart:
+    """What shared numbers in the file and no longer does."""
+
+    buffers: dict[Tensor, Buffer] = field(default_factory=dict)
+    """By tensor: a buffer of its own."""
+    inputs: dict[Node, list[Tensor | None]] = field(default_factory=dict)
+    """By node: what it reads from now on."""
 
 
 @dataclass(eq=False, slots=True)

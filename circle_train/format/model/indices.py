@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from circle_train.errors import ModelError
 from circle_train.format.flatbuffer.schema import ENUMS
-from circle_train.format.model.carried import OperatorCode
+from circle_train.format.model.carried import Apart, OperatorCode
 from circle_train.format.model.nodes import CUSTOM, CUSTOM_PREFIX, OPERATORS
 from circle_train.ir import Buffer, Graph, Module, Node, Tensor
 from circle_train.ops.opaque import Opaque
@@ -50,6 +52,7 @@ class Indices:
             self.buffers.insert(0, Buffer())  # by convention "no data"
         self.numbers = {id(buffer): index for index, buffer in reversed(list(enumerate(self.buffers)))}
         self.replaced: dict[Buffer, Buffer] = module.carried.get("replaced", {})
+        self.apart: Apart = module.carried.get("apart", Apart())
         self.codes: list[OperatorCode] = list(module.carried.get("operator_codes", ()))
         self.code_numbers = {id(code): index for index, code in enumerate(self.codes)}
         self.new_codes: dict[tuple[str, str | None, int], int] = {}
@@ -57,7 +60,11 @@ class Indices:
 
     def tensors(self, graph: Graph) -> TensorIndices:
         if id(graph) not in self.tables:
-            self.tables[id(graph)] = TensorIndices(graph)
+            self.tables[id(graph)] = table = TensorIndices(graph)
+            for node in graph.nodes:
+                for tensor in self.apart.inputs.get(node, ()):
+                    if tensor is not None:
+                        table.add(tensor)
         return self.tables[id(graph)]
 
     def graph(self, graph: Graph) -> Graph:
@@ -80,12 +87,19 @@ class Indices:
 
     def buffer_of(self, tensor: Tensor) -> int:
         """The tensor's buffer; that of no bytes if it has none."""
+        if tensor in self.apart.buffers:
+            return self.buffer(self.apart.buffers[tensor])
         buffer = tensor.buffer if tensor.buffer is not None else tensor.carried.get("buffer")
         if buffer is not None:
             return self.buffer(buffer)
         if self.buffers[0].bytes.size:
             raise ModelError(f"buffer 0 of the file holds data, so {tensor} cannot be written as having none")
         return 0
+
+    def as_read(self, node: Node) -> Node:
+        """The node with the tensors that it reads by now."""
+        inputs = self.apart.inputs.get(node)
+        return node if inputs is None else replace(node, inputs=inputs)
 
     def code(self, node: Node) -> int:
         """Position in the table of operator codes; the loaded one while the operator is the same."""

@@ -18,7 +18,7 @@ from circle_train.format.flatbuffer.decode import Damage, Table
 from circle_train.format.flatbuffer.encode import LARGEST, Chunk, encode_chunks
 from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
 from circle_train.format.metadata import attachments
-from circle_train.format.model.carried import Signature
+from circle_train.format.model.carried import Apart, Signature
 from circle_train.format.model.indices import Indices
 from circle_train.format.model.nodes import LARGE_OPTIONS, write_node, write_operator_code
 from circle_train.format.model.patch import patch
@@ -42,15 +42,15 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
         file.writelines(chunks)
 
 
-def with_buffers(module: Module, fresh: Mapping[Buffer, Buffer]) -> Module:
-    """A module that shares everything with another one but the contents of these buffers."""
+def with_buffers(module: Module, fresh: Mapping[Buffer, Buffer], apart: Apart | None = None) -> Module:
+    """A module that shares everything with another one but the contents of these buffers, and what is apart from now on."""
     earlier: dict[Buffer, Buffer] = module.carried.get("replaced", {})
     replaced = {old: fresh.get(new, new) for old, new in earlier.items()} | dict(fresh)
     return replace(
         module,
         buffers=[fresh.get(buffer, buffer) for buffer in module.buffers],
         metadata=[Metadata(entry.name, fresh.get(entry.buffer, entry.buffer)) for entry in module.metadata],
-        carried=module.carried | {"replaced": replaced},
+        carried=module.carried | {"replaced": replaced} | ({"apart": apart} if apart is not None else {}),
     )
 
 
@@ -163,7 +163,9 @@ def write_graph(graph: Graph, indices: Indices) -> Table:
     nodes = graph.nodes
     if "file_order" in graph.carried and all(node.index >= 0 for node in nodes):
         nodes = sorted(nodes, key=lambda node: node.index)
-    table["operators"] = [write_node(node, indices.code(node), tensors.index) for node in nodes]
+    table["operators"] = [
+        write_node(indices.as_read(node), indices.code(node), tensors.index) for node in nodes
+    ]
     if graph.name:
         table["name"] = graph.name
     return table
