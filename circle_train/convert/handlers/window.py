@@ -11,7 +11,7 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call
 from circle_train.ir import Tensor
-from circle_train.ir.size import Size, is_open
+from circle_train.ir.size import is_open, largest
 from circle_train.ops.attributes import Padding
 
 Sizes = tuple[int, ...]
@@ -90,13 +90,18 @@ def padded(
 def _padded_at_run_time(
     b: Builder, x: Tensor, pads: Sequence[tuple[int, int]], value: float, first: int
 ) -> Tensor:
-    """PAD by amounts that depend on open sizes, of which none may be negative."""
-    flat = [0] * (2 * x.type.rank)
+    """PAD by amounts that depend on open sizes; what is negative cuts off."""
+    rank = x.type.rank
+    flat = [0] * (2 * rank)
     flat[2 * first : 2 * (first + len(pads))] = [amount for pair in pads for amount in pair]
-    if min(amount.low if isinstance(amount, Size) and amount.low is not None else -1 if isinstance(amount, Size)
-           else amount for amount in flat) < 0:  # fmt: skip
-        raise Refusal("it pads by amounts that depend on open sizes and may be negative")
-    table = b.reshape(b.integers(flat), (x.type.rank, 2))
+    ranges: dict[int, Range] = {}
+    for axis, size in enumerate(b.shape(x)):
+        start, end = (largest(-amount, 0) for amount in flat[2 * axis : 2 * axis + 2])
+        if start != 0 or end != 0:
+            ranges[axis] = (start, size - end, 1)
+    x = cut(b, x, ranges) if ranges else x
+    flat = [largest(amount, 0) for amount in flat]
+    table = b.reshape(b.integers(flat), (rank, 2))
     return b("PAD", x, table) if value == 0 else b("PADV2", x, table, b.like(x, value))
 
 

@@ -18,6 +18,7 @@ from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, random, register
+from circle_train.ops.checks import same_size
 from circle_train.ops.internal.sequence_cells import Cell, GruCell, LstmCell, RnnCell, Weights
 from circle_train.ops.layers.recurrent import Swept, with_inputs
 from circle_train.ops.window import check_floats, check_rank
@@ -60,12 +61,12 @@ class OverSequence(Swept):
         check_floats(self.name, x, w, r, b, *states)
         steps, batch, features = x.shape
         directions, units = len(self.direction.backwards), r.shape[2]
-        if features != w.shape[2]:
+        if not same_size(features, w.shape[2]):
             raise ModelError(
                 f"{self.name}: input has {features} features, weights take {w.shape[2]} (input {x}, weights {w})"
             )
         rows = self.gates * units
-        if w.shape[:2] != (directions, rows) or r.shape[:2] != (directions, rows):
+        if any(not all(map(same_size, t.shape, (directions, rows))) for t in (w, r)):
             raise ModelError(
                 f"{self.name}: weights are {w} and {r}, expected {directions} directions of {self.gates} gates of "
                 f"{units} units"
@@ -78,10 +79,10 @@ class OverSequence(Swept):
         self, batch: int, units: int, lengths: TensorType | None, *states: TensorType | None
     ) -> None:
         """Refuse what has not one entry for each sample."""
-        if lengths is not None and lengths.shape[0] != batch:
+        if lengths is not None and not same_size(lengths.shape[0], batch):
             raise ModelError(f"{self.name}: lengths are {lengths}, expected one for each of {batch} samples")
         for state in states:
-            if state is not None and (state.shape[1] != batch or state.shape[2] != units):
+            if state is not None and not all(map(same_size, state.shape[1:], (batch, units))):
                 raise ModelError(
                     f"{self.name}: a first state is {state}, expected {batch} samples of {units} units"
                 )

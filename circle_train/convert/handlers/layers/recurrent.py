@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, unrolled: one product with the inputs for all steps, then step after step."""
+"""LSTM, GRU and RNN: one op for all steps; with functions that it has not, written out step after step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
 from circle_train.convert.handlers.numeric.activation import clipped, scaled_elu, softplus
-from circle_train.ir import Tensor
+from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size
+from circle_train.ops.internal.sequence import Direction, OverSequence, SequenceGru, SequenceLstm, SequenceRnn
+from circle_train.ops.internal.sequence_cells import FUNCTIONS
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -21,7 +23,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 @dataclass
-class Direction:
+class OneWay:
     """One direction's weights and functions; `xw` holds the inputs' part of all gates, step by step."""
 
     b: Builder
@@ -44,6 +46,42 @@ class Direction:
 
 @handles("LSTM", "GRU", "RNN")
 def recurrent(c: Call) -> list[Tensor]:
+    functions = _names(c)
+    if all(name in FUNCTIONS for name in functions):
+        return _swept(c, functions)
+    return _unrolled(c)
+
+
+def _names(c: Call) -> tuple[str, ...]:
+    """The functions of all directions."""
+    count = 2 if c.attr("direction", "forward") == "bidirectional" else 1
+    return tuple(c.attr("activations") or DEFAULTS[c.op] * count)
+
+
+def _swept(c: Call, functions: tuple[str, ...]) -> list[Tensor]:
+    """As one op, which has ONNX's operands with time before the batch."""
+    b, turned = c.b, bool(c.attr("layout", 0))
+    direction = Direction[c.attr("direction", "forward").upper()]
+    x = b.transpose(c[0], (1, 0, 2)) if turned else c[0]
+    states = [c.optional(index) for index in (5, 6)[: 2 if c.op == "LSTM" else 1]]
+    if turned:
+        states = [None if state is None else b.transpose(state, (1, 0, 2)) for state in states]
+    lengths = _lengths(c, b.shape(x)[0])
+    clip = float(c.attr("clip", 0.0))
+    op: OverSequence = SequenceRnn(direction, functions, clip)
+    operands = [x, c[1], c[2], c.optional(3), lengths, *states]
+    if c.op == "GRU":
+        op = SequenceGru(direction, functions, clip, bool(c.attr("linear_before_reset", 0)))
+    if c.op == "LSTM":
+        op = SequenceLstm(direction, functions, clip, bool(c.attr("input_forget", 0)))
+        operands.append(c.optional(7))
+    y, *last = b.emit(op, operands)
+    if turned:
+        y, last = b.transpose(y, (2, 0, 1, 3)), [b.transpose(state, (1, 0, 2)) for state in last]
+    return [y, *last][: c.output_count]
+
+
+def _unrolled(c: Call) -> list[Tensor]:
     b, directions = (
         c.b,
         {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[c.attr("direction", "forward")],
@@ -54,6 +92,7 @@ def recurrent(c: Call) -> list[Tensor]:
         raise Refusal(f"it runs over {steps} steps; at most {LONGEST}, known beforehand, are unrolled")
     hidden = int(c.attr("hidden_size", 0)) or c.shape(2)[2]
     lengths = _lengths(c, steps)
+    lengths = None if lengths is None else b.reshape(lengths, (b.shape(lengths)[0], 1))
     runs = [_run(c, x, number, d, hidden, lengths) for number, d in enumerate(directions)]
     axis = 2 if c.attr("layout", 0) else 0
     results = []
@@ -75,7 +114,7 @@ def _lengths(c: Call, steps: int) -> Tensor | None:
     value = c.b.value(lengths)
     if lengths is None or (value is not None and (value == steps).all()):
         return None
-    return c.b.reshape(lengths, (c.b.shape(lengths)[0], 1))
+    return c.b.cast(lengths, DType.INT32)
 
 
 def _run(
@@ -121,7 +160,7 @@ def _initial(c: Call, x: Tensor, index: int, number: int, hidden: int) -> Tensor
     return _part(b, given, number)
 
 
-def _direction(c: Call, x: Tensor, number: int, hidden: int) -> Direction:
+def _direction(c: Call, x: Tensor, number: int, hidden: int) -> OneWay:
     b, count = c.b, GATES[c.op]
     w, r = _part(b, c[1], number), _part(b, c[2], number)
     wb = rb = None
@@ -140,7 +179,7 @@ def _direction(c: Call, x: Tensor, number: int, hidden: int) -> Direction:
     if c.op == "LSTM" and c.optional(7) is not None:
         flat = _part(b, c[7], number)
         peepholes = [b("SLICE", flat, b.integers([i * hidden]), b.integers([hidden])) for i in range(3)]
-    return Direction(b, xw, r, rb, _functions(c, number), hidden, float(c.attr("clip", 0.0)), peepholes,
+    return OneWay(b, xw, r, rb, _functions(c, number), hidden, float(c.attr("clip", 0.0)), peepholes,
                      bool(c.attr("input_forget", 0)), not linear_reset)  # fmt: skip
 
 
@@ -192,7 +231,7 @@ def _function(b: Builder, name: str, alpha: float, beta: float) -> Activation:
     return known[name]
 
 
-def _lstm(d: Direction, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
+def _lstm(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     """Gates in ONNX's order: input, output, forget, cell."""
     b, (h, cell), (f, g, last) = d.b, states, d.functions
     i, o, forget, z = d.gates(b("ADD", xw, b("FULLY_CONNECTED", h, d.r)), 4)
@@ -207,7 +246,7 @@ def _lstm(d: Direction, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     return [b("MUL", f(d.bounded(o)), last(d.bounded(cell) if d.clip else cell)), cell]
 
 
-def _gru(d: Direction, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
+def _gru(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     """Gates in ONNX's order: update, reset, hidden."""
     b, (h,), (f, g) = d.b, states, d.functions
     xz, xr, xh = d.gates(xw, 3)
@@ -225,6 +264,6 @@ def _gru(d: Direction, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     return [b("ADD", b("MUL", b("SUB", b.like(z, 1), z), candidate), b("MUL", z, h))]
 
 
-def _rnn(d: Direction, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
+def _rnn(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     b = d.b
     return [d.functions[0](d.bounded(b("ADD", xw, b("FULLY_CONNECTED", states[0], d.r))))]
