@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from circle_train.backends.native.engine import library
+from circle_train.ops import INTERNAL, REGISTRY
 
 PACKAGE = Path(__file__).resolve().parents[1] / "circle_train"
 LEAVES = {"errors", "kinds", "likeness", "printable", "record"}
@@ -100,6 +102,24 @@ def test_heavy_packages_are_imported_where_used(path: Path) -> None:
 def test_no_module_without_a_concept() -> None:
     stems = {path.stem for path in modules()}
     assert not stems & FORBIDDEN_NAMES
+
+
+SPELLED = ("ops", "convert/handlers", "passes/litert")
+"""Where operators are named one by one: their own classes, and what spells others out by them."""
+GENERATED = {"schema.py", "abi.py"}
+
+
+def test_few_places_know_operators_by_name() -> None:
+    """Counted: string constants that are the name of a registered operator."""
+    known = {*REGISTRY, *INTERNAL}
+    found = Counter(
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        if path.name not in GENERATED and not any(path.is_relative_to(PACKAGE / room) for room in SPELLED)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in known
+    )
+    assert found.total() < 200, found.most_common(8)
 
 
 def test_no_cycles_between_modules() -> None:

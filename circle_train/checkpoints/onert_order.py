@@ -73,13 +73,13 @@ class _Numbering:
         self.graph = graph
         self.nodes = sorted(graph.nodes, key=lambda node: node.index)
         self.tensors = list(graph.tensors) or list(graph.all_tensors())
-        self.number = {id(tensor): number for number, tensor in enumerate(self.tensors)}
+        self.number = {tensor: number for number, tensor in enumerate(self.tensors)}
         self.expected = range(len(self.tensors), len(self.tensors) + len(graph.outputs))
         self.next = len(self.tensors) + 2 * len(graph.outputs)
-        self.users: dict[int, list[int]] = {}
+        self.users: dict[Tensor, list[int]] = {}
         for index, node in enumerate(self.nodes):
             for constant in _constants(node):
-                self.users.setdefault(id(constant), []).append(index)
+                self.users.setdefault(constant, []).append(index)
 
     def slots(self) -> list[tuple[Tensor, int]]:
         """(constant, place in the file's operator list of its reader) by slot."""
@@ -92,7 +92,7 @@ class _Numbering:
     def _with_losses(self) -> HashOrder:
         """What the graph uses, then the expected value and the loss of every output."""
         operands = HashOrder(range(len(self.tensors)))
-        for number in set(operands) - {self.number[id(tensor)] for tensor in self.graph.all_tensors()}:
+        for number in set(operands) - {self.number[tensor] for tensor in self.graph.all_tensors()}:
             operands.erase(number)
         operands = HashOrder(operands)
         for number in range(self.expected.start, self.next):
@@ -104,10 +104,10 @@ class _Numbering:
         readers: dict[int, tuple[Tensor, int]] = {}
         for index in self._operator_order():
             for constant in _constants(self.nodes[index]):
-                if self.number[id(constant)] in readers:
+                if self.number[constant] in readers:
                     continue
-                readers[self.number[id(constant)]] = constant, index
-                for user in HashOrder(self.users[id(constant)]):
+                readers[self.number[constant]] = constant, index
+                for user in HashOrder(self.users[constant]):
                     if user != index:
                         operands.insert(self.next)
                         readers[self.next] = constant, user
@@ -123,8 +123,8 @@ class _Numbering:
 
     def _permute(self, operands: HashOrder) -> set[int]:
         """Twins of what enters and leaves the graph; the numbers that then belong to another backend."""
-        inputs = {self.number[id(tensor)] for tensor in self.graph.inputs} | set(self.expected)
-        outputs = {self.number[id(tensor)] for tensor in self.graph.outputs}
+        inputs = {self.number[tensor] for tensor in self.graph.inputs} | set(self.expected)
+        outputs = {self.number[tensor] for tensor in self.graph.outputs}
         elsewhere = set(inputs)
         for number in list(operands):
             if number in inputs or number in outputs:
@@ -137,6 +137,4 @@ class _Numbering:
 
 def _constants(node: Node) -> list[Tensor]:
     """The constants a node reads, each once."""
-    return list(
-        {id(tensor): tensor for tensor in node.inputs if tensor is not None and tensor.is_constant}.values()
-    )
+    return list(dict.fromkeys(t for t in node.inputs if t is not None and t.is_constant))

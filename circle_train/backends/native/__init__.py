@@ -11,7 +11,7 @@ from typing import Any
 from circle_train.backends.base import Step
 from circle_train.backends.native import binders, fusion
 from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
-from circle_train.backends.native.engine.binding import bind
+from circle_train.backends.native.engine.binding import OPS, bind
 from circle_train.backends.native.engine.library import Workers, load
 from circle_train.backends.native.engine.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
@@ -72,7 +72,12 @@ class Native:
         fusion.fuse(graph, keep)
 
     def is_steady(self, node: Node, batch: int, largest: int) -> bool:
-        """Kernels sum in an order that no other sample decides; only one product of few rows has one of its own."""
+        """Kernels sum in an order that no other sample decides; only one product of few rows has one of its own.
+
+        What has weights and no kernel is a product of numpy's, whose order is not ours.
+        """
+        if type(node.op) not in OPS and node.op.parameters and not node.op.formula:
+            return False
         if not isinstance(node.op, (FullyConnected, BatchMatMul)):
             return True
         shape, second = node.outputs[0].shape, node.inputs[1]

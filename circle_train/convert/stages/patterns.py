@@ -9,35 +9,15 @@ from math import erf, pi, sqrt
 import numpy as np
 
 from circle_train.convert.building.emitter import make
+from circle_train.convert.building.erf import Erf
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.node import made_by
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Op
+from circle_train.ops.numeric.fill import Cast
 
 LONGEST = 12
 """Nodes that a function of one tensor may consist of."""
-FORMULAS = frozenset(
-    [
-        "ADD",
-        "SUB",
-        "MUL",
-        "DIV",
-        "POW",
-        "SQUARE",
-        "TANH",
-        "ERF",
-        "LOGISTIC",
-        "RELU",
-        "RELU6",
-        "RELU_0_TO_1",
-        "MAXIMUM",
-        "MINIMUM",
-        "NEG",
-        "CAST",
-        "SQRT",
-        "ABS",
-    ]
-)
 PROBE = np.concatenate([np.linspace(-6, 6, 97), [-30.0, 30.0]])
 
 
@@ -77,7 +57,7 @@ def function_of_one(node: Node, graph: Graph) -> Match | None:
         if len(frontier) == 1 and (match := _recognised(region, next(iter(frontier)), node)) is not None:
             return match
         last = max(
-            (maker for t in frontier if (maker := made_by(t, *FORMULAS)) is not None),
+            (t.producer for t in frontier if t.producer is not None and _is_elementwise(t.producer)),
             key=graph.place,
             default=None,
         )
@@ -87,6 +67,12 @@ def function_of_one(node: Node, graph: Graph) -> Match | None:
         region.append(last)
         frontier.update(_operands(last))
     return None
+
+
+def _is_elementwise(node: Node) -> bool:
+    """Whether it computes every number by itself."""
+    computes = bool(node.op.formula) or isinstance(node.op, (Cast, Erf))
+    return computes and node.outputs[0].dtype.is_float
 
 
 def _operands(node: Node) -> dict[Tensor, None]:

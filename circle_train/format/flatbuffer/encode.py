@@ -52,6 +52,9 @@ def encode_chunks(root: str, table: Table, identifier: bytes, tables: Tables | N
 class Encoder:
     """Writes what is below a table, then the table; places are counted from the end."""
 
+    apart: tuple[str, str] | None = ("Buffer", "data")
+    """The field whose bytes never enter the builder."""
+
     def __init__(self, tables: Tables) -> None:
         self.builder = Builder(1 << 16)
         self.tables = tables
@@ -76,7 +79,7 @@ class Encoder:
                 if fact[1] in FLAGS:
                     if value != fact[2]:
                         fields.append((FLAGS[fact[1]].bytewidth, slot, self._numbers[fact[1]], value))
-                elif kind == "Buffer" and key == "data":
+                elif (kind, key) == self.apart:
                     fields.append((4, slot, self._blob, value))
                 else:
                     fields.append((4, slot, self._offset, self.target(fact, value, table)))

@@ -17,24 +17,24 @@ class TensorIndices:
 
     def __init__(self, graph: Graph) -> None:
         self.items: list[Tensor] = []
-        self.numbers: dict[int, int] = {}
+        self.numbers: dict[Tensor, int] = {}
         for tensor in [*graph.tensors, *graph.all_tensors()]:
             self.add(tensor)
         for node in graph.nodes:
             for tensor in node.carried.get("intermediates", ()):
                 self.add(tensor)
-        self.roots = {id(tensor.root()): index for index, tensor in reversed(list(enumerate(self.items)))}
+        self.roots = {tensor.root(): index for index, tensor in reversed(list(enumerate(self.items)))}
 
     def add(self, tensor: Tensor) -> None:
-        if id(tensor) not in self.numbers:
-            self.numbers[id(tensor)] = len(self.items)
+        if tensor not in self.numbers:
+            self.numbers[tensor] = len(self.items)
             self.items.append(tensor)
 
     def index(self, tensor: Tensor | None) -> int:
         """Position in the table; -1 for an input that is left out."""
         if tensor is None:
             return -1
-        number = self.numbers.get(id(tensor), self.roots.get(id(tensor.root())))
+        number = self.numbers.get(tensor, self.roots.get(tensor.root()))
         if number is None:
             raise ModelError(
                 f"tensor {tensor} is referred to, but is not in its graph: the graph contradicts itself"
@@ -50,22 +50,22 @@ class Indices:
         self.buffers: list[Buffer] = list(module.buffers)
         if "source" not in module.carried and (not self.buffers or self.buffers[0].bytes.size):
             self.buffers.insert(0, Buffer())  # by convention "no data"
-        self.numbers = {id(buffer): index for index, buffer in reversed(list(enumerate(self.buffers)))}
+        self.numbers = {buffer: index for index, buffer in reversed(list(enumerate(self.buffers)))}
         self.replaced: dict[Buffer, Buffer] = module.carried.get("replaced", {})
         self.apart: Apart = module.carried.get("apart", Apart())
         self.codes: list[OperatorCode] = list(module.carried.get("operator_codes", ()))
-        self.code_numbers = {id(code): index for index, code in enumerate(self.codes)}
+        self.code_numbers = {code: index for index, code in enumerate(self.codes)}
         self.new_codes: dict[tuple[str, str | None, int], int] = {}
-        self.tables: dict[int, TensorIndices] = {}
+        self.tables: dict[Graph, TensorIndices] = {}
 
     def tensors(self, graph: Graph) -> TensorIndices:
-        if id(graph) not in self.tables:
-            self.tables[id(graph)] = table = TensorIndices(graph)
+        if graph not in self.tables:
+            self.tables[graph] = table = TensorIndices(graph)
             for node in graph.nodes:
                 for tensor in self.apart.inputs.get(node, ()):
                     if tensor is not None:
                         table.add(tensor)
-        return self.tables[id(graph)]
+        return self.tables[graph]
 
     def graph(self, graph: Graph) -> Graph:
         """The graph, if it is still one of the module."""
@@ -80,10 +80,10 @@ class Indices:
     def buffer(self, buffer: Buffer) -> int:
         """Position in the table of buffers, at its end for a new one."""
         buffer = self.replaced.get(buffer, buffer)
-        if id(buffer) not in self.numbers:
-            self.numbers[id(buffer)] = len(self.buffers)
+        if buffer not in self.numbers:
+            self.numbers[buffer] = len(self.buffers)
             self.buffers.append(buffer)
-        return self.numbers[id(buffer)]
+        return self.numbers[buffer]
 
     def buffer_of(self, tensor: Tensor) -> int:
         """The tensor's buffer; that of no bytes if it has none."""
@@ -104,8 +104,8 @@ class Indices:
     def code(self, node: Node) -> int:
         """Position in the table of operator codes; the loaded one while the operator is the same."""
         loaded = node.carried.get("operator_code")
-        if loaded is not None and loaded.name == node.op.name and id(loaded) in self.code_numbers:
-            return self.code_numbers[id(loaded)]
+        if loaded is not None and loaded.name == node.op.name and loaded in self.code_numbers:
+            return self.code_numbers[loaded]
         version = (
             loaded.version
             if loaded is not None and loaded.name == node.op.name
