@@ -23,6 +23,7 @@ from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.schedule import update_early
+from circle_train.passes.subgraphs import write_out
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
 
@@ -91,6 +92,7 @@ def compile_inference(
     """A forward program for inputs of these shapes; None if some shape depends on the data itself."""
     graph = graph.copy()
     set_shapes(graph, shapes)
+    write_out(graph)
     fold_constants(graph)
     drop_dead_nodes(graph)
     if open_shapes(graph):

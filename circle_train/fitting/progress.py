@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 from circle_train.errors import ConfigError
 from circle_train.fitting.callback import Callback, Logs
@@ -12,7 +12,8 @@ from circle_train.printable import printable
 
 INTERVAL = 0.1
 """Seconds between two drawings of the bar."""
-WIDTH = 24
+BAR = "{desc} {bar:24} {n_fmt}/{total_fmt} {pace} {numbers}"
+COUNT = "{desc} {n_fmt} batches {pace} {numbers}"
 
 
 class Progress(Callback):
@@ -21,8 +22,10 @@ class Progress(Callback):
     def __init__(self, stream: TextIO | None = None, bar: bool = False) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.bar = bar
-        self.started = self.drawn = 0.0
+        self.started = 0.0
         self.epoch = 0
+        self._drawn: Any = None
+        """tqdm's bar of this epoch."""
 
     @classmethod
     def wanted(cls, verbose: int | str | bool) -> list[Callback]:
@@ -45,39 +48,48 @@ class Progress(Callback):
             )
 
     def on_epoch_begin(self, epoch: int) -> None:
-        self.epoch, self.started, self.drawn = epoch, time.perf_counter(), 0.0
+        self.epoch, self.started = epoch, time.perf_counter()
 
     def on_batch_end(self, batch: int, logs: Logs) -> None:
-        now = time.perf_counter()
-        if self.bar and now - self.drawn >= INTERVAL:
-            self.drawn = now
-            self._redraw(f"{self._bar(batch + 1)} {self._pace(batch + 1, now)} {_numbers(logs)}")
+        if not self.bar:
+            return
+        is_first = self._drawn is None
+        self._drawn = self._new_bar(batch) if is_first else self._drawn
+        self._drawn.numbers = _numbers(logs)
+        self._drawn.update(batch + 1 - self._drawn.n)
+        if is_first:
+            self._drawn.refresh()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         self.epoch = epoch
-        seconds = f"{time.perf_counter() - self.started:.1f} s"
-        if self.bar:
-            self._redraw(f"{seconds} {_numbers(logs)}")
-            self.stream.write("\n")
-        else:
-            self.stream.write(f"{self._place()} {seconds} {_numbers(logs)}\n")
+        if self._drawn is not None:
+            self._drawn.close()
+            self._drawn = None
+        self.stream.write(f"{self._place()} {time.perf_counter() - self.started:.1f} s {_numbers(logs)}\n")
         self.stream.flush()
 
-    def _redraw(self, text: str) -> None:
-        self.stream.write(f"\r{self._place()} {text}\x1b[K")
-        self.stream.flush()
+    def _new_bar(self, done: int) -> Any:
+        from tqdm import tqdm
+
+        started = self.started
+
+        class Bar(tqdm):  # type: ignore[misc, type-arg, unused-ignore]
+            monitor_interval = 0  # no thread of its own
+            numbers = ""
+
+            @property
+            def format_dict(self) -> dict[str, Any]:
+                known: dict[str, Any] = super().format_dict
+                pace = (time.perf_counter() - started) / max(known["n"], 1)
+                return known | {"pace": f"{pace * 1e3:.2f} ms/step", "numbers": self.numbers}
+
+        return Bar(
+            desc=self._place(), total=self.steps or None, initial=done, file=self.stream, mininterval=INTERVAL,
+            leave=False, delay=1e-9, dynamic_ncols=True, bar_format=BAR if self.steps else COUNT,
+        )  # fmt: skip
 
     def _place(self) -> str:
         return f"epoch {self.epoch + 1}/{self.epochs}"
-
-    def _bar(self, done: int) -> str:
-        if not self.steps:
-            return f"{done} batches"
-        full = min(WIDTH * done // self.steps, WIDTH)
-        return f"{'━' * full}{'─' * (WIDTH - full)} {done}/{self.steps}"
-
-    def _pace(self, done: int, now: float) -> str:
-        return f"{(now - self.started) / done * 1e3:.2f} ms/step"
 
 
 def _numbers(logs: Logs) -> str:

@@ -150,8 +150,9 @@ class Graph:
         self.outputs = [new if tensor is old else tensor for tensor in self.outputs]
 
     def _take_out(self, nodes: Iterable[Node]) -> None:
+        edges = self.edges
         for node in nodes:
-            self.edges.remove(node)
+            edges.remove(node)
             _let_go(node)
         self._nodes = None
 

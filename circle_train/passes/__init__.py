@@ -15,6 +15,8 @@ from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import settle_shared_weights
 from circle_train.passes.states import reset_states
 from circle_train.passes.straight_through import learn_through_rounding
+from circle_train.passes.subgraphs import prepare_subgraphs, write_out
+from circle_train.passes.variables import begin_each_sample, lower_variables
 
 Pass = Callable[[Graph], None]
 
@@ -25,7 +27,9 @@ def before_training(batch_size: int | None) -> list[Pass]:
         *before_inference(),
         widen_float16,
         settle_shared_weights,
+        lambda graph: begin_each_sample(graph, batch_size),
         lambda graph: set_batch(graph, batch_size),
+        write_out,
         learn_through_rounding,
         fold_integers,
         drop_dead_nodes,
@@ -34,7 +38,20 @@ def before_training(batch_size: int | None) -> list[Pass]:
 
 def before_inference() -> list[Pass]:
     """The same without a batch size: it comes with the data."""
-    return [sort_topologically, drop_dead_nodes, reset_states, make_float_masters, run_quantized]
+    return [
+        lower_variables,
+        sort_topologically,
+        drop_dead_nodes,
+        reset_states,
+        make_float_masters,
+        run_quantized,
+        lambda graph: prepare_subgraphs(graph, _prepare),
+    ]
+
+
+def _prepare(graph: Graph) -> None:
+    """A graph that an operator runs."""
+    run(before_inference(), graph)
 
 
 def run(passes: list[Pass], graph: Graph) -> Graph:

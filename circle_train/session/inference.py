@@ -21,6 +21,7 @@ from circle_train.model import Model, Source, TensorInfo, load
 from circle_train.passes.batch import set_shapes
 from circle_train.runtime.executor import Executor, execute_once
 from circle_train.runtime.state import State
+from circle_train.session.streaming import Memory
 
 CACHED_SHAPES = 8
 
@@ -39,7 +40,11 @@ class InferenceSession:
         self.model = load(model)
         refuse_nominal(self.model.module)
         self.backend = backends.choose(backend, threads)
-        self._graph = passes.run(passes.before_inference(), self.model.module.main.copy())
+        self._graph = self.model.module.main.copy()
+        self._inputs, self._outputs = list(self._graph.inputs), list(self._graph.outputs)
+        self._made_for = next((t.shape[0] for t in self._inputs if t.shape), 1)
+        self._memory = Memory(self._graph)
+        passes.run(passes.before_inference(), self._graph)
         refuse_unrunnable(self._graph)
         self._executors: dict[tuple[tuple[int, ...], ...], Executor | None] = {}
 
@@ -53,17 +58,21 @@ class InferenceSession:
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Array]:
         """Outputs by name (None: all) for inputs by name, as ONNX Runtime has it."""
-        names = [tensor.name for tensor in self._graph.inputs]
+        names = [tensor.name for tensor in self._inputs]
         missing, unknown = set(names) - set(feeds), set(feeds) - set(names)
         if missing or unknown:
             raise DataError(f"inputs are {sorted(feeds)}, expected {names}")
         outputs = dict(
-            zip([t.name for t in self._graph.outputs], self._run([feeds[n] for n in names]), strict=True)
+            zip([t.name for t in self._outputs], self._run([feeds[n] for n in names]), strict=True)
         )
         wanted = list(outputs) if output_names is None else list(output_names)
         if strangers := [name for name in wanted if name not in outputs]:
             raise DataError(f"there is no output {strangers}, the model has {list(outputs)}")
         return [outputs[name] for name in wanted]
+
+    def reset(self) -> None:
+        """Forget what a streaming model remembers from earlier runs: the next run is the first one."""
+        self._memory.reset()
 
     def _run(self, values: Sequence[Any]) -> list[Array]:
         for value in values:
@@ -75,6 +84,14 @@ class InferenceSession:
         require_unchanged(self.model.files)
         arrays = [np.asarray(value) for value in values]
         self._check_shapes(arrays)
+        if not self._memory:
+            return self._outputs_of(arrays)
+        remembered = self._memory.recall([array.shape for array in arrays], self._made_for)
+        found = self._outputs_of([*arrays, *remembered])
+        self._memory.keep(found[len(self._outputs) :])
+        return found[: len(self._outputs)]
+
+    def _outputs_of(self, arrays: list[Array]) -> list[Array]:
         key = tuple(array.shape for array in arrays)
         if key not in self._executors:
             if len(self._executors) >= CACHED_SHAPES:
@@ -103,7 +120,7 @@ class InferenceSession:
 
     def _check_shapes(self, arrays: Sequence[Array]) -> None:
         """Rank and fixed sizes must be the model's; the first dimension is free."""
-        tensors = self._graph.inputs
+        tensors = self._inputs
         if len(arrays) != len(tensors):
             raise DataError(
                 f"{len(arrays)} inputs given, the model takes {len(tensors)}: {[t.name for t in tensors]}"

@@ -113,8 +113,8 @@ def rich() -> Table:
             "opcode_index": 3,
             "inputs": ints(0),
             "outputs": ints(5),
-            "builtin_options_type": TAGS["IfOptions"],
-            "builtin_options": {"then_subgraph_index": 1, "else_subgraph_index": 1},
+            "builtin_options_type": TAGS["HashtableOptions"],
+            "builtin_options": {"table_id": 1, "key_dtype": 4},
         },
         {
             "opcode_index": 4,
@@ -131,7 +131,7 @@ def rich() -> Table:
             {"deprecated_builtin_code": 0, "builtin_code": 0, "version": 3},
             {"deprecated_builtin_code": 9, "version": 6},
             {"deprecated_builtin_code": 32, "builtin_code": 32, "custom_code": "mine", "version": 2},
-            {"deprecated_builtin_code": CODES["IF"], "builtin_code": CODES["IF"]},
+            {"deprecated_builtin_code": 127, "builtin_code": CODES["HASHTABLE"]},
             {"deprecated_builtin_code": 127, "builtin_code": CODES["STABLEHLO_REDUCE_WINDOW"]},
         ],
         "subgraphs": [

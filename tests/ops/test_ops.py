@@ -85,8 +85,12 @@ NEVER_COMPUTED = {
     "weights_format",
     "in_data_type",
     "depth_multiplier",
+    "then_subgraph_index",
+    "else_subgraph_index",
+    "cond_subgraph_index",
+    "body_subgraph_index",
 }
-"""Options of integer and packed kernels, and those that say what the inputs' types say already."""
+"""Options of integer and packed kernels, those that say what the inputs' types say already, and a file's numbers of graphs."""
 
 
 @every_operator

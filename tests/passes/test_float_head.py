@@ -35,12 +35,13 @@ def activation(name: str, width: int, scale: float, zero: int) -> Tensor:
 
 def integer_model() -> ct.Model:
     """Two dense layers and a softmax, all of int8; the second bias has no scale of its own."""
+    rng = np.random.default_rng(1)
     x, hidden = activation("x", 6, 0.02, 3), activation("hidden", 5, 0.1, -128)
     logits, y = activation("logits", 3, 0.1, 1), activation("y", 3, 1 / 256, -128)
-    w1 = stored("w1", RNG.integers(-99, 99, (5, 6)).astype(np.int8), [0.01, 0.02, 0.01, 0.015, 0.02])
-    b1 = stored("b1", RNG.integers(-500, 500, 5).astype(np.int32), [0.0002, 0.0004, 0.0002, 0.0003, 0.0004])
-    w2 = stored("w2", RNG.integers(-99, 99, (3, 5)).astype(np.int8), 0.002)
-    b2 = stored("b2", RNG.integers(-900, 900, 3).astype(np.int32), 1.0)
+    w1 = stored("w1", rng.integers(-99, 99, (5, 6)).astype(np.int8), [0.01, 0.02, 0.01, 0.015, 0.02])
+    b1 = stored("b1", rng.integers(-500, 500, 5).astype(np.int32), [0.0002, 0.0004, 0.0002, 0.0003, 0.0004])
+    w2 = stored("w2", rng.integers(-99, 99, (3, 5)).astype(np.int8), 0.002)
+    b2 = stored("b2", rng.integers(-900, 900, 3).astype(np.int32), 1.0)
     b2.quantization = None
     relu = {"fused_activation_function": type(REGISTRY["FULLY_CONNECTED"]().fused_activation_function).RELU}
     nodes = [

@@ -124,13 +124,13 @@ class LiteRt:
     def sizes(self) -> Iterator[dict[Any, int]]:
         yield {}
 
-    def feeds(self, sizes: dict[Any, int], batch: int, seed: int) -> Feeds:
+    def feeds(self, chosen: dict[Any, int], batch: int, seed: int) -> Feeds:
         random = np.random.default_rng(seed)
         made = {}
         for detail in self.inputs:
-            shape = list(map(int, detail["shape"]))
-            if batch != 1 and shape:
-                shape[0] = batch
+            signature = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
+            sizes = zip(detail["shape"], signature, strict=True)
+            shape = [batch if open_ < 0 and not axis else int(n) for axis, (n, open_) in enumerate(sizes)]
             made[detail["name"]] = _random(random, shape, detail["dtype"])
         return made
 

@@ -17,6 +17,7 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.order import in_order
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import REGISTRY, Op
+from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.opaque import Opaque
 
 OPERATORS = {number: name for name, number in ENUMS["BuiltinOperator"].items()}
@@ -25,6 +26,8 @@ CUSTOM_PREFIX = "CUSTOM:"
 """Of the names of custom operators, before their custom code."""
 PLACEHOLDER = 127
 """The old one-byte code of operators whose number does not fit it."""
+CALL_ONCE = "CALL_ONCE"
+"""The operator whose graph sets variables before the first run; its node carries that graph under this name."""
 LARGE_OPTIONS = "large_custom_options"
 """What custom options behind the flatbuffer are carried as; written anew they move into it."""
 CONNECTIONS = frozenset({"opcode_index", "inputs", "outputs", "intermediates"})
@@ -110,9 +113,24 @@ def sort_nodes(graph: Graph) -> bool:
     return True
 
 
-def write_node(node: Node, code: int, index: Callable[[Tensor | None], int]) -> Table:
-    """The Operator table of a node."""
+def link_graphs(graphs: Sequence[Graph]) -> None:
+    """Let operators refer to the graphs that they name by number."""
+    for graph in graphs:
+        for node in graph.nodes:
+            if isinstance(node.op, WithGraphs):
+                node.op = node.op.linked(graphs)
+            elif node.op.name == CALL_ONCE:
+                options = node.op.fields.get("builtin_options") or {}
+                node.carried[CALL_ONCE] = pick(graphs, options.get("init_subgraph_index", 0), "subgraph")
+
+
+def write_node(
+    node: Node, code: int, index: Callable[[Tensor | None], int], graphs: Sequence[Graph] = ()
+) -> Table:
+    """The Operator table of a node; `graphs` are the module's."""
     op: Op = node.op
+    if isinstance(op, WithGraphs):
+        op = op.numbered(graphs)
     table: Table = dict(op.fields if isinstance(op, Opaque) else node.carried.get("fields", {}))
     table["opcode_index"] = code
     table["inputs"] = np.array([index(tensor) for tensor in node.inputs], np.int32)

@@ -14,7 +14,7 @@ from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
 from circle_train.format.metadata import attachments
 from circle_train.format.metadata.description import ENTRY
 from circle_train.format.model.carried import OperatorCode, Signature, Source
-from circle_train.format.model.nodes import read_node, read_operator_code, sort_nodes
+from circle_train.format.model.nodes import link_graphs, read_node, read_operator_code, sort_nodes
 from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.model.tensors import read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
@@ -76,6 +76,7 @@ def read_module(source: Source) -> Module:
             graphs.append(read_graph(table, buffers, codes, source.data))
     if not graphs:
         raise Damage("there is no subgraph, expected at least one")
+    link_graphs(graphs)
     module = Module(
         graphs, buffers, [], root.get("version", 0), root.get("description", ""), source.identifier
     )

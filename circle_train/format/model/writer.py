@@ -26,6 +26,7 @@ from circle_train.format.model.subset import check_tflite
 from circle_train.format.model.tensors import write_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module
 from circle_train.ir.mapped import files_behind, require_unchanged
+from circle_train.ops.control.subgraph import WithGraphs
 
 SUFFIXES = {".circle": "CIR0", ".tflite": "TFL3"}
 
@@ -67,6 +68,7 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
             f"the file identifier is '{identifier}', expected one of {', '.join(SUFFIXES.values())}"
         )
     require_unchanged(files_behind(module))
+    module = with_all_graphs(module)
     indices = Indices(module)
     try:
         root = write_module(module, indices)
@@ -123,6 +125,16 @@ def _inline_large_options(root: Table) -> None:
                 operator["large_custom_options_offset"] = operator["large_custom_options_size"] = 0
 
 
+def with_all_graphs(module: Module) -> Module:
+    """The module, with the graphs that only operators refer to."""
+    graphs = list(module.graphs)
+    for graph in graphs:
+        for node in graph.nodes:
+            if isinstance(node.op, WithGraphs):
+                graphs += [other for other in node.op.graphs if not any(other is known for known in graphs)]
+    return module if len(graphs) == len(module.graphs) else replace(module, graphs=graphs)
+
+
 def write_module(module: Module, indices: Indices) -> Table:
     """The Model table; its buffers are entries without their contents."""
     root: Table = dict(module.carried.get("fields", {}))
@@ -163,8 +175,9 @@ def write_graph(graph: Graph, indices: Indices) -> Table:
     nodes = graph.nodes
     if "file_order" in graph.carried and all(node.index >= 0 for node in nodes):
         nodes = sorted(nodes, key=lambda node: node.index)
+    graphs = indices.module.graphs
     table["operators"] = [
-        write_node(indices.as_read(node), indices.code(node), tensors.index) for node in nodes
+        write_node(indices.as_read(node), indices.code(node), tensors.index, graphs) for node in nodes
     ]
     if graph.name:
         table["name"] = graph.name

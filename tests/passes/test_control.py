@@ -1,0 +1,122 @@
+"""Loops, branches and variables of .tflite files, as LiteRT runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+from circle_train import format
+from circle_train.ir import Buffer, DType, Graph, Module, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.model import Model
+from circle_train.ops.control.branch import If
+from circle_train.ops.control.loop import While, counting
+from circle_train.ops.numeric.arithmetic import Mul
+
+DATA = Path(__file__).parents[1] / "data" / "control"
+BACKENDS = ["reference", "native"]
+
+
+def litert_run(path: Path, feeds: list[Any], interpreter: Any = None) -> Any:
+    litert = pytest.importorskip(
+        "ai_edge_litert.interpreter", reason="LiteRT (ai-edge-litert) is not installed"
+    )
+    if interpreter is None:
+        interpreter = litert.Interpreter(str(path))
+        interpreter.allocate_tensors()
+    for detail, value in zip(interpreter.get_input_details(), feeds, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"]), interpreter
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_a_loop_and_a_branch_run_as_in_litert(backend: str, rounds: int) -> None:
+    path = DATA / "loop_and_branch.tflite"
+    feeds = [np.array([1, -2, 0.5], np.float32), np.array(rounds, np.int32)]
+    ours = ct.InferenceSession(path, backend=backend)(*feeds)
+    np.testing.assert_allclose(ours, litert_run(path, feeds)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_streaming_model_remembers_until_it_is_reset(backend: str) -> None:
+    path = DATA / "stream.tflite"
+    session = ct.InferenceSession(path, backend=backend)
+    frames = np.random.default_rng(0).standard_normal((5, 1, 1, 2)).astype(np.float32)
+    interpreter, first = None, None
+    for frame in frames:
+        theirs, interpreter = litert_run(path, [frame], interpreter)
+        ours = session(frame)
+        first = ours if first is None else first
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert not np.allclose(session(frames[0]), first)
+    session.reset()
+    np.testing.assert_array_equal(session(frames[0]), first)
+
+
+def test_a_streaming_model_takes_several_streams_at_once() -> None:
+    session, one = (ct.InferenceSession(DATA / "stream.tflite") for _ in range(2))
+    frames = np.random.default_rng(0).standard_normal((3, 2, 1, 2)).astype(np.float32)
+    together = [session(frame) for frame in frames]
+    alone = [one(frame[:1]) for frame in frames]
+    np.testing.assert_allclose([t[:1] for t in together], alone, rtol=1e-6)
+
+
+def test_a_streaming_model_is_trained_from_its_first_state() -> None:
+    session = ct.TrainSession(
+        DATA / "stream.tflite", ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(0.05))
+    )
+    x, y = np.ones((32, 1, 2), np.float32), np.ones((32, 4), np.float32)
+    losses = [float(session.train_step(x, y).loss) for _ in range(4)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", ["loop_and_branch", "stream"])
+def test_files_of_graphs_and_variables_survive_saving(name: str, tmp_path: Path) -> None:
+    path = DATA / f"{name}.tflite"
+    ct.load(path).save(tmp_path / "again.tflite")
+    assert (tmp_path / "again.tflite").read_bytes() == path.read_bytes()
+    ct.load(path).save(tmp_path / "as.circle")
+    again = ct.load(tmp_path / "as.circle").module
+    assert [len(graph.nodes) for graph in again.graphs] == [len(g.nodes) for g in format.read(path).graphs]
+
+
+def looped(limit: int) -> Model:
+    """w · x, doubled `limit` times by a loop."""
+    graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, (2, 3)))])
+    scaled = graph.emit(Mul(), graph.inputs[0], constant(np.full(3, 0.5, np.float32), "w"))
+    start = constant(np.array(0, np.int32), "start")
+    graph.outputs = [graph.emit_all(While(graphs=counting(limit, DType.INT32)), start, scaled)[1]]
+    constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    return Model(format.read(format.write(Module([graph], [Buffer(), *constants]))))
+
+
+def test_gradients_pass_through_a_loop_of_known_length() -> None:
+    session = ct.TrainSession(looped(3), ct.TrainConfig(loss="mse", batch_size=2, trainable=["w"]))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
+    before = session.parameters["w"].copy()
+    loss = float(session.eval_step(x, np.zeros((2, 3), np.float32)).loss)
+    np.testing.assert_allclose(loss, np.mean((8 * x * before) ** 2), rtol=1e-5)
+    session.train_step(x, np.zeros((2, 3), np.float32))
+    assert (session.parameters["w"][1:] != before[1:]).all()
+
+
+def test_a_loop_of_unknown_length_refuses_to_be_trained_by_name() -> None:
+    model = Model(looped(3).module)
+    node = next(node for node in model.module.main.nodes if node.op.name == "WHILE")
+    start = Tensor("start", TensorType(DType.INT32, ()))
+    model.module.main.inputs.append(start)
+    model.module.main.reconnect(node, [start, *node.inputs[1:]])
+    session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=2, trainable=["w"]))
+    with pytest.raises(ct.UnsupportedOpError, match="WHILE"):
+        session.prepare()
+
+
+def test_a_branch_that_names_no_graph_is_refused() -> None:
+    with pytest.raises(ct.ModelError, match="subgraph 7"):
+        If(then_subgraph_index=7).linked([Graph("main")])
