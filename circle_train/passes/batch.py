@@ -146,7 +146,7 @@ def _grown_axes(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> list[in
 
 
 def _follows_by_itself(node: Node, data: Tensor, operand: Tensor | None) -> bool:
-    """Whether the file, which knows its open sizes, wrote the operand so that it holds for any of them."""
+    """Whether the operand is computed, or written by a file that knows its open sizes so that it holds for any of them."""
     if operand is not None and not operand.is_constant:
         return True
     if operand is None or -1 not in (data.shape_signature or ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import resource
 import sys
 import tempfile
@@ -18,6 +19,7 @@ EXACT, ROUNDED = 2e-3, 5e-2
 """Of the output's range: the difference that is allowed, and where integers are computed."""
 IMAGES = ((96, 64), (160, 96), (224, 224), (320, 320), (640, 640), (48, 320), (32, 100))
 LENGTHS = (16, 24, 64, 128, 512, 1536, 16000, 16384)
+NO_SUCH_SIZES = "there are no more sizes to try"
 KNOWN = {"sr": 16000, "sample_rate": 16000}
 """Inputs whose value has one meaning only."""
 Feeds = dict[str, Any]
@@ -166,21 +168,50 @@ def expected(path: str) -> list[tuple[Feeds, Feeds]]:
     """Two sizes: what lies beside the model, else what its own runtime takes and gives."""
     if pairs := recorded(path):
         return pairs
-    runtime = Onnx(path) if path.lower().endswith(".onnx") else LiteRt(path)
-    pairs, failure = [], None
+    found: list[tuple[Feeds, Feeds]] = []
+    reasons = []
     for batch in (1, 3):
-        for sizes in runtime.sizes():
-            if pairs and sizes == pairs[0][2] and len(sizes) > 1 and batch == 1:
-                continue
-            try:
-                feeds = runtime.feeds(sizes, batch, seed=batch)
-                pairs.append((feeds, runtime.run(feeds), sizes))
+        for number in range(len(LENGTHS)):
+            made = apart(lambda n=number, many=batch: referred(path, many, n))
+            if isinstance(made, tuple):
+                found.append(made)
                 break
-            except Exception as error:
-                failure = failure or error
-    if not pairs and failure is not None:
-        raise failure
-    return [(feeds, outputs) for feeds, outputs, _ in pairs]
+            reasons.append(made)
+            if made == NO_SUCH_SIZES:
+                break
+    if not found:
+        raise ValueError(reasons[0])
+    return found
+
+
+def referred(path: str, batch: int, number: int) -> tuple[Feeds, Feeds]:
+    """Inputs of the number-th choice of sizes, and what the model's own runtime makes of them."""
+    runtime = Onnx(path) if path.lower().endswith(".onnx") else LiteRt(path)
+    sizes = list(runtime.sizes())
+    if number >= len(sizes) or (number and sizes[number] == sizes[0]):
+        raise IndexError(NO_SUCH_SIZES)
+    feeds = runtime.feeds(sizes[number if batch == 1 else (number + 1) % len(sizes)], batch, seed=batch)
+    return feeds, runtime.run(feeds)
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """What comes of it in a process of its own, or why nothing does: foreign runtimes may crash."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            made = work()
+        except Exception as error:
+            made = NO_SUCH_SIZES if str(error) == NO_SUCH_SIZES else reason(error)
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(made, pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return pickle.loads(data) if data else f"its own runtime died with status {status}"
 
 
 def difference(ours: Any, theirs: Any) -> float:

@@ -42,7 +42,9 @@ def transformed(c: Call, axis: int) -> Tensor:
 
 
 def components(b: Builder, x: Tensor) -> list[Tensor]:
-    """Real and imaginary parts, or the real ones alone."""
+    """Real and imaginary parts, or the real ones alone, whose axis a signal may lack."""
+    if x.type.rank == 2:
+        return [x]
     count = x.shape[-1]
     if count not in (1, 2):
         raise Refusal(f"its last axis has size {count}, expected 1 (real) or 2 (complex)")

@@ -1,0 +1,29 @@
+"""Shapes that a file computes hold for any batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import circle_train as ct
+from circle_train import format
+from circle_train.ir import Buffer, DType, Graph, Module, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ops import REGISTRY
+
+
+def test_a_reshape_to_a_computed_shape_takes_other_batches() -> None:
+    graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, (1, 6)), shape_signature=(-1, 6))])
+    (x,) = graph.inputs
+    shape = graph.emit(REGISTRY["SHAPE"](), x)
+    zero, one = (constant(np.array([n], np.int32), f"n{n}") for n in (0, 1))
+    batch = graph.emit(REGISTRY["SLICE"](), shape, zero, one)
+    rest = constant(np.array([2, 3], np.int32), "rest")
+    sizes = graph.emit(REGISTRY["CONCATENATION"](axis=0), batch, rest)
+    graph.outputs = [graph.emit(REGISTRY["RESHAPE"](), graph.emit(REGISTRY["ABS"](), x), sizes)]
+    for tensor in graph.all_tensors():
+        if tensor.buffer is None and tensor.shape[:1] == (1,) and tensor is not batch:
+            tensor.shape_signature = (-1, *tensor.shape[1:])
+    buffers = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    model = ct.load(format.write(Module([graph], [Buffer(), *buffers])))
+    for n in (1, 3):
+        assert ct.InferenceSession(model)(np.ones((n, 6), np.float32)).shape == (n, 2, 3)
