@@ -15,6 +15,7 @@ from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
 from circle_train.losses import Joint
 from circle_train.losses.symbol import Symbol
+from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
 from circle_train.passes.batch import set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
@@ -42,7 +43,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
 
     Gradients are those of share · loss. With `keep` the frozen beginning ends where its results can be kept.
     """
-    graph = passes.run(passes.before_training(batch_size), model.copy())
+    graph = passes.run(passes.before_training(batch_size), choose_outputs(model.copy(), config.outputs))
     parameters = find_parameters(graph)
     trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
     parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
@@ -142,12 +143,24 @@ def separate_prefix(graph: Graph, cut: Cut | None, batch: int, engine: Backend |
     return Prefix(program, sources, results, lanes)
 
 
+def choose_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """Let the graph's outputs be the tensors of these names, if any are given."""
+    if names:
+        graph.outputs = _made(graph, names, "outputs")
+    return graph
+
+
 def find_extra(graph: Graph, names: Sequence[str]) -> list[Tensor]:
+    """The tensors of these names that every step reports."""
+    return _made(graph, names, "extra_outputs")
+
+
+def _made(graph: Graph, names: Sequence[str], setting: str) -> list[Tensor]:
     """The tensors of these names that nodes make."""
     made = {out.name: out for node in graph.nodes for out in node.outputs}
     if unknown := [name for name in names if name not in made]:
         raise ConfigError(
-            f"extra_outputs: no operator makes '{unknown[0]}'; expected one of {', '.join(list(made)[:8])}, … "
+            f"{setting}: no operator makes '{unknown[0]}'; expected one of {', '.join(list(made)[:8])}, … "
             "(see the operators' outputs in `circle-train info`)"
         )
     return [made[name] for name in names]
@@ -182,7 +195,9 @@ def add_losses(draft: Draft, config: TrainConfig) -> None:
     graph, outputs = draft.graph, draft.outputs
     if not outputs:
         raise ModelError("the graph has no outputs: nothing says what to learn; the file is damaged")
-    found = config.losses_for(len(outputs))
+    refuse_whole_numbers(outputs)
+    found = config.losses_on(outputs)
+    speak_of_unjudged(found, outputs)
     draft.targets = [
         Tensor(f"target({output.name})", loss.target_type(output.type))
         for output, loss in zip(outputs, found, strict=True)

@@ -101,7 +101,7 @@ class RunFolder:
 
     def _settings(self, epochs: int) -> dict[str, str]:
         config, program = self.session.config, self.session.program
-        losses = dict.fromkeys(described(loss) for loss in config.losses_for(len(program.outputs)))
+        losses = dict.fromkeys(described(loss) for loss in config.losses_on(program.outputs))
         return {
             "loss": ", ".join(losses),
             "optimizer": described(config.optimizer),

@@ -44,7 +44,7 @@ class Batches(Learned):
     def metrics(self) -> Scores:
         """The config's metrics, this session's own."""
         outputs = self.program.outputs
-        return Scores(self.config.metrics, self.config.losses_for(len(outputs)), outputs)
+        return Scores(self.config.metrics, self.config.losses_on(outputs), outputs)
 
     def train_step(
         self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False, measure: bool = True
@@ -117,7 +117,7 @@ class Batches(Learned):
         )
         feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
         for output, target, loss in zip(
-            program.outputs, program.targets, self.config.losses_for(len(program.outputs)), strict=True
+            program.outputs, program.targets, self.config.losses_on(program.outputs), strict=True
         ):
             loss.check_target(feeds[target], output.type)
         if mode is Mode.TRAIN:

@@ -79,7 +79,7 @@ def _open(
     data, validation = open_data(*given, program.inputs, program.targets).split(split)
     if validation_data is not None:
         validation = open_data(*_pair(validation_data), program.inputs, program.targets)
-    losses = session.config.losses_for(len(program.outputs))
+    losses = session.config.losses_on(program.outputs)
     for part in (data, validation):
         if part is not None:
             check_data(part, program, losses, passes=epochs)

@@ -11,9 +11,11 @@ import numpy as np
 
 from circle_train import losses, optimizers
 from circle_train.errors import ConfigError
+from circle_train.ir import Tensor
 from circle_train.kinds import is_number, refuse_misfits
 from circle_train.likeness import likeness
 from circle_train.losses import Loss
+from circle_train.losses.unjudged import losses_of
 from circle_train.optimizers import Optimizer
 from circle_train.record import record
 
@@ -74,6 +76,8 @@ class TrainConfig:
     Weights, gradients, sums and losses stay float32, and so do evaluation, prediction and whatever is exported."""
     extra_outputs: Sequence[str] = ()
     """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
+    outputs: Sequence[str] = ()
+    """Names of the model's tensors that training takes for its outputs; the model that is exported keeps its own."""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -88,7 +92,7 @@ class TrainConfig:
         set_field(self, "batch_size", int(self.batch_size))
         set_field(self, "trainable", normalized(self.trainable))
         set_field(self, "metrics", (self.metrics,) if isinstance(self.metrics, str) else tuple(self.metrics))
-        for name in ("frozen", "extra_outputs"):
+        for name in ("frozen", "extra_outputs", "outputs"):
             set_field(self, name, _names(getattr(self, name), name))
         try:
             set_field(self, "batch_norm", BatchNormMode(self.batch_norm))
@@ -118,6 +122,10 @@ class TrainConfig:
                 f"{len(found)} losses for a model of {outputs} outputs; give one, or one for each output"
             )
         return found  # type: ignore[return-value]
+
+    def losses_on(self, outputs: Sequence[Tensor]) -> tuple[Loss, ...]:
+        """The same of these outputs: one loss for all means those of floats."""
+        return losses_of(self.losses_for(len(outputs)), isinstance(self.loss, Loss), outputs)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """The same settings but for some."""

@@ -109,7 +109,7 @@ def test_every_setting_survives(tmp_path: Path) -> None:
     config = ct.TrainConfig(
         CCE(), SGD(0.1), 4, ("last", 2), frozen=["*/b"], metrics=["categorical_accuracy"], loss_weights=[2.0],
         epochs=3, batch_norm="train", dropout=False, memory_budget="150MB", activations="bfloat16",
-            extra_outputs=["logits"],
+            extra_outputs=["logits"], outputs=["logits"],
     )  # fmt: skip
     plain = ct.TrainConfig(MSE(), "adam")
     left = [

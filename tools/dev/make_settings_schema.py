@@ -62,6 +62,7 @@ def schema() -> dict[str, Any]:
             "memory_budget": {"type": ["integer", "string"], "description": "bytes, or a text like 150MB"},
             "activations": {"enum": ["float32", "bfloat16"], "default": "float32"},
             "extra_outputs": {"type": "array", "items": {"type": "string"}},
+            "outputs": {"type": "array", "items": {"type": "string"}, "description": "tensors to train at"},
         },
         "$defs": {
             "loss": part(ct.losses.BY_NAME),

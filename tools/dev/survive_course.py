@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import resource
 import sys
 import tempfile
@@ -275,22 +276,33 @@ def match(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float)
 
 
 def train(ct: Any, path: str, pairs: list[tuple[Feeds, Feeds]], trainable: Any) -> str | bool:
-    """Two steps; an output of whole numbers is left out as the refusal says."""
-    feeds, outputs = pairs[0]
+    """Two steps; where all outputs are whole numbers, at the tensor that the refusal names."""
+    feeds, wanted = pairs[0]
     model = ct.load(path)
-    sgd = ct.optimizers.SGD(learning_rate=1e-7)
     values = [feeds[info.name] for info in model.inputs]
+    targets = [
+        np.zeros(np.shape(wanted[info.name]), np.float32) for info in model.outputs if info.name in wanted
+    ]
     batch = next((len(v) for v in values if np.ndim(v)), 1)
+    sgd = ct.optimizers.SGD(learning_rate=1e-7)
     config = ct.TrainConfig(loss="mse", optimizer=sgd, batch_size=batch, trainable=trainable)
-    session = ct.TrainSession(model, config)
-    session.prepare()
-    targets = [np.zeros(t.shape, np.float32) for t in session.program.outputs]
-    del outputs
-    for _ in range(2):
-        loss = session.train_step(
-            values[0] if len(values) == 1 else values, targets[0] if len(targets) == 1 else targets
-        ).loss
+    try:
+        loss = steps(ct.TrainSession(model, config), values, targets)
+    except ct.ConfigError as error:
+        named = re.search(r"outputs=\['(.*)'\]", str(error))
+        if named is None:
+            raise
+        session = ct.TrainSession(model, config.replace(outputs=[named[1]]))
+        session.prepare()
+        loss = steps(session, values, [np.zeros(t.shape, np.float32) for t in session.program.outputs])
     return True if np.all(np.isfinite(loss)) else f"the loss is {loss}"
+
+
+def steps(session: Any, values: list[Any], targets: list[Any]) -> Any:
+    """The loss of the second of two."""
+    x, y = (group[0] if len(group) == 1 else group for group in (values, targets))
+    session.train_step(x, y)
+    return session.train_step(x, y).loss
 
 
 def exported_tflite(
