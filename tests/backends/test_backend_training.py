@@ -103,6 +103,7 @@ class Joined(Reference):
     """The specification of the graph that the native engine runs."""
 
     def __init__(self, engine: Native) -> None:
+        super().__init__()
         self.engine = engine
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
