@@ -82,7 +82,7 @@ def _import(name: str) -> Any:
 
 @contextmanager
 def _needing_onnx() -> Iterator[None]:
-    """Reading most models takes no package; some operators, verifying and writing do."""
+    """Reading most models takes no package; some operators, verifying and choosing outputs do."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -90,5 +90,5 @@ def _needing_onnx() -> Iterator[None]:
             raise
         raise ConversionError(
             "this needs the package onnx (operators that the ONNX standard defines by others, verifying, writing "
-            ".onnx), which is not installed; run: pip install 'circle-train[onnx]'"
+            ".onnx with other outputs), which is not installed; run: pip install 'circle-train[onnx]'"
         ) from error

@@ -6,13 +6,15 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import onnx
 
 from circle_train.convert.building.provenance import Provenance
+from circle_train.convert.onnx_file.elements import dtype_of
 from circle_train.convert.onnx_file.importer import external_file
+from circle_train.convert.onnx_file.messages import ELEMENTS, EXTERNAL, OUTSIDE, RAW, read_model
+from circle_train.convert.onnx_file.protobuf import Message, field_bytes, rewritten, without
 from circle_train.convert.stages.walk import names_read
 from circle_train.errors import ConversionError
 from circle_train.format.atomic import atomic_write, atomic_writes
@@ -39,31 +41,31 @@ def write_back(
             f"{os.fspath(path)}: '{strangers[0]}' was trained but is no initializer of the ONNX model, so it "
             f"cannot be put back ({provenance.engine} engine); export it as .circle"
         )
-    model = onnx.ModelProto()
-    model.ParseFromString(raw)
-    del raw
     if outputs is not None:
-        _choose_outputs(model, outputs)
+        raw = _choose_outputs(raw, outputs)
+    model = read_model(raw)
     fresh = {name: provenance.to_onnx(name, value) for name, value in values.items()}
-    external = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
-    for tensor in model.graph.initializer:
-        if tensor.name in fresh and tensor.data_location != onnx.TensorProto.EXTERNAL:
-            _put(tensor, fresh[tensor.name])
+    external = [tensor for tensor in model.graph.initializer if tensor.data_location == EXTERNAL]
+    held = {t.name: t for t in model.graph.initializer if t.data_location != EXTERNAL}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.output[0] in fresh:
-            _put(next(a.t for a in node.attribute if a.name == "value"), fresh[node.output[0]])
+            held[node.output[0]] = next(a.t for a in node.attribute if a.name == "value")
+    changes = {held[name]: _with_elements(held[name], value) for name, value in fresh.items() if name in held}
     if not external:
         with atomic_write(path) as file:
-            file.write(model.SerializeToString())
+            file.write(rewritten(model, changes))
         return
     beside = f"{os.fspath(path)}.data"
     with atomic_writes([beside, path]) as (data, file):
-        _write_external(external, provenance, fresh, data, os.path.basename(beside))
-        file.write(model.SerializeToString())
+        changes |= _write_external(external, provenance, fresh, data, os.path.basename(beside))
+        file.write(rewritten(model, changes))
 
 
-def _choose_outputs(model: Any, names: Sequence[str]) -> None:
-    """Make these tensors the outputs; take out nodes and initializers that none of them needs."""
+def _choose_outputs(raw: bytes, names: Sequence[str]) -> bytes:
+    """Make these tensors the outputs; take out nodes and initializers that none of them needs. Types are for onnx to infer."""
+    import onnx
+
+    model = onnx.ModelProto.FromString(raw)
     graph = model.graph
     made = {name for node in graph.node for name in node.output if name}
     if unknown := [name for name in names if name not in made]:
@@ -87,6 +89,7 @@ def _choose_outputs(model: Any, names: Sequence[str]) -> None:
         copies = [type(item).FromString(item.SerializeToString()) for item in items]
         graph.ClearField(field)
         getattr(graph, field).extend(copies)
+    return bytes(model.SerializeToString())
 
 
 def _read(provenance: Provenance) -> bytes:
@@ -110,38 +113,40 @@ def _read(provenance: Provenance) -> bytes:
     return raw
 
 
-def _checked(tensor: Any, value: Array) -> Array:
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+def _bytes_of(tensor: Message, value: Array) -> bytes:
+    """The value as the tensor's elements."""
     if tuple(value.shape) != tuple(tensor.dims):
         raise ConversionError(
             f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}"
         )
-    return np.ascontiguousarray(value, dtype)
+    dtype = dtype_of(tensor)
+    return np.ascontiguousarray(value, dtype).astype(dtype.newbyteorder("<")).tobytes()
 
 
-def _put(tensor: Any, value: Array) -> None:
-    """The elements as raw bytes, whichever field held them."""
-    array = _checked(tensor, value)
-    for field in ("float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
-        tensor.ClearField(field)
-    tensor.raw_data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+def _with_elements(tensor: Message, value: Array) -> bytes:
+    """The tensor with these elements as raw bytes, whichever field held them."""
+    return without(tensor, ELEMENTS) + field_bytes(RAW, _bytes_of(tensor, value))
 
 
 def _write_external(
-    external: list[Any], provenance: Provenance, fresh: Mapping[str, Array], file: BinaryIO, name: str
-) -> None:
-    """The data file of that name beside the new model, with the old values of whatever was not trained."""
+    external: list[Message], provenance: Provenance, fresh: Mapping[str, Array], file: BinaryIO, name: str
+) -> dict[Message, bytes]:
+    """The data file of that name beside the new model, with the old values of whatever was not trained; what then is
+    written of each tensor."""
     assert isinstance(provenance.source, Path)
-    folder = provenance.source.parent
+    folder, changes = provenance.source.parent, {}
     for tensor in external:
-        if tensor.name in fresh:
-            offset, length = _append(file, _checked(tensor, fresh[tensor.name]).tobytes())
-        else:
-            offset, length = _append(file, _old_bytes(tensor, folder))
-        tensor.ClearField("external_data")
-        for key, value in (("location", name), ("offset", offset), ("length", length)):
-            entry = tensor.external_data.add()
-            entry.key, entry.value = key, str(value)
+        is_new = tensor.name in fresh
+        data = _bytes_of(tensor, fresh[tensor.name]) if is_new else _old_bytes(tensor, folder)
+        offset, length = _append(file, data)
+        entries = (("location", name), ("offset", offset), ("length", length))
+        written = (
+            field_bytes(1, key.encode()) + field_bytes(2, str(value).encode()) for key, value in entries
+        )
+        changes[tensor] = b"".join(
+            [without(tensor, [OUTSIDE]), *(field_bytes(OUTSIDE, one) for one in written)]
+        )
+    return changes
 
 
 def _append(file: BinaryIO, data: bytes) -> tuple[int, int]:
@@ -151,11 +156,10 @@ def _append(file: BinaryIO, data: bytes) -> tuple[int, int]:
     return offset, len(data)
 
 
-def _old_bytes(tensor: Any, folder: Path) -> bytes:
+def _old_bytes(tensor: Message, folder: Path) -> bytes:
     facts = {entry.key: entry.value for entry in tensor.external_data}
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     count = int(np.prod(tensor.dims, dtype=np.int64))
     path = external_file(folder, facts["location"], f"initializer '{tensor.name}'")
     with open(path, "rb") as file:
         file.seek(int(facts.get("offset", 0)))
-        return file.read(int(facts.get("length", count * dtype.itemsize)))
+        return file.read(int(facts.get("length", count * dtype_of(tensor).itemsize)))

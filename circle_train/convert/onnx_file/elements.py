@@ -39,6 +39,16 @@ FIELDS: dict[int, str] = {
 """Where elements lie that are no raw bytes; all others in int32_data."""
 
 
+def dtype_of(tensor: Any) -> np.dtype[Any]:
+    """What numpy holds the elements of a TensorProto in."""
+    if tensor.data_type in NUMPY:
+        return NUMPY[tensor.data_type]
+    from onnx import helper
+
+    found: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return found
+
+
 def element_type(code: int) -> DType | None:
     """Circle's element type for ONNX's, where numpy can hold both."""
     return DType.of(NUMPY[code]) if code in NUMPY else None

@@ -79,6 +79,10 @@ class Element(enum.IntEnum):
 
 EXTERNAL = 1
 """The data location of a tensor whose elements lie in another file."""
+RAW, OUTSIDE = 9, 13
+"""Fields of a tensor: its elements as bytes, and where they lie in another file."""
+ELEMENTS = (4, 5, 7, RAW, 10, 11)
+"""Fields that hold a tensor's numbers."""
 ENTRY = Kind("StringStringEntryProto", {1: text("key"), 2: text("value")})
 OPSET = Kind("OperatorSetIdProto", {1: text("domain"), 2: integer("version")})
 TENSOR = Kind(
@@ -90,10 +94,10 @@ TENSOR = Kind(
         5: elements("int32_data", "varint"),
         7: elements("int64_data", "varint"),
         8: text("name"),
-        9: view("raw_data"),
+        RAW: view("raw_data"),
         10: elements("double_data", "<f8"),
         11: elements("uint64_data", "varint"),
-        13: messages("external_data", lambda: ENTRY),
+        OUTSIDE: messages("external_data", lambda: ENTRY),
         14: integer("data_location"),
     },
 )

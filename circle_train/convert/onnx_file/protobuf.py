@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -244,6 +244,70 @@ def messages(name: str, kind: Callable[[], Kind]) -> Field:
         values.setdefault(name, []).append(_message(kind(), data, start, end, depth + 1))
 
     return Field(name, list, bytes=read)
+
+
+# Writing
+
+
+class _Every(dict[int, Reader]):
+    """Readers that keep where any field lies."""
+
+    def __init__(self, found: list[tuple[int, int, int]]) -> None:
+        self.found = found
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __getitem__(self, key: int) -> Reader:
+        return lambda values, data, start, end, depth: self.found.append((key, start, end))
+
+
+def _spans(data: Data, start: int, end: int) -> list[tuple[int, int, int, int]]:
+    """Of each field: its key, and where it begins, where its content does, and where both end."""
+    found: list[tuple[int, int, int]] = []
+    kind = Kind("any", {})
+    kind.readers = _Every(found)
+    _message(kind, data, start, end, 0)
+    begins = [start, *(stop for _, _, stop in found)]
+    return [(key, begin, inner, stop) for begin, (key, inner, stop) in zip(begins, found, strict=False)]
+
+
+def rewritten(message: Message, changes: Mapping[Message, bytes]) -> bytes:
+    """The bytes of a message with other ones for some of the messages within it; all else stays as it is."""
+    places = {change._place[1:]: new for change, new in changes.items()}
+    return _rewritten(*message._place, places)
+
+
+def _rewritten(data: Data, start: int, end: int, changes: Mapping[tuple[int, int], bytes]) -> bytes:
+    parts, done = [], start
+    for key, begin, inner, stop in _spans(data, start, end):
+        within = {place: new for place, new in changes.items() if inner <= place[0] and place[1] <= stop}
+        if within:
+            content = within.get((inner, stop)) or _rewritten(data, inner, stop, within)
+            parts += [bytes(data[done:begin]), field_bytes(key >> 3, content)]
+            done = stop
+    return b"".join([*parts, bytes(data[done:end])])
+
+
+def without(message: Message, numbers: Iterable[int]) -> bytes:
+    """The bytes of a message but for the fields of these numbers."""
+    data, start, end = message._place
+    dropped = set(numbers)
+    kept = [(begin, stop) for key, begin, _, stop in _spans(data, start, end) if key >> 3 not in dropped]
+    return b"".join(bytes(data[begin:stop]) for begin, stop in kept)
+
+
+def field_bytes(number: int, content: bytes) -> bytes:
+    """A field that holds bytes, a text or a message."""
+    return _as_varint(number << 3 | BYTES) + _as_varint(len(content)) + content
+
+
+def _as_varint(value: int) -> bytes:
+    octets_ = bytearray()
+    while value > 127:
+        octets_.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*octets_, value])
 
 
 # Packed numbers
