@@ -12,7 +12,7 @@ from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import is_number
-from circle_train.losses.loss import Loss
+from circle_train.losses.loss import Loss, Reduction
 from circle_train.losses.symbol import Symbol
 from circle_train.ops.internal.loss import (
     BinaryCrossEntropy,
@@ -100,7 +100,9 @@ def _maker(output: Tensor) -> str:
 class ClassLoss(CrossEntropyLoss):
     """Base of the cross-entropies over classes, which are the output's last axis.
 
-    With class weights w an item counts w[its class] times, also in the mean, as in PyTorch.
+    With class weights w an item counts w[its class] times, also in the mean: as in PyTorch for class numbers. A one-hot row,
+    or any other distribution t, counts Σ t·w times, so that it gives what its class number gives; PyTorch divides the mean
+    over such rows by their number instead.
     """
 
     label_smoothing: float = 0.0
@@ -141,7 +143,11 @@ class ClassLoss(CrossEntropyLoss):
 
     def weights_of(self, output: Symbol) -> Symbol:
         """The weight of each class as a constant."""
-        classes = output.shape[-1]
+        weights = self.numbers_of(output.shape[-1], f" of output '{printable(output.tensor.name)}'")
+        return Symbol(output.graph, constant(weights, "class_weights"))
+
+    def numbers_of(self, classes: int, where: str = "") -> Array:
+        """The weight of each class."""
         given = self.class_weights
         place = f"class_weights of {type(self).__name__}"
         if isinstance(given, Mapping):
@@ -149,14 +155,20 @@ class ClassLoss(CrossEntropyLoss):
                 raise ConfigError(f"{place} names class {unknown[0]}, expected 0 … {classes - 1}")
             given = [given.get(c, 1.0) for c in range(classes)]
         if given is None or len(given) != classes:
-            found = f"{len(given or ())} numbers for the {classes} classes of output '{printable(output.tensor.name)}'"
+            found = f"{len(given or ())} numbers for the {classes} classes{where}"
             raise ConfigError(f"{place}: {found}; give one for each class")
-        return Symbol(output.graph, constant(np.array(given, np.float32), "class_weights"))
+        return np.array(given, np.float32)
 
 
 @record
 class CategoricalCrossentropy(ClassLoss):
     """-Σ target·log p over the last axis; targets are one-hot or any distribution."""
+
+    def weight_of(self, target: Array, classes: int) -> float | None:
+        if self.class_weights is None or self.reduction is not Reduction.MEAN:
+            return None
+        rows = np.asarray(target, np.float64).reshape(-1, classes)
+        return float((rows @ self.numbers_of(classes)).sum())
 
     def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
         if self.class_weights is None:
@@ -186,6 +198,20 @@ class SparseCategoricalCrossentropy(ClassLoss):
             at = position[0] if len(position) == 1 else position
             also = "" if self.ignore_index is None else f", or {self.ignore_index} to ignore the item"
             raise DataError(f"label {target[position]} at position {at}: expected 0 … {classes - 1}{also}")
+
+    @property
+    def ignored(self) -> int | None:
+        return self.ignore_index
+
+    def weight_of(self, target: Array, classes: int) -> float | None:
+        is_weighted = self.class_weights is not None or self.ignore_index is not None
+        if not is_weighted or self.reduction is not Reduction.MEAN:
+            return None
+        labels = np.asarray(target).reshape(-1)
+        labels = labels[labels != self.ignore_index].astype(np.intp)
+        if self.class_weights is None:
+            return float(labels.size)
+        return float(self.numbers_of(classes)[labels.clip(0, classes - 1)].sum(dtype=np.float64))
 
     def values(self, output: Symbol, target: Symbol) -> tuple[Symbol, Symbol | None]:
         weights = self._weights(output, target)

@@ -66,6 +66,18 @@ class Loss:
     def check_target(self, target: Array, output: TensorType) -> None:
         """Refuse labels that no output of this type can be trained on."""
 
+    def weight_of(self, target: Array, classes: int) -> float | None:
+        """What a batch with these labels counts in a mean over batches; None: its samples.
+
+        The mean of a weighted loss is one over weights, so that the batches' means are weighted by theirs.
+        """
+        return None
+
+    @property
+    def ignored(self) -> int | None:
+        """The label of items that do not count."""
+        return None
+
     def __call__(self, output: Symbol, target: Symbol) -> Symbol:
         """The reduced loss."""
         values, weights = self.values(output, target)
@@ -152,6 +164,16 @@ class Sum(Loss):
     def check_target(self, target: Array, output: TensorType) -> None:
         for _, loss in self.terms:
             loss.check_target(target, output)
+
+    def weight_of(self, target: Array, classes: int) -> float | None:
+        """That of the terms where they agree."""
+        found = {loss.weight_of(target, classes) for _, loss in self.terms}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def ignored(self) -> int | None:
+        found = {loss.ignored for _, loss in self.terms}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def summands(self) -> tuple[tuple[float, Loss], ...]:

@@ -16,6 +16,7 @@ from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import unspoiled
 from circle_train.runtime.kept import Samples
 from circle_train.session.learned import Learned
+from circle_train.session.turns import trains, waits
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Batches(Learned):
         outputs = self.program.outputs
         return Scores(self.config.metrics, self.config.losses_on(outputs), outputs)
 
+    @trains
     def train_step(
         self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False, measure: bool = True
     ) -> StepResult:
@@ -66,12 +68,14 @@ class Batches(Learned):
         self.state.step += 1
         return result
 
+    @waits
     def eval_step(self, x: Any, y: Any = None, *, measure: bool = True) -> StepResult:
         """Loss, metrics and outputs of one batch; without labels the outputs alone. Nothing changes."""
         if y is None and any(0 not in target.shape[1:] for target in self.program.targets):
             return self._result(self._predict(x), None)
         return self._run(Mode.EVALUATE, x, y, measure)
 
+    @trains
     def update(self) -> None:
         """Take an optimizer step on the accumulated gradients."""
         executor = self.programs.executor(Mode.UPDATE, self.config.batch_size)
@@ -80,6 +84,7 @@ class Batches(Learned):
         executor.run({})
         self.state.step += 1
 
+    @trains
     def reset_gradients(self, *, lazy: bool = False) -> None:
         """Start accumulating anew; `lazy`: when the next gradients come, the old ones are read until then."""
         self._reset_is_due = lazy
@@ -89,6 +94,7 @@ class Batches(Learned):
             if key.kind == "gradient":
                 array.fill(0)
 
+    @waits
     def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of one batch."""
         executor = self._predict(inputs)

@@ -53,7 +53,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     state.course = course = Course(session, [*Progress.wanted(verbose), *callbacks, history])
     course.begin(epochs, data.steps(session.config.batch_size))
     if before is not None:
-        course.resume(before, Average(session.metrics))
+        course.resume(before, Average(session.metrics, session.config.loss_weights))
     is_over = before is not None and session.stop_training and state.position == 0
     for epoch in range(epochs if is_over else state.epoch, epochs):
         logs = _train_epoch(session, course, data, epoch, shuffle)
@@ -98,11 +98,11 @@ def _train_epoch(
         if shuffle and isinstance(data, Dataset)
         else None
     )
-    average = course.average = course.average or Average(session.metrics)
+    average = course.average = course.average or Average(session.metrics, session.config.loss_weights)
     for inputs, targets in data.batches(session.config.batch_size, order, state.position):
         result = session.train_step(inputs, targets, measure=False)
         state.position += 1
-        average.add(result.loss, result.outputs, targets)
+        average.add(result.loss, result.losses, result.outputs, targets)
         course.end_batch(state.position - 1)
     state.epochs_begun += 1
     return average.result()
@@ -112,10 +112,10 @@ def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = N
     """Mean loss and metrics; nothing changes."""
     program = session.program
     data = open_data(x, y, program.inputs, program.targets)
-    average = Average(session.metrics)
+    average = Average(session.metrics, session.config.loss_weights)
     for inputs, targets in data.batches(batch_size or session.config.batch_size):
         result = session.eval_step(inputs, targets, measure=False)
-        average.add(result.loss, result.outputs, targets)
+        average.add(result.loss, result.losses, result.outputs, targets)
     return average.result()
 
 

@@ -22,6 +22,7 @@ from circle_train.passes.batch import set_shapes
 from circle_train.runtime.executor import Executor, execute_once
 from circle_train.runtime.state import State
 from circle_train.session.streaming import Memory
+from circle_train.session.turns import Turns, waits
 
 CACHED_SHAPES = 8
 
@@ -47,6 +48,7 @@ class InferenceSession:
         passes.run(passes.before_inference(), self._graph)
         refuse_unrunnable(self._graph)
         self._executors: dict[tuple[tuple[int, ...], ...], Executor | None] = {}
+        self.turns = Turns()
 
     def __call__(self, *inputs: Any) -> Any:
         """Outputs for the inputs in order: an array, or a list for several outputs."""
@@ -70,10 +72,12 @@ class InferenceSession:
             raise DataError(f"there is no output {strangers}, the model has {list(outputs)}")
         return [outputs[name] for name in wanted]
 
+    @waits
     def reset(self) -> None:
         """Forget what a streaming model remembers from earlier runs: the next run is the first one."""
         self._memory.reset()
 
+    @waits
     def _run(self, values: Sequence[Any]) -> list[Array]:
         for value in values:
             if hasattr(value, "SerializeToString"):

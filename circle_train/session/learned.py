@@ -19,6 +19,7 @@ from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
 from circle_train.session.export import export
 from circle_train.session.programs import Programs
+from circle_train.session.turns import Turns, trains, waits
 from circle_train.settings.config import TrainConfig
 
 
@@ -29,6 +30,7 @@ class Learned:
         self, model: Model, config: TrainConfig | None, seed: int, threads: int | None, backend: str
     ) -> None:
         self.model, self.seed = model, seed
+        self.turns = Turns()
         self.programs = Programs(model, config or model.training, backends.choose(backend, threads))
 
     @property
@@ -46,11 +48,13 @@ class Learned:
         return self.programs.backend
 
     @property
+    @waits
     def state(self) -> State:
         """Weights, optimizer slots, step count."""
         return self.programs.state
 
     @property
+    @waits
     def program(self) -> Program:
         """The program of a full training step."""
         return self.programs.whole.program
@@ -81,16 +85,19 @@ class Learned:
             raise ConfigError(f"learning_rate is {value!r}, expected a number from 0")
         self.state.learning_rate = float(value) / (self.config.rule.factor(self.state.step) or 1.0)
 
+    @waits
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""
         require_unchanged(self.model.files)
         checkpoints.save(path, self.model.module, self.state, self.config, self.seed)
 
+    @trains
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Take over a checkpoint, whole or not at all."""
         found = checkpoints.load(path, self.model.module, self.state, self.config, self.parameters.inward)
         self.seed = self.seed if found is None else found
 
+    @waits
     def export(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None) -> None:
         """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX.
 
@@ -99,6 +106,7 @@ class Learned:
         self.state.require_values()
         export(self.model, self.state, path, outputs)
 
+    @waits
     def export_circleplus(self, path: str | os.PathLike[str]) -> None:
         """The same with the training settings in it (Circle+)."""
         export(self.model.with_training(self.config), self.state, path)

@@ -11,6 +11,7 @@ from circle_train.session import fit as fitting
 from circle_train.session import keeping, phases, profiling
 from circle_train.session.onert_steps import OnertSteps
 from circle_train.session.plan import Plan, make_plan
+from circle_train.session.turns import trains, waits
 from circle_train.settings.config import TrainConfig
 
 
@@ -45,6 +46,7 @@ class TrainSession(OnertSteps):
         if (saved := checkpoint_of(model)) is not None:
             self.load_checkpoint(saved)
 
+    @trains
     def set_trainable(self, trainable: Any, *, learning_rate: float | None = None) -> None:
         """Begin the next phase: train other weights from here on, at another rate; what was learned stays.
 
@@ -52,22 +54,26 @@ class TrainSession(OnertSteps):
         """
         phases.begin_phase(self, trainable, learning_rate)
 
+    @waits
     def prepare(self) -> None:
         """Build the whole program now instead of at first use."""
         self.programs.executor(Mode.TRAIN, self.config.batch_size)
 
     @property
+    @waits
     def plan(self) -> Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
         return make_plan(self.programs.whole, self.model, keeping.foreseen(self))
 
+    @trains
     def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> profiling.Profile:
         """Time training steps node by node, on this batch or on zeros; what was learned stays as it was."""
         return profiling.profile(self, x, y, steps)
 
     def fit(self, x: Any, y: Any = None, **options: Any) -> History:
         """Train for `epochs` over the data; see circle_train.session.fit.fit for every option."""
-        return fitting.fit(self, x, y, **options)
+        with self.turns.alone("fit"):
+            return fitting.fit(self, x, y, **options)
 
     def evaluate(self, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
         """Mean loss and metrics over the data."""

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from circle_train.errors import ConfigError
 from circle_train.fitting.metrics.averages import (
     Accuracy,
@@ -18,6 +20,7 @@ from circle_train.fitting.metrics.averages import (
     SparseCategoricalAccuracy,
     SparseTopKCategoricalAccuracy,
     TopKCategoricalAccuracy,
+    labels_of,
 )
 from circle_train.fitting.metrics.by_class import AUC, F1, Precision, Recall
 from circle_train.ir import Tensor
@@ -65,6 +68,7 @@ class Scores:
             [_own(metric, _takes_logits(loss, output)) for metric in group]
             for group, loss, output in zip(groups, losses, outputs, strict=True)
         ]
+        self.losses = losses
         several = sum(map(bool, self.groups)) > 1
         self.named: dict[str, Metric] = {}
         for group, output in zip(self.groups, outputs, strict=True):
@@ -77,12 +81,14 @@ class Scores:
         return f"{name}_{taken + 1}" if name in self.named else name
 
     def update(self, outputs: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Add a batch; without targets nothing is measured."""
+        """Add a batch; without targets nothing is measured, nor is what the loss ignores."""
         if not targets:
             return
-        for group, output, target in zip(self.groups, outputs, targets, strict=True):
+        for group, loss, output, target in zip(self.groups, self.losses, outputs, targets, strict=True):
+            counted = _counted(loss, output, target) if group else None
             for metric in group:
-                metric.update(output, target)
+                if counted is not None:
+                    metric.update(*counted)
 
     def result(self) -> dict[str, float]:
         """Name and mean of each."""
@@ -100,7 +106,8 @@ class Scores:
 
     def fresh(self) -> Scores:
         """The same metrics, with nothing measured."""
-        scores = copy.deepcopy(self)
+        scores = copy.copy(self)
+        scores.groups, scores.named = copy.deepcopy((self.groups, self.named))
         for metric in scores.named.values():
             metric.reset()
         return scores
@@ -109,6 +116,15 @@ class Scores:
         """Forget everything."""
         for metric in self.named.values():
             metric.reset()
+
+
+def _counted(loss: Loss, output: Any, target: Any) -> tuple[Any, Any] | None:
+    """What of a batch the loss does not ignore; None where that is nothing."""
+    if loss.ignored is None:
+        return output, target
+    labels = labels_of(np.asarray(target), output)
+    rows = labels != loss.ignored
+    return (output[rows], labels[rows]) if rows.any() else None
 
 
 def _takes_logits(loss: Loss, output: Tensor) -> bool:
