@@ -39,11 +39,15 @@ def test_public_names_have_documentation() -> None:
         assert inspect.getdoc(getattr(ct, name)), name
 
 
-@pytest.mark.parametrize(
-    "module", ["circle_train", "circle_train.model", "circle_train.session.train_session", "circle_train.session.inference",
-               "circle_train.settings.config", "circle_train.fitting.metrics.averages",
-               "circle_train.fitting.metrics.by_class"],
-)  # fmt: skip
+def with_examples() -> list[str]:
+    """Every module that shows a session of Python."""
+    package = Path(ct.__file__).parent
+    found = [path for path in package.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8")]
+    names = [".".join(path.relative_to(package.parent).with_suffix("").parts) for path in sorted(found)]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+@pytest.mark.parametrize("module", with_examples())
 def test_examples_in_docstrings_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     failed, tried = doctest.testmod(importlib.import_module(module))

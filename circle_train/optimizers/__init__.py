@@ -1,5 +1,9 @@
 """Optimizers by name, parameter groups, and schedules of the learning rate."""
 
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
 from circle_train.optimizers.optimizer import Optimizer, ParameterGroup
 from circle_train.optimizers.rules import SGD, Adagrad, Adam, AdamW, AdamWStyle, RMSprop
 
@@ -15,10 +19,15 @@ __all__ = [
     "RMSprop",
 ]
 
-BY_NAME: dict[str, type[Optimizer]] = {
-    "sgd": SGD,
-    "adam": Adam,
-    "adamw": AdamW,
-    "rmsprop": RMSprop,
-    "adagrad": Adagrad,
-}
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)
+
+
+def _rules(base: type[Optimizer]) -> Iterator[type[Optimizer]]:
+    for rule in base.__subclasses__():
+        yield rule
+        yield from _rules(rule)
+
+
+BY_NAME: dict[str, type[Optimizer]] = {rule.__name__.lower(): rule for rule in _rules(Optimizer)}
+"""Every rule of this package, by its name in small letters."""

@@ -24,16 +24,12 @@ DATA = Path(__file__).parents[1] / "data"
 GOLDEN = json.loads((DATA / "torch_optimizers.json").read_text(encoding="utf-8"))["cases"]
 ORT = json.loads((DATA / "ort_adamw.json").read_text(encoding="utf-8"))["cases"]
 RULES: list[Optimizer] = [
-    SGD(0.1),
+    *(rule(0.1, **({"weight_decay": 0.0} if rule is AdamW else {})) for rule in optimizers.BY_NAME.values()),
     SGD(0.1, momentum=0.9),
     SGD(0.1, momentum=0.9, nesterov=True),
-    Adam(0.1),
-    AdamW(0.1, weight_decay=0.0),
     AdamW(0.1, weight_decay=0.0, style="ort"),
     AdamW(0.1, weight_decay=0.0, bias_correction=False),
-    RMSprop(0.1),
     RMSprop(0.1, momentum=0.9, centered=True),
-    Adagrad(0.1),
 ]
 every_rule = pytest.mark.parametrize("rule", RULES, ids=repr)
 
@@ -48,8 +44,8 @@ def run(rule: Optimizer, w: Array, gradients: Array) -> list[Array]:
     return [*trace, *slots]
 
 
-def test_every_optimizer_by_name_is_in_the_table() -> None:
-    assert {type(rule) for rule in RULES} == set(optimizers.BY_NAME.values())
+def test_optimizers_are_found_by_their_names() -> None:
+    assert list(optimizers.BY_NAME) == ["sgd", "adam", "adamw", "rmsprop", "adagrad"]
 
 
 @every_rule
@@ -74,6 +70,7 @@ def test_works_in_place_in_float32(rule: Optimizer) -> None:
 def test_the_first_step_is_downhill_and_of_the_known_size(rule: Optimizer) -> None:
     g = np.array([[0.25, -4.0]])
     (after, *_) = run(rule, np.zeros((2,)), g)
+    np.testing.assert_array_equal(np.sign(after), [-1, 1])
     if isinstance(rule, SGD):
         size = 0.1 * abs(g[0]) * (1 + rule.momentum if rule.nesterov else 1)
     elif isinstance(rule, AdamW) and not rule.bias_correction:
@@ -82,8 +79,10 @@ def test_the_first_step_is_downhill_and_of_the_known_size(rule: Optimizer) -> No
         size = np.full(2, 0.1)
     elif isinstance(rule, RMSprop):
         size = np.full(2, 0.1 / sqrt(0.1 - (0.01 if rule.centered else 0)))
-    else:
+    elif isinstance(rule, Adagrad):
         size = 0.1 * abs(g[0]) / np.sqrt(g[0] ** 2 + 0.1)
+    else:
+        return
     np.testing.assert_allclose(after, -size * np.sign(g[0]), rtol=2e-5)
 
 
