@@ -19,6 +19,7 @@ from circle_train.errors import CheckpointError, refusing
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Module
 from circle_train.runtime.state import State
+from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.runtime.weights import Layout
 from circle_train.settings.config import TrainConfig
 
@@ -45,7 +46,9 @@ def load(
             changes = ort_state.changes_of(found, state, config, inward, where)
         else:
             changes = _format_of(where).decode_state(data, module, state, config, where)
-    changes.apply(state)
+    with Undisturbed() as undisturbed:
+        undisturbed.begin()
+        changes.apply(state)
     return changes.seed
 
 

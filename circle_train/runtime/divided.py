@@ -14,6 +14,7 @@ from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
+from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.settings.config import TrainConfig
 
 
@@ -47,17 +48,21 @@ class DividedExecutor(Executor):
         self._share = part.share
         self.parts = whole.batch_size // part.batch_size
 
-    def run(self, feeds: Mapping[Tensor, Array]) -> None:
+    def run(self, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed | None = None) -> None:
         """Gradients of all parts are added up before the weights move; those that wait for an update go on waiting."""
         waiting = {key: sums.copy() for key, sums in self._accumulators() if sums.any()}
-        for key in waiting:
-            self.state.arrays[key].fill(0)
-        try:
-            self._run_parts(feeds)
-            self.update.run({})
-        finally:
-            for key, sums in self._accumulators():
-                np.copyto(sums, waiting.get(key, 0))
+        with Undisturbed() as restoring:
+            try:
+                for key in waiting:
+                    self.state.arrays[key].fill(0)
+                self._run_parts(feeds)
+                if undisturbed is not None:
+                    undisturbed.begin()
+                self.update.run({})
+            finally:
+                restoring.begin()
+                for key, sums in self._accumulators():
+                    np.copyto(sums, waiting.get(key, 0))
 
     def _run_parts(self, feeds: Mapping[Tensor, Array]) -> None:
         whole, part = self.program, self.part.program

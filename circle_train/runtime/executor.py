@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import numpy as np
 
@@ -15,11 +15,17 @@ from circle_train.compile.program import Prefix, Program
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.internal.gradient import GuardFinite
 from circle_train.runtime.pages import aligned, allocate
 from circle_train.runtime.state import State
+from circle_train.runtime.undisturbed import Undisturbed
 
 OPERATOR = 5_300
 """Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""
+
+
+LARGE = 1 << 20
+"""Bytes of an arena from which Ctrl-C does not wait for those steps too that change nothing."""
 
 
 class Executor:
@@ -47,9 +53,14 @@ class Executor:
         self.bound = self._bind(backend)
         """The nodes that take a step, and their steps one by one."""
         self._numpy_threads = backend.numpy_threads if Reference.name in self.engines.values() else None
-        self.steps = backend.link([step for _, step in self.bound])
+        first = next((i for i, (node, _) in enumerate(self.bound) if _writes(node)), len(self.bound))
+        first *= self.arena.nbytes >= LARGE
+        reading = backend.link([step for _, step in self.bound[:first]])
+        self.steps = [*reading, *backend.link([step for _, step in self.bound[first:]])]
+        self.reading = len(reading)
+        """So many of the steps leave the state as it is; from then on a run must come to its end."""
 
-    def run(self, feeds: Mapping[Tensor, Array]) -> None:
+    def run(self, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed | None = None) -> None:
         """Copy the feeds into the arena and take every step; what the frozen beginning gives may be fed as well."""
         prefix = self.program.prefix
         if self.lanes and prefix is not None and not prefix.results.keys() <= feeds.keys():
@@ -59,7 +70,11 @@ class Executor:
             if tensor in arrays:
                 np.copyto(arrays[tensor], value)
         with nullcontext() if self._numpy_threads is None else blas.limited(self._numpy_threads):
-            for step in self.steps:
+            for step in self.steps[: self.reading]:
+                step()
+            if undisturbed is not None:
+                undisturbed.begin()
+            for step in self.steps[self.reading :]:
                 step()
 
     def rebound(self) -> Executor:
@@ -108,11 +123,20 @@ class Executor:
         threads = [threading.Thread(target=attempt, args=(i,)) for i in range(1, len(self.lanes))]
         for tensor in prefix.results:
             self[tensor]
-        for thread in threads:
-            thread.start()
-        attempt(0)
-        for thread in threads:
-            thread.join()
+        started = []
+        try:
+            for thread in threads:
+                with suppress(RuntimeError):  # there are threads enough; those that run take its part
+                    thread.start()
+                    started.append(thread)
+            attempt(0)
+        finally:
+            with Undisturbed() as undisturbed:  # nobody may write into the arena when the next run begins
+                undisturbed.begin()
+                if failures:
+                    waiting.clear()
+                for thread in started:
+                    thread.join()
         if failures:
             raise failures[0]
 
@@ -168,6 +192,11 @@ class Executor:
             assert numpy_dtype is not None
             return self.arena[start : start + tensor.type.nbytes].view(numpy_dtype).reshape(tensor.shape)
         return aligned(tensor.data)
+
+
+def _writes(node: Node) -> bool:
+    """Whether it changes the state."""
+    return node.op.mutates and not isinstance(node.op, GuardFinite)
 
 
 def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type: ignore[type-arg]

@@ -13,17 +13,21 @@ from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import NotFinite
 from circle_train.runtime.state import State
+from circle_train.runtime.undisturbed import Undisturbed
 
 KEPT = "the weights are those before this step"
 
 
 @contextmanager
-def unspoiled(state: State, feeds: Mapping[Tensor, Array]) -> Iterator[None]:
+def unspoiled(state: State, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed) -> Iterator[None]:
     """Run a step in this block. A loss that is no number is refused before anything is updated; input that holds
     such values may give a finite loss and yet spoil gradients, so what it makes of the weights is looked at.
     """
     bad = [tensor.name for tensor, array in feeds.items() if _is_spoiled(array)]
-    saved = {key: a.copy() for key, a in state.arrays.items() if a.flags.writeable} if bad else {}
+    saved = {}
+    if bad:
+        undisturbed.begin()
+        saved = {key: a.copy() for key, a in state.arrays.items() if a.flags.writeable}
     where = f"step {state.step + 1}"
     reason = f"because {', '.join(bad)} holds NaN or infinite values; {KEPT}"
     try:

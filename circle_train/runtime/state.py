@@ -80,6 +80,11 @@ class State:
                 "load_checkpoint first"
             )
 
+    def count(self, updates: bool, differentiates: bool) -> None:
+        """Note a run that has come to its end."""
+        self.step += updates
+        self.passes += differentiates
+
     def set_random(self, seed: int) -> None:
         """Write what decides the masks of the next training pass."""
         random = self.arrays.get(RANDOM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import unspoiled
 from circle_train.runtime.kept import Samples
+from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.session.learned import Learned
 from circle_train.session.turns import trains, waits
 
@@ -48,12 +49,20 @@ class Batches(Learned):
         return Scores(self.config.metrics, self.config.losses_on(outputs), outputs)
 
     @trains
-    def train_step(
-        self, x: Any, y: Any, *, update: bool = True, accumulate: bool = False, measure: bool = True
+    def train_step(  # noqa: PLR0913 -- all but the batch by name
+        self,
+        x: Any,
+        y: Any,
+        *,
+        update: bool = True,
+        accumulate: bool = False,
+        measure: bool = True,
+        then: Callable[[StepResult], None] | None = None,
     ) -> StepResult:
-        """Train on one batch. `update=False, accumulate=True` only adds its gradients to those waiting.
+        """Train on one batch, whole or not at all. `update=False, accumulate=True` only adds its gradients to those waiting.
 
-        `measure=False` leaves the metrics out, for those who measure over many batches.
+        `measure=False` leaves the metrics out, for those who measure over many batches. `then` is given the result of a
+        step with its update, and belongs to the step: Ctrl-C comes before both or after both.
         """
         if accumulate:
             if self._reset_is_due:
@@ -64,9 +73,7 @@ class Batches(Learned):
             return result
         if not update:
             return self.eval_step(x, y, measure=measure)
-        result = self._run(Mode.TRAIN, x, y, measure)
-        self.state.step += 1
-        return result
+        return self._run(Mode.TRAIN, x, y, measure, then)
 
     @waits
     def eval_step(self, x: Any, y: Any = None, *, measure: bool = True) -> StepResult:
@@ -81,8 +88,9 @@ class Batches(Learned):
         executor = self.programs.executor(Mode.UPDATE, self.config.batch_size)
         self.state.require_values()
         self.state.set_scalars(self.config.rule)
-        executor.run({})
-        self.state.step += 1
+        with Undisturbed() as undisturbed:
+            executor.run({}, undisturbed)
+            self.state.count(True, False)
 
     @trains
     def reset_gradients(self, *, lazy: bool = False) -> None:
@@ -90,9 +98,11 @@ class Batches(Learned):
         self._reset_is_due = lazy
         if lazy:
             return
-        for key, array in self.state.arrays.items():
-            if key.kind == "gradient":
-                array.fill(0)
+        with Undisturbed() as undisturbed:
+            undisturbed.begin()
+            for key, array in self.state.arrays.items():
+                if key.kind == "gradient":
+                    array.fill(0)
 
     @waits
     def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
@@ -108,8 +118,10 @@ class Batches(Learned):
         executor.run(dict(zip(executor.program.inputs, coerce(x, executor.program.inputs, "x"), strict=True)))
         return executor
 
-    def _run(self, mode: Mode, x: Any, y: Any, measure: bool) -> StepResult:
-        """Feed, run, read."""
+    def _run(
+        self, mode: Mode, x: Any, y: Any, measure: bool, then: Callable[[StepResult], None] | None = None
+    ) -> StepResult:
+        """Feed, run, count, read; what changes weights is not interrupted before it is counted."""
         kept = x if isinstance(x, Samples) else None
         count = len(kept) if kept else count_samples(x, self.program.inputs, "x")
         executor = self.programs.executor(mode, count, kept.keep if kept else None)
@@ -130,10 +142,14 @@ class Batches(Learned):
             self.state.set_scalars(self.config.rule)
         if mode.has_backward:
             self.state.set_random(self.seed)
-        with unspoiled(self.state, feeds):
-            executor.run(feeds)
-        self.state.passes += mode.has_backward
-        return self._result(executor, [feeds[t] for t in program.targets] if measure else None)
+        with Undisturbed() as undisturbed:
+            with unspoiled(self.state, feeds, undisturbed):
+                executor.run(feeds, undisturbed)
+            self.state.count(mode is Mode.TRAIN, mode.has_backward)
+            result = self._result(executor, [feeds[t] for t in program.targets] if measure else None)
+            if then is not None:
+                then(result)
+        return result
 
     def _result(self, executor: Executor, targets: Sequence[Array] | None) -> StepResult:
         program = executor.program

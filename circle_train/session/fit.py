@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from circle_train.fitting.average import Average
 from circle_train.fitting.callbacks import Callback, Progress
 from circle_train.fitting.course import Course
 from circle_train.fitting.history import History
-from circle_train.session.batches import Batches
+from circle_train.runtime.state import State
+from circle_train.session.batches import Batches, StepResult
 from circle_train.session.keeping import keep_results, kept_bytes
 
 
@@ -100,12 +102,16 @@ def _train_epoch(
     )
     average = course.average = course.average or Average(session.metrics, session.config.loss_weights)
     for inputs, targets in data.batches(session.config.batch_size, order, state.position):
-        result = session.train_step(inputs, targets, measure=False)
-        state.position += 1
-        average.add(result.loss, result.losses, result.outputs, targets)
+        count = partial(_count, state, average, targets)
+        session.train_step(inputs, targets, measure=False, then=count)
         course.end_batch(state.position - 1)
     state.epochs_begun += 1
     return average.result()
+
+
+def _count(state: State, average: Average, targets: list[Any], result: StepResult) -> None:
+    state.position += 1
+    average.add(result.loss, result.losses, result.outputs, targets)
 
 
 def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:

@@ -16,6 +16,10 @@ from circle_train.session.plan import conversion_bytes
 from circle_train.settings.config import TrainConfig
 
 
+MOST_SIZES = 8
+"""Of batches besides the config's, for which programs of one kind are kept."""
+
+
 class Programs:
     """Executors by what they do with a batch, its size, and what a fit keeps."""
 
@@ -60,10 +64,18 @@ class Programs:
             program = compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
             if self.made is None and mode is Mode.TRAIN:
                 self.made = State(program.parameters, self.config.rule.base_learning_rate)
-            self._executors[key] = self._bind(program, self.state)
+            bound = self._bind(program, self.state)
+            self._make_room(mode)
+            self._executors[key] = bound
         elif executor.generation != executor.state.generation:
             self._executors[key] = executor.rebound()
         return self._executors[key]
+
+    def _make_room(self, mode: Mode) -> None:
+        """Of the sizes of batches that came along, the last ones stay; and the config's own."""
+        others = [key for key in self._executors if key[0] is mode and key[1] != self.config.batch_size]
+        for key in others[: len(others) - MOST_SIZES + 1]:
+            del self._executors[key]
 
     def _bind(self, program: Program, state: State) -> Executor:
         """Give a program memory; a training step keeps within its budget."""
