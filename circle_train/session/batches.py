@@ -49,7 +49,7 @@ class Batches(Learned):
         return Scores(self.config.metrics, self.config.losses_on(outputs), outputs)
 
     @trains
-    def train_step(  # noqa: PLR0913 -- all but the batch by name
+    def train_step(
         self,
         x: Any,
         y: Any,

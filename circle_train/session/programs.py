@@ -15,7 +15,6 @@ from circle_train.runtime.state import State
 from circle_train.session.plan import conversion_bytes
 from circle_train.settings.config import TrainConfig
 
-
 MOST_SIZES = 8
 """Of batches besides the config's, for which programs of one kind are kept."""
 
