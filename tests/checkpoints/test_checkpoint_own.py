@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 import subprocess
 import sys
@@ -39,6 +41,32 @@ def test_resuming_is_as_if_never_stopped(name: str, tmp_path: Path) -> None:
     for session, file in ((straight, "straight.circle"), (resumed, "resumed.circle")):
         session.export(tmp_path / file)
     assert (tmp_path / "straight.circle").read_bytes() == (tmp_path / "resumed.circle").read_bytes()
+
+
+def test_the_format_page_names_what_is_written(tmp_path: Path) -> None:
+    """All of it, in the middle of a fit: entries, the parts of those that are JSON, and kinds of arrays."""
+    path = tmp_path / "a.safetensors"
+    session = session_of(GOOD)
+    session.properties["round"] = 4
+    x, y = batches(GOOD)[0]
+    session.train_step(x, y, update=False, accumulate=True)
+    save = ct.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: session.save_checkpoint(path))
+    session.fit(
+        x,
+        y,
+        epochs=1,
+        callbacks=[ct.callbacks.EarlyStopping("loss", restore_best=True), save],
+        verbose=0,
+    )
+    arrays, metadata = safetensors.decode(path.read_bytes(), "a")
+    page = (Path(__file__).parents[2] / "docs/format.md").read_text(encoding="utf-8")
+    page = page.partition("## `.safetensors`")[2].partition("\n## ")[0]
+    table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    slots = set(session.config.rule.slots)
+    assert {name.partition("/")[0] for name in arrays} - slots == {"value", "gradient", "callback"} <= table
+    assert {*metadata, "checksum"} == table - {"value", "gradient", "callback"}
+    for part in ("progress", "fit"):
+        assert all(f"`{name}`" in page for name in json.loads(metadata[part])), part
 
 
 def test_everything_around_the_weights_is_kept(tmp_path: Path) -> None:
