@@ -13,6 +13,7 @@ from circle_train.compile.thrift.budget import fit_budget
 from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.runtime.executor import Executor
+from circle_train.runtime.pages import untouched
 from circle_train.runtime.state import State
 from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.settings.config import TrainConfig
@@ -94,8 +95,8 @@ def within_budget(
 
     `besides`: bytes that the session holds otherwise.
     """
-    untouched = np.empty(whole.arena_bytes, np.uint8)
-    engine_bytes = Executor(whole, state, backend, untouched).engine_bytes + besides
+    nowhere = untouched(whole.arena_bytes)
+    engine_bytes = Executor(whole, state, backend, nowhere).engine_bytes + besides
     fit = fit_budget(model, config, whole, backend, engine_bytes)
     if fit is None:
         return None

@@ -12,6 +12,7 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.runtime.available import available_bytes
 
 CACHE_LINE = 64
 HUGE_PAGE = 2 << 20
@@ -20,28 +21,53 @@ POPULATE_WRITE = 23
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 """Python maps memory shared, which Linux does not put on huge pages and a forked process would write to."""
 HAS_HUGE_PAGES = hasattr(mmap, "MADV_HUGEPAGE")
+LARGE = 64 << 20
+"""Bytes from which the system is asked whether it has them."""
 LARGEST = 1 << 40
 """Bytes; a plan beyond is a damaged or absurd model."""
 
 
 def allocate(nbytes: int) -> Array:
     """Zeros, aligned to a cache line."""
-    if nbytes > LARGEST:
-        raise ModelError(
-            f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged"
-        )
+    _require(nbytes)
     try:
         if nbytes < HUGE_PAGE:
             memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
             return memory[-memory.ctypes.data % CACHE_LINE :][:nbytes]
         mapping = mmap.mmap(-1, nbytes, **PRIVATE)
     except (MemoryError, OSError):
-        raise ModelError(
-            f"the program needs {nbytes} bytes of memory, which this machine does not have; use a smaller batch"
-        ) from None
+        raise _refusal(nbytes) from None
     if HAS_HUGE_PAGES:
         _populate(mapping, nbytes)
     return np.frombuffer(mapping, np.uint8)
+
+
+def untouched(nbytes: int) -> Array:
+    """Addresses of memory that nobody is going to use, to bind steps that will not be taken."""
+    if nbytes > LARGEST:
+        _require(nbytes)
+    try:
+        return np.empty(nbytes, np.uint8)
+    except MemoryError:
+        raise _refusal(nbytes) from None
+
+
+def _require(nbytes: int) -> None:
+    """Refuse what the machine does not have before taking it from everybody else."""
+    if nbytes > LARGEST:
+        raise ModelError(
+            f"the program needs {nbytes} bytes of memory: the model's shapes are absurd or damaged"
+        )
+    free = available_bytes() if nbytes >= LARGE else None
+    if free is not None and nbytes > free:
+        raise _refusal(nbytes, f"; {free} are free")
+
+
+def _refusal(nbytes: int, beside: str = "") -> ModelError:
+    return ModelError(
+        f"the program needs {nbytes} bytes of memory, which this machine does not have{beside}; use a smaller batch, "
+        "or set memory_budget"
+    )
 
 
 def _populate(mapping: mmap.mmap, nbytes: int) -> None:
