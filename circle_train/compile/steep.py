@@ -31,10 +31,10 @@ LEAST: dict[str, Callable[..., float]] = {
 def is_steep(node: Node) -> bool:
     """Whether a gradient of this node may be infinite where its result is not.
 
-    A sweep back through time multiplies as many factors as there are steps.
+    A sweep back through time multiplies as many factors as there are steps; an epsilon keeps normalisations from dividing by 0.
     """
     if node.op.together:
-        return True
+        return float(getattr(node.op, "epsilon", 0)) < AWAY
     if node.op.name == "POW" and _smallest(node.inputs[1], {}) >= 1:
         return False
     return any(_is_near_zero(node.inputs[node.op.input_index(name)]) for name in node.op.steep)

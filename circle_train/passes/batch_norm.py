@@ -5,6 +5,8 @@ Where a formula of the file stands for one, its result is computed anew from x, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from circle_train.ir import Graph, Node, Tensor
@@ -12,6 +14,7 @@ from circle_train.ir.graph import constant
 from circle_train.ir.node import BatchNorm
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Op
+from circle_train.ops.internal.batch_statistics import BatchStatistics, NormaliseByBatch
 from circle_train.ops.internal.running import MoveTowards
 from circle_train.ops.numeric.arithmetic import Add, Mul, Sub
 from circle_train.ops.numeric.reduce import Mean
@@ -24,11 +27,35 @@ def normalise_by_batch(graph: Graph) -> list[Node]:
     moves: list[Node] = []
     for node in graph.nodes:
         if isinstance(norm := node.hint, BatchNorm):
-            made = _Normalised(node, norm)
+            made = _whole(node, norm) if _is_whole(norm) else _Normalised(node, norm)
             graph.replace([node], *made.nodes)
             for running, batch in ((norm.mean, made.mean), (norm.variance, made.variance)):
                 moves.append(Node(MoveTowards(norm.momentum), [running, batch], []))
     return moves
+
+
+def _is_whole(norm: BatchNorm) -> bool:
+    """Whether one operator says it: channels are the last axis, ε is a number."""
+    rows = norm.gamma.shape == norm.beta.shape == norm.x.shape[-1:]
+    return rows and norm.x.type.rank > 1 and norm.epsilon.is_constant and norm.epsilon.state is None
+
+
+class _Whole(NamedTuple):
+    """The statistics and what is normalised by them."""
+
+    nodes: list[Node]
+    mean: Tensor
+    variance: Tensor
+
+
+def _whole(end: Node, norm: BatchNorm) -> _Whole:
+    types = BatchStatistics().infer_types([norm.x.type])
+    names = (f"{kind}({norm.x.name})" for kind in ("mean", "variance"))
+    mean, variance = (Tensor(name, type_) for name, type_ in zip(names, types, strict=True))
+    op = NormaliseByBatch(float(norm.epsilon.data.reshape(())), end.op.activation)
+    found = Node(BatchStatistics(), [norm.x], [mean, variance], end.index)
+    normal = Node(op, [norm.x, norm.gamma, norm.beta], end.outputs, end.index)
+    return _Whole([found, normal], mean, variance)
 
 
 class _Normalised:

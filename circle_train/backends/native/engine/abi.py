@@ -48,10 +48,12 @@ class Kernel(enum.IntEnum):
     LAYER_NORM_GRAD = 26
     RMS_NORM = 27
     RMS_NORM_GRAD = 28
-    UPDATE = 29
-    GUARD_FINITE = 30
-    CONV_POOL = 31
-    POOL_CONV_GRAD_W = 32
+    BATCH_NORM = 29
+    BATCH_NORM_GRAD = 30
+    UPDATE = 31
+    GUARD_FINITE = 32
+    CONV_POOL = 33
+    POOL_CONV_GRAD_W = 34
 
 
 class Act(enum.IntEnum):
@@ -62,6 +64,8 @@ class Act(enum.IntEnum):
     RELU_N1_TO_1 = 2
     RELU6 = 3
     TANH = 4
+    SWISH = 6
+    HARD_SWISH = 7
 
 
 class UpdateKind(enum.IntEnum):
@@ -583,6 +587,45 @@ class NormGradArgs(Structure):
     ]
 
 
+class BatchNormArgs(Structure):
+    """ct_batch_norm_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("gamma", c_void_p),
+        ("beta", c_void_p),
+        ("add", c_void_p),
+        ("y", c_void_p),
+        ("mean", c_void_p),
+        ("variance", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("eps", c_float),
+        ("act", c_int32),
+        ("given", c_int32),
+    ]
+
+
+class BatchNormGradArgs(Structure):
+    """ct_batch_norm_grad_args."""
+
+    _fields_ = [
+        ("dy", c_void_p),
+        ("x", c_void_p),
+        ("gamma", c_void_p),
+        ("beta", c_void_p),
+        ("mean", c_void_p),
+        ("variance", c_void_p),
+        ("dx", c_void_p),
+        ("dgamma", c_void_p),
+        ("dbeta", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("eps", c_float),
+        ("act", c_int32),
+    ]
+
+
 class Step(Structure):
     """ct_step."""
 
@@ -622,6 +665,8 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.LAYER_NORM_GRAD: NormGradArgs,
     Kernel.RMS_NORM: NormArgs,
     Kernel.RMS_NORM_GRAD: NormGradArgs,
+    Kernel.BATCH_NORM: BatchNormArgs,
+    Kernel.BATCH_NORM_GRAD: BatchNormGradArgs,
     Kernel.UPDATE: UpdateArgs,
     Kernel.GUARD_FINITE: GuardArgs,
     Kernel.CONV_POOL: ConvPoolArgs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from circle_train.backends.native.fusion.attention import absorb_transposes
+from circle_train.backends.native.fusion.batch_norms import join_batch_norms
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
 from circle_train.backends.native.fusion.losses import join_losses
 from circle_train.backends.native.fusion.masks import keep_bits
@@ -23,6 +24,7 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     name_updates,
     join_losses,
     remember_places,
+    join_batch_norms,
     keep_bits,
     join_norms,
     absorb_transposes,

@@ -9,7 +9,8 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gather_from_end import GatherFromEnd
 from circle_train.ops.internal.layer_norm import LayerNorm
-from circle_train.ops.numeric.activation import Softmax
+from circle_train.ops.internal.swish import Swish
+from circle_train.ops.numeric.activation import Logistic, Softmax
 from circle_train.ops.numeric.arithmetic import Add, Div, Mul, SquaredDifference, Sub
 from circle_train.ops.numeric.logic import Less
 from circle_train.ops.numeric.reduce import Mean
@@ -175,4 +176,22 @@ def _against(node: Node, indices: Tensor | None, number: int) -> bool:
     )
 
 
-RECOGNISERS: tuple[Callable[[Rewriter], None], ...] = (recognise_layer_norm, scale_softmax, gather_from_end)
+def recognise_swish(rewriter: Rewriter) -> None:
+    """x · LOGISTIC(x)"""
+    for node in rewriter.nodes():
+        if type(node.op) is not Mul or node.op.activation or node.outputs[0].dtype is not DType.FLOAT32:
+            continue
+        gate, x = _operand(rewriter, node, Logistic)
+        if gate is None or x is None or gate.inputs[0] is not x:
+            continue
+        if rewriter.only_reader(gate.outputs[0]) is node:
+            made = Node(Swish(), [x], list(node.outputs), node.index, [gate, node])
+            rewriter.replace([gate, node], made)
+
+
+RECOGNISERS: tuple[Callable[[Rewriter], None], ...] = (
+    recognise_layer_norm,
+    scale_softmax,
+    gather_from_end,
+    recognise_swish,
+)

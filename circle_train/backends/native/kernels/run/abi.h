@@ -65,6 +65,8 @@ extern "C" {
   X(LAYER_NORM_GRAD, layer_norm_grad, norm_grad_scratch, ct_norm_grad_args)                             \
   X(RMS_NORM, rms_norm, no_scratch, ct_norm_args)                                                       \
   X(RMS_NORM_GRAD, rms_norm_grad, norm_grad_scratch, ct_norm_grad_args)                                 \
+  X(BATCH_NORM, batch_norm, batch_norm_scratch, ct_batch_norm_args)                                     \
+  X(BATCH_NORM_GRAD, batch_norm_grad, batch_norm_grad_scratch, ct_batch_norm_grad_args)                 \
   X(UPDATE, update, no_scratch, ct_update_args)                                                         \
   X(GUARD_FINITE, guard_finite, no_scratch, ct_guard_args)                                              \
   X(CONV_POOL, conv_pool, conv_pool_scratch, ct_conv_pool_args)                                         \
@@ -76,13 +78,16 @@ typedef enum ct_kernel { CT_KERNELS(CT_KERNEL_ID) CT_KERNEL_COUNT } ct_kernel;
 
 /* ---- activations and masks ------------------------------------------------------------------------------------ */
 
-/* act'(y), seen from the output: RELU y>0, RELU6 0<y<6, RELU_N1_TO_1 -1<y<1 (open intervals), TANH 1-y*y. */
+/* act'(y), seen from the output: RELU y>0, RELU6 0<y<6, RELU_N1_TO_1 -1<y<1 (open intervals), TANH 1-y*y. SWISH x*logistic(x)
+ * and HARD_SWISH, whose gradients are seen from their input, are known to BATCH_NORM alone. */
 typedef enum ct_act {
   CT_ACT_NONE = 0,
   CT_ACT_RELU = 1,
   CT_ACT_RELU_N1_TO_1 = 2,
   CT_ACT_RELU6 = 3,
-  CT_ACT_TANH = 4
+  CT_ACT_TANH = 4,
+  CT_ACT_SWISH = 6,
+  CT_ACT_HARD_SWISH = 7
 } ct_act;
 
 /* ---- optimizer updates ---------------------------------------------------------------------------------------- */
@@ -539,6 +544,43 @@ typedef struct ct_norm_grad_args {
   int32_t has_gamma;
   int32_t has_beta;
 } ct_norm_grad_args;
+
+/* ---- normalisation over all axes but the last, by the batch's own statistics ------------------------------------- */
+
+/* y = act((x - mean)/sqrt(variance + eps) * gamma + beta + add), mean and variance (of the rows, not corrected) of each column.
+ * `given`: both are read instead of computed. y or add may be NULL; y may be x or add. */
+typedef struct ct_batch_norm_args {
+  const float* x;
+  const float* gamma;
+  const float* beta;
+  const float* add;
+  float* y;
+  float* mean;
+  float* variance;
+  int64_t rows;
+  int64_t cols;
+  float eps;
+  int32_t act;
+  int32_t given;
+} ct_batch_norm_args;
+
+/* Of the same without `add`: dy is what comes back to y, act's share is taken from x. dx, dgamma, dbeta may be NULL; dx may
+ * be dy. */
+typedef struct ct_batch_norm_grad_args {
+  const float* dy;
+  const float* x;
+  const float* gamma;
+  const float* beta;
+  const float* mean;
+  const float* variance;
+  float* dx;
+  float* dgamma;
+  float* dbeta;
+  int64_t rows;
+  int64_t cols;
+  float eps;
+  int32_t act;
+} ct_batch_norm_grad_args;
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 
