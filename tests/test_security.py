@@ -17,8 +17,11 @@ import pytest
 import circle_train as ct
 from circle_train import format
 from circle_train.cli.main import main
+from circle_train.convert.handlers import window
+from circle_train.convert.handlers.shapes import sequence
+from circle_train.convert.onnx_file import protobuf
 from circle_train.format.flatbuffer import encode, unknown
-from circle_train.format.model import tensors
+from circle_train.format.model import reader, tensors
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
@@ -39,6 +42,10 @@ LIMITS = {
     "bytes of one flatbuffer that is written": encode.LARGEST,
     "elements that are computed while loading, for one operator": fold.LARGEST_FOLDED,
     "bytes of a program's memory": pages.LARGEST,
+    "tensors, and operators, of a graph in a file": reader.MOST,
+    "nodes, and initializers, of an ONNX graph": protobuf.MOST,
+    "cells along an axis that an ONNX window goes over": window.WIDEST,
+    "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,
 }
 
 

@@ -51,9 +51,11 @@ def read_idx(path: Path) -> Array:
     """The array of an idx file; mapped, unless it is compressed."""
     if path.suffix == ".gz":
         with gzip.open(path, "rb") as file:
-            content = file.read()
-        dtype, shape, start = _idx_header(content[:1024], path)
-        _check_size(path, len(content), start + prod(shape) * dtype.itemsize)
+            head = file.read(1024)
+            dtype, shape, start = _idx_header(head, path)
+            expected = start + prod(shape) * dtype.itemsize
+            content = head + file.read(max(expected + 1 - len(head), 0))  # and not what a bomb holds
+        _check_size(path, len(content), expected)
         return np.frombuffer(content, dtype, offset=start).reshape(shape)
     with open(path, "rb") as file:
         head = file.read(1024)

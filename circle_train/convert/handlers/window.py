@@ -19,6 +19,10 @@ Pads = tuple[tuple[int, int], ...]
 Range = tuple[int, int | None, int]
 
 
+WIDEST = 1 << 24
+"""Cells along a spatial axis, and in its padding."""
+
+
 @dataclass(frozen=True)
 class Geometry:
     """A window over the spatial axes: one entry per axis."""
@@ -40,6 +44,8 @@ def geometry(c: Call, spatial: Sizes, kernel: Sizes) -> Geometry:
     dilations = tuple(c.attr("dilations") or (1,) * rank)
     if not len(kernel) == len(strides) == len(dilations) == rank:
         raise Refusal(f"kernel {kernel}, strides {strides}, dilations {dilations} for {rank} spatial axes")
+    if min((1, *kernel, *strides, *dilations)) < 1:
+        raise Refusal(f"kernel {kernel}, strides {strides}, dilations {dilations}, expected sizes from 1")
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     auto = c.attr("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
@@ -49,6 +55,12 @@ def geometry(c: Call, spatial: Sizes, kernel: Sizes) -> Geometry:
     else:
         flat = list(c.attr("pads") or (0,) * 2 * rank)
         pads = tuple((int(flat[i]), int(flat[i + rank])) for i in range(rank))
+    if any(
+        abs(size) > WIDEST
+        for pair in (*pads, tuple(s for s in spatial if isinstance(s, int)))
+        for size in pair
+    ):
+        raise Refusal(f"sizes {spatial} with pads {pads}, expected no more than {WIDEST} along an axis")
     return Geometry(kernel, strides, dilations, pads)
 
 

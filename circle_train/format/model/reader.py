@@ -27,6 +27,8 @@ SCHEMAS: dict[str, Tables] = {"CIR0": TABLES, "TFL3": TABLES | TFLITE_TABLES}
 
 
 Bytes = bytes | bytearray | memoryview
+MOST = 1 << 17
+"""Tensors, and operators, of a graph: a file can name one table as often as it likes, four bytes a time."""
 
 
 def read(source: str | os.PathLike[str] | Bytes | BinaryIO, name: str | None = None) -> Module:
@@ -119,6 +121,9 @@ def read_buffer(table: Table, data: Array) -> Buffer:
 def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[OperatorCode], data: Array) -> Graph:
     """A SubGraph table: tensors first, then what refers to them."""
     tensors: list[Tensor] = []
+    for field in ("tensors", "operators"):
+        if len(tables_of(table, field)) > MOST:
+            raise Damage(f"there are {len(tables_of(table, field))} {field}, expected at most {MOST}")
     for index, tensor in enumerate(tables_of(table, "tensors")):
         with at(f".tensors[{index}]"):
             tensors.append(read_tensor(tensor, buffers))

@@ -32,6 +32,10 @@ def construct(c: Call) -> Tensor:
     return Bundle.of([c[i] for i in range(len(c.inputs))])
 
 
+MOST_PARTS = 1 << 12
+"""Tensors that one operator may split another into."""
+
+
 @handles("SplitToSequence")
 def split_to_sequence(c: Call) -> Tensor:
     b, axis, given = c.b, c.axis(0), c.optional(1)
@@ -43,6 +47,10 @@ def split_to_sequence(c: Call) -> Tensor:
     if size.ndim == 0:
         if lengths < 1:
             raise Refusal(f"its parts are to have {lengths} elements, expected at least 1")
+        if total > lengths * MOST_PARTS:
+            raise Refusal(
+                f"it splits {total} elements into parts of {lengths}, expected at most {MOST_PARTS} parts"
+            )
         lengths = [min(lengths, total - start) for start in range(0, total, lengths)]
     if sum(lengths) != total or not lengths or min(lengths) < 0:
         raise Refusal(f"its parts have {lengths} elements, together not the axis' {total}")

@@ -1,0 +1,81 @@
+"""Small files that ask for much: bounded before it is done."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+from circle_train.convert.onnx_file import protobuf
+from circle_train.data.files import read_idx
+
+onnx = pytest.importorskip("onnx")
+
+
+def varint(value: int) -> bytes:
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*made, value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+@pytest.mark.parametrize("name, number", [("node", 1), ("initializer", 5), ("input", 11), ("value_info", 13)])
+def test_messages_that_take_two_bytes_are_counted(
+    name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protobuf, "MOST", 1000)
+    raw = b"\x08\x08" + field(7, field(number, b"") * 1001) + field(8, b"\x10\x11")
+    with pytest.raises(ct.ConversionError, match=f"there are more than 1000 messages '{name}'"):
+        ct.load(raw)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "(float[3, 9223372036854775807] x) => (float[3, N] y) "
+            "{ s = SplitToSequence <axis: int = 1> (x) y = ConcatFromSequence <axis: int = 1> (s) }",
+            "expected at most 4096 parts",
+        ),
+        (
+            "(float[1, 3, 28, 28] x) => (float[1, 3, N, M] y) "
+            "{ y = AveragePool <kernel_shape: ints = [3, -9223372036854775808], pads: ints = [2, 2, 2, 2]> (x) }",
+            "expected sizes from 1",
+        ),
+        (
+            "(float[1, 3, 28, 28] x) => (float[1, 3, N, M] y) "
+            "{ y = AveragePool <kernel_shape: ints = [3, 3], pads: ints = [0, 2147483647, 0, 0]> (x) }",
+            "expected no more than 16777216",
+        ),
+        (
+            "(float[1, 3, 28, 28] x) => (float[1, 3, N, M] y) "
+            "{ y = MaxPool <kernel_shape: ints = [3, 3], strides: ints = [0, 1]> (x) }",
+            "expected sizes from 1",
+        ),
+    ],
+)
+def test_sizes_without_measure_are_refused(text: str, message: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+    with pytest.raises(ct.ConversionError, match=message):
+        ct.load(model.SerializeToString())
+
+
+def test_a_compressed_file_is_unpacked_no_further_than_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"\0\0\x08\x02" + struct.pack(">2I", 8, 6) + bytes(48))
+        for _ in range(30):
+            file.write(bytes(1_000_000))
+    with pytest.raises(ct.DataError, match=r"has 1024 bytes \(unpacked\), its header asks for 60"):
+        read_idx(path)
+    path.write_bytes(gzip.compress(b"\0\0\x08\x02" + struct.pack(">2I", 8, 6) + bytes(range(48))))
+    np.testing.assert_array_equal(read_idx(path), np.arange(48, dtype=np.uint8).reshape(8, 6))
