@@ -26,6 +26,7 @@ from circle_train.compile.thrift.work import total_work
 from circle_train.ir import Graph, Role, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.node import BatchNorm, Dropout
+from circle_train.ir.verify import verify
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
 
@@ -338,3 +339,19 @@ def test_the_budget_is_kept_as_measured(tmp_path: Path) -> None:
         measured, predicted = growth(model, 16, batch_norm="train", memory_budget=budget)
         assert predicted <= budget
         assert measured <= 1.03 * budget, f"{measured / 1e6:.1f} MB, {predicted / 1e6:.1f} planned"
+
+
+def test_a_program_made_thrifty_leaves_the_old_one_as_it_was() -> None:
+    """Its tensors are made by its own nodes, and neither graph reads the other's results."""
+    config = ct.TrainConfig(loss="mse", batch_size=BATCH)
+    whole = compile(normed().module.main, config)
+    before = [(node, list(node.inputs), list(node.outputs)) for node in whole.graph.nodes]
+    small = recompute(whole, whole.arena_bytes * 3 // 4)
+    assert small is not whole and small.repeats
+    assert before == [(node, list(node.inputs), list(node.outputs)) for node in whole.graph.nodes]
+    for program in (whole, small):
+        verify(program.graph)
+        assert all(t.producer is node for node in program.graph.nodes for t in node.outputs)
+    made = [{t for node in program.graph.nodes for t in node.outputs} for program in (whole, small)]
+    assert not made[0] & made[1]
+    assert not made[0] & {t for node in small.graph.nodes for t in node.inputs}
