@@ -13,11 +13,11 @@ from circle_train.compile.program import Draft, Mode, Prefix, Program
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
-from circle_train.losses import Joint
+from circle_train.losses import Joint, Loss
 from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
-from circle_train.passes.batch import set_shapes
+from circle_train.passes.batch import Shapes, batch_in, set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
 from circle_train.passes.dead import drop_dead_nodes
@@ -33,17 +33,17 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     model: Graph,
     config: TrainConfig,
     mode: Mode = Mode.TRAIN,
-    batch_size: int | None = None,
+    sizes: int | Shapes | None = None,
     engine: Backend | None = None,
     share: float = 1.0,
     *,
     keep: Keep | None = None,
 ) -> Program:
-    """Turn a loaded graph into a program; `model` itself is not changed.
+    """Turn a loaded graph into a program; `model` itself is not changed. `sizes` are the inputs' shapes, or a batch size.
 
     Gradients are those of share · loss. With `keep` the frozen beginning ends where its results can be kept.
     """
-    graph = passes.run(passes.before_training(batch_size), choose_outputs(model.copy(), config.outputs))
+    graph = passes.run(passes.before_training(sizes), choose_outputs(model.copy(), config.outputs))
     parameters = find_parameters(graph)
     trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
     parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
@@ -63,11 +63,14 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     graph.outputs = draft.keep
     drop_dead_nodes(graph)
     verify(graph)
-    batch = batch_size or (draft.inputs[0].shape[0] if draft.inputs and draft.inputs[0].shape else 1)
+    batch = batch_of(draft, sizes)
     rounded = round_activations(graph, draft.forward, draft.keep) if narrow else set()
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
     moving = influence(graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
-    cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
+    is_apart = all(tensor.shape[:1] == (batch,) for tensor in draft.inputs)
+    cut = None
+    if is_apart:
+        cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
     prefix = separate_prefix(graph, cut, batch, engine)
     if engine is not None:
         engine.fuse(graph, draft.keep)
@@ -76,6 +79,11 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
         store(graph, rounded, draft.keep, engine)
     memory = plan_memory(graph, draft.keep)
     return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
+
+
+def batch_of(draft: Draft, sizes: int | Shapes | None) -> int:
+    """How many samples: those of the first input that has any, where only shapes say it."""
+    return batch_in(sizes) or next((tensor.shape[0] for tensor in draft.inputs if tensor.shape), 1)
 
 
 def store(graph: Graph, rounded: set[Tensor], keep: Sequence[Tensor], engine: Backend | None) -> None:
@@ -198,10 +206,7 @@ def add_losses(draft: Draft, config: TrainConfig) -> None:
     refuse_whole_numbers(outputs)
     found = config.losses_on(outputs)
     speak_of_unjudged(found, outputs)
-    draft.targets = [
-        Tensor(f"target({output.name})", loss.target_type(output.type))
-        for output, loss in zip(outputs, found, strict=True)
-    ]
+    draft.targets = [target_of(output, loss) for output, loss in zip(outputs, found, strict=True)]
     graph.inputs.extend(draft.targets)
     if found and isinstance(found[0], Joint):
         draft.losses = [found[0].add_jointly(graph, outputs, draft.targets)]
@@ -212,6 +217,18 @@ def add_losses(draft: Draft, config: TrainConfig) -> None:
         draft.loss = draft.losses[0]
     else:
         draft.loss = _weighted_sum(graph, draft.losses, config.loss_weights)
+
+
+def target_of(output: Tensor, loss: Loss) -> Tensor:
+    """The labels of an output, which leave open what it leaves open."""
+    signature = output.shape_signature
+    is_open = signature is not None and len(signature) == output.type.rank
+    open_type = loss.target_type(output.type.with_shape(signature)) if is_open and signature else None
+    return Tensor(
+        f"target({output.name})",
+        loss.target_type(output.type),
+        shape_signature=None if open_type is None else open_type.shape,
+    )
 
 
 def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[float] | None) -> Tensor:

@@ -79,6 +79,26 @@ def count_samples(value: Any, tensors: Sequence[Tensor], what: str) -> int:
     return int(shape[0])
 
 
+def shapes_of(value: Any, tensors: Sequence[Tensor], what: str) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the arrays, which differ from the tensors' only where these are open."""
+    found = []
+    for part, tensor in zip(parts(value, tensors, what), tensors, strict=True):
+        shape = part.shape if isinstance(part, np.ndarray) else as_array(part, what).shape
+        check_shape(shape, Tensor(tensor.name, tensor.type.with_shape(open_shape(tensor))), what)
+        if 0 in shape:
+            raise DataError(
+                f"{what}: '{public_name(tensor)}' has shape {_times(shape)}, expected something in it"
+            )
+        found.append(tuple(shape))
+    return tuple(found)
+
+
+def open_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape, -1 for what the model leaves open."""
+    signature = tensor.shape_signature
+    return signature if signature is not None and len(signature) == tensor.type.rank else tensor.shape
+
+
 def _by_name(value: Mapping[str, Any], tensors: Sequence[Tensor], what: str) -> list[Any]:
     names = [public_name(tensor) for tensor in tensors]
     missing = [name for name in names if name not in value]
@@ -128,7 +148,7 @@ def as_array(value: Any, place: str) -> Array:
 
 def check_shape(found: Sequence[int], tensor: Tensor, what: str, any_count: bool = False) -> None:
     """Refuse another shape; axes of size 1 behind the first may be missing or too many."""
-    wanted = tensor.shape
+    wanted = open_shape(tensor) if any_count else tensor.shape
     if any_count and wanted and found:
         wanted = (found[0], *wanted[1:])
     if len(found) == len(wanted) and all(w in (-1, f) for f, w in zip(found, wanted, strict=True)):

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from circle_train.compile.program import Program
-from circle_train.data.coercion import NUMERIC, as_array, check_shape, coerce, parts, public_name, to_tensor
+from circle_train.data.coercion import (
+    NUMERIC,
+    as_array,
+    check_shape,
+    coerce,
+    open_shape,
+    parts,
+    public_name,
+    to_tensor,
+)
 from circle_train.data.lazy import Lazy, ahead
 from circle_train.data.stored import array_in
 from circle_train.errors import ConfigError, DataError
@@ -280,7 +289,7 @@ def _ready(labels: Array, target: Tensor, samples: int) -> Array:
 
 def _converted(labels: Array, target: Tensor) -> Array:
     """All labels as the program wants those of a batch."""
-    whole = target.type.with_shape((len(labels), *target.shape[1:]))
+    whole = target.type.with_shape((len(labels), *open_shape(target)[1:]))
     return to_tensor(labels, Tensor(target.name, whole), "y")
 
 

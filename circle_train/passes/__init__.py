@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from circle_train.ir import Graph
 from circle_train.ir.verify import verify
-from circle_train.passes.batch import set_batch
+from circle_train.passes.batch import Shapes, batch_in, set_batch
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
 from circle_train.passes.masters import make_float_masters, widen_float16
@@ -21,14 +21,14 @@ from circle_train.passes.variables import begin_each_sample, lower_variables
 Pass = Callable[[Graph], None]
 
 
-def before_training(batch_size: int | None) -> list[Pass]:
-    """What makes a loaded graph ready to be differentiated or run; batch_size None keeps the file's."""
+def before_training(sizes: int | Shapes | None) -> list[Pass]:
+    """What makes a loaded graph ready to be differentiated or run; `sizes` are inputs' shapes, or a batch, None the file's."""
     return [
         *before_inference(),
         widen_float16,
         settle_shared_weights,
-        lambda graph: begin_each_sample(graph, batch_size),
-        lambda graph: set_batch(graph, batch_size),
+        lambda graph: begin_each_sample(graph, batch_in(sizes)),
+        lambda graph: set_batch(graph, sizes),
         write_out,
         learn_through_rounding,
         fold_integers,

@@ -8,11 +8,48 @@ from typing import Any
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
+from circle_train.ir.size import Number, Size, evaluated
 from circle_train.passes.fold import infer_node
+from circle_train.passes.open_sizes import input_sizes
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Of all inputs."""
 
 
-def set_batch(graph: Graph, batch_size: int | None) -> None:
-    """Set the first dimension of every input to batch_size (None: the file's) and infer all types anew."""
+def batch_in(sizes: int | Shapes | None) -> int | None:
+    """How many samples, if the sizes say so: those of the first input that has any."""
+    return next((shape[0] for shape in sizes if shape), None) if isinstance(sizes, tuple) else sizes
+
+
+def set_batch(graph: Graph, sizes: int | Shapes | None) -> None:
+    """Give every input these shapes, or one of so many samples (None: the file's), and infer all types anew."""
+    set_shapes(graph, sizes if isinstance(sizes, tuple) else _with_batch(graph, sizes))
+
+
+def _with_batch(graph: Graph, batch_size: int | None) -> Sequence[tuple[int, ...]]:
+    """The file's shapes with another batch, which is the first axis of the first input and what must be equal to it."""
+    sizes = input_sizes(graph)
+    batch = next((shape[0] for shape in sizes if shape), None)
+    if batch_size is not None and isinstance(batch, Size) and batch.symbol is not None:
+        examples = _of_the_file(graph, sizes) | {batch.symbol: batch_size}
+        return [tuple(evaluated(size, examples) for size in shape) for shape in sizes]
+    return _with_first(graph, batch_size)
+
+
+def _of_the_file(graph: Graph, sizes: Sequence[Sequence[Number]]) -> dict[str, int]:
+    """The numbers that stand in the file for open sizes."""
+    found: dict[str, int] = {}
+    for tensor, shape in zip(graph.inputs, sizes, strict=True):
+        for size, stated in zip(shape, tensor.shape, strict=True):
+            if isinstance(size, Size):
+                plain = size.symbol
+                found.update(
+                    {plain: max(stated, 1)} if plain else dict.fromkeys(size.symbols() - found.keys(), 1)
+                )
+    return found
+
+
+def _with_first(graph: Graph, batch_size: int | None) -> Sequence[tuple[int, ...]]:
     first = next((t.shape[0] for t in graph.inputs if t.type.rank), 1)
     batch = batch_size if batch_size is not None else max(first, 1)
     shapes = [
@@ -25,7 +62,7 @@ def set_batch(graph: Graph, batch_size: int | None) -> None:
                 f"ct.load(path, shapes={{'{tensor.name}': {_filled(shape)}}}) "
                 f"or --shape {tensor.name}={'x'.join(map(str, _filled(shape)))}"
             )
-    set_shapes(graph, shapes)
+    return shapes
 
 
 def _filled(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from circle_train.errors import ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.blame import Blame
 from circle_train.ir.node import known_type
-from circle_train.ir.size import Number, Size, is_open, unknown
+from circle_train.ir.size import Number, Size, is_open, replaced, symbol, unknown
 from circle_train.ops.base import Op
-from circle_train.ops.derive import computed, derived
+from circle_train.ops.derive import Learnt, computed, derived
 
 Types = dict[Tensor, TensorType]
+MOST_LESSONS = 32
+"""About sizes that must be equal."""
 
 
-def open_types(graph: Graph, shapes: Sequence[Sequence[Number]]) -> Types:
+def open_types(graph: Graph, shapes: Sequence[Sequence[Number]], learn: bool = False) -> Types:
     """Types with expressions for sizes, and for integers that are known but for these; of tensors that have any."""
     found: Types = {
         tensor: TensorType(tensor.dtype, tuple(shape))  # type: ignore[arg-type]
@@ -27,11 +30,34 @@ def open_types(graph: Graph, shapes: Sequence[Sequence[Number]]) -> Types:
     for node in graph.nodes:
         if any(tensor in found for tensor in node.inputs if tensor is not None):
             with Blame(node):
-                found.update(_made(node, found, next(numbers)))
+                found.update(_made(node, found, next(numbers), learn))
     return found
 
 
-def _made(node: Node, found: Types, number: int) -> Types:
+def input_sizes(graph: Graph) -> list[tuple[Number, ...]]:
+    """The inputs' shapes, in which open sizes that must be equal, or multiples of something, are written so."""
+    sizes: list[tuple[Number, ...]] = [
+        tuple(symbol(f"{index}.{axis}") if size < 0 else size for axis, size in enumerate(_signature(tensor)))
+        for index, tensor in enumerate(graph.inputs)
+    ]
+    for _ in range(MOST_LESSONS if is_open(size for shape in sizes for size in shape) else 0):
+        try:
+            open_types(graph, sizes, learn=True)
+        except Learnt as lesson:
+            sizes = [tuple(replaced(size, lesson.known) for size in shape) for shape in sizes]
+        except ModelError:
+            break
+        else:
+            break
+    return sizes
+
+
+def _signature(tensor: Tensor) -> tuple[int, ...]:
+    signature = tensor.shape_signature
+    return signature if signature is not None and len(signature) == tensor.type.rank else tensor.shape
+
+
+def _made(node: Node, found: Types, number: int, learn: bool) -> Types:
     """The types of what the node makes."""
     op: Op = node.op
     inputs = [
@@ -41,7 +67,7 @@ def _made(node: Node, found: Types, number: int) -> Types:
     def read(output: int, axis: int) -> Size:
         return unknown(f"?{number}.{output}.{axis}", ("size", node.outputs[output], axis))
 
-    types = derived(op, inputs, read, learn=False)
+    types = derived(op, inputs, read, learn)
     values = None if any(type_.dtype.is_float for type_ in types) else computed(op, inputs)
     result: Types = {}
     for index, (tensor, type_) in enumerate(zip(node.outputs, types, strict=True)):

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from circle_train.compile.program import Mode
-from circle_train.data.coercion import coerce, count_samples
+from circle_train.data.coercion import coerce, count_samples, shapes_of
 from circle_train.fitting.metrics import Scores
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
+from circle_train.passes.batch import Shapes
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import unspoiled
 from circle_train.runtime.kept import Samples
@@ -110,9 +111,16 @@ class Batches(Learned):
         executor = self._predict(inputs)
         return [executor[t].copy() for t in executor.program.outputs]
 
+    def _sizes(self, x: Any) -> int | Shapes:
+        """How many samples the batch holds; the shapes of its arrays where the model leaves more open than that."""
+        inputs = self.program.inputs
+        if not self.programs.has_lengths:
+            return count_samples(x, inputs, "x")
+        return shapes_of(x, inputs, "x")
+
     def _predict(self, x: Any) -> Executor:
         """The forward program after a run on this batch."""
-        executor = self.programs.executor(Mode.PREDICT, count_samples(x, self.program.inputs, "x"))
+        executor = self.programs.executor(Mode.PREDICT, self._sizes(x))
         self.state.require_values()
         require_unchanged(self.model.files)
         executor.run(dict(zip(executor.program.inputs, coerce(x, executor.program.inputs, "x"), strict=True)))
@@ -123,8 +131,8 @@ class Batches(Learned):
     ) -> StepResult:
         """Feed, run, count, read; what changes weights is not interrupted before it is counted."""
         kept = x if isinstance(x, Samples) else None
-        count = len(kept) if kept else count_samples(x, self.program.inputs, "x")
-        executor = self.programs.executor(mode, count, kept.keep if kept else None)
+        sizes = len(kept) if kept else self._sizes(x)
+        executor = self.programs.executor(mode, sizes, kept.keep if kept else None)
         program = executor.program
         self.state.require_values()
         require_unchanged(self.model.files)

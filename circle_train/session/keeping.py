@@ -24,6 +24,8 @@ def keep_results(
     session: Learned, data: Data, validation: Data | None, wish: bool | int | str
 ) -> tuple[Data, Data | None]:
     """The data sets of a fit, with a memory for results where that is allowed and worth it."""
+    if session.programs.has_lengths:
+        return data, validation
     limit = allowed_bytes(session, wish)
     samples = sum(len(part) for part in (data, validation) if can_be_kept(part))
     if not samples or limit < samples:
@@ -42,7 +44,7 @@ def kept_bytes(*parts: Data | None) -> int:
 
 def foreseen(session: Learned) -> int:
     """What a fit keeps of each sample if it may; the part of the model that could give it is compiled, not run."""
-    if all(parameter.trained for parameter in session.program.parameters):
+    if session.programs.has_lengths or all(p.trained for p in session.program.parameters):
         return 0
     keep = Keep(KEPT_BYTES, session.config.batch_size, session.backend)
     program = compile(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from circle_train.backends.base import Backend
 from circle_train.compile.compile import compile
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
 from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
+from circle_train.ir.size import Size
 from circle_train.model import Model
+from circle_train.passes.batch import Shapes
+from circle_train.passes.open_sizes import input_sizes
 from circle_train.runtime.divided import within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 from circle_train.session.plan import conversion_bytes
 from circle_train.settings.config import TrainConfig
 
-MOST_SIZES = 8
-"""Of batches besides the config's, for which programs of one kind are kept."""
+MOST_SIZES = 16
+"""Of batches besides the config's, and of lengths that their inputs have, for which programs of one kind are kept."""
 
 
 class Programs:
@@ -26,7 +31,7 @@ class Programs:
         self.model, self.given, self.backend = model, config, backend
         self.made: State | None = None
         """The state, once the first program is there."""
-        self._executors: dict[tuple[Mode, int, Keep | None], Executor] = {}
+        self._executors: dict[tuple[Mode, int | Shapes, Keep | None], Executor] = {}
 
     @property
     def config(self) -> TrainConfig:
@@ -37,6 +42,15 @@ class Programs:
                 "or add settings to the file with `circle-train plus MODEL SETTINGS.json`"
             )
         return self.given
+
+    @cached_property
+    def has_lengths(self) -> bool:
+        """Whether inputs leave more open than how many samples they hold, along their first axes."""
+        sizes = input_sizes(self.model.module.main)
+        batch = next((shape[0] for shape in sizes if shape), None)
+        others = [size for shape in sizes for size in shape[1:] if isinstance(size, Size)]
+        others += [shape[0] for shape in sizes if shape and isinstance(shape[0], Size)]
+        return any(not isinstance(batch, Size) or size.terms != batch.terms for size in others)
 
     @property
     def whole(self) -> Executor:
@@ -54,26 +68,26 @@ class Programs:
         self._executors.clear()
         self.executor(Mode.TRAIN, config.batch_size)
 
-    def executor(self, mode: Mode, batch_size: int, keep: Keep | None = None) -> Executor:
-        """Made at first use, and bound anew where the state has other arrays since."""
-        key = mode, batch_size, keep
-        executor = self._executors.get(key)
+    def executor(self, mode: Mode, sizes: int | Shapes, keep: Keep | None = None) -> Executor:
+        """For so many samples, or inputs of these shapes; bound anew where the state has other arrays than before."""
+        key = mode, sizes, keep
+        executor = self._executors.pop(key, None)
         if executor is None:
             require_unchanged(self.model.files)
-            program = compile(self.model.module.main, self.config, mode, batch_size, self.backend, keep=keep)
+            program = compile(self.model.module.main, self.config, mode, sizes, self.backend, keep=keep)
             if self.made is None and mode is Mode.TRAIN:
                 self.made = State(program.parameters, self.config.rule.base_learning_rate)
-            bound = self._bind(program, self.state)
+            executor = self._bind(program, self.state)
             self._make_room(mode)
-            self._executors[key] = bound
-        elif executor.generation != executor.state.generation:
+        self._executors[key] = executor
+        if executor.generation != executor.state.generation:
             self._executors[key] = executor.rebound()
         return self._executors[key]
 
     def _make_room(self, mode: Mode) -> None:
-        """Of the sizes of batches that came along, the last ones stay; and the config's own."""
+        """Of the sizes of batches that came along, those met last stay; and the config's own."""
         others = [key for key in self._executors if key[0] is mode and key[1] != self.config.batch_size]
-        for key in others[: len(others) - MOST_SIZES + 1]:
+        for key in others[: max(len(others) - MOST_SIZES + 1, 0)]:
             del self._executors[key]
 
     def _bind(self, program: Program, state: State) -> Executor:
