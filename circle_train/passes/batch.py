@@ -9,8 +9,8 @@ from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.size import Number, Size, evaluated
+from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.fold import infer_node
-from circle_train.passes.open_sizes import input_sizes
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of all inputs."""

@@ -12,8 +12,8 @@ from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.size import Size
 from circle_train.model import Model
+from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.batch import Shapes
-from circle_train.passes.open_sizes import input_sizes
 from circle_train.runtime.divided import within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State

@@ -21,7 +21,7 @@ from circle_train.ir.size import Size, is_open
 from circle_train.ops.internal.batch_norm import BatchNorm
 from circle_train.ops.internal.dropout import Dropout
 from circle_train.ops.internal.round_within import RoundWithin
-from circle_train.passes.open_sizes import open_types
+from circle_train.ops.open_sizes import open_types
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
