@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.cli.main import main
+from circle_train.data.opening import open_any
 
 MLP = Path(__file__).parent / "data" / "mlp.circle"
+SHAPES = Path(__file__).parent / "data" / "shapes"
 
 
 @pytest.mark.parametrize(
@@ -94,3 +97,99 @@ def test_options_that_nobody_knows(words: list[str], meant: str, capsys: pytest.
         main(words)
     assert ended.value.code == 2
     assert f"did you mean '{meant}'" in capsys.readouterr().err
+
+
+def test_options_of_fit_that_belong_elsewhere() -> None:
+    session = ct.TrainSession(MLP, ct.TrainConfig(loss="mse"))
+    x, y = np.zeros((4, 6), np.float32), np.zeros((4, 5), np.float32)
+    with pytest.raises(ct.ConfigError, match=r"TrainConfig\(batch_size=…\)"):
+        session.fit(x, y, batch_size=2)
+    with pytest.raises(ct.ConfigError, match="did you mean 'epochs'"):
+        session.fit(x, y, epoch=2)
+
+
+def test_one_callback_is_told_too() -> None:
+    session = ct.TrainSession(MLP, ct.TrainConfig(loss="mse"))
+    x, y = np.zeros((4, 6), np.float32), np.zeros((4, 5), np.float32)
+    stop = ct.callbacks.EarlyStopping(monitor="loss", min_delta=10)
+    assert len(session.fit(x, y, epochs=9, callbacks=stop, verbose=0).epoch) == 2
+
+
+def test_a_folder_validates_on_its_share_of_every_class() -> None:
+    model = picture_net().with_head(["circle", "square"])
+    session = ct.TrainSession(
+        model, ct.TrainConfig(loss="categorical_crossentropy", metrics="accuracy", batch_size=4)
+    )
+    program = session.program
+    data = open_any(str(SHAPES), None, program.inputs, program.targets, None)
+    train, held_out = data.split(0.25)
+    assert held_out is not None
+    assert train.targets[0].sum(0).tolist() == [6, 6]
+    assert held_out.targets[0].sum(0).tolist() == [2, 2]
+    history = session.fit(str(SHAPES), validation_split=0.25, verbose=0)
+    assert "val_accuracy" in history.history
+
+
+def test_fewer_classes_than_outputs_are_not_trained_in_silence() -> None:
+    session = ct.TrainSession(picture_net(), ct.TrainConfig(loss="categorical_crossentropy"))
+    with pytest.raises(ct.DataError, match="has 2 classes, but the model tells 10 apart; give it a new head"):
+        session.fit(str(SHAPES), verbose=0)
+
+
+def test_classes_have_the_numbers_that_the_model_gives_them() -> None:
+    model = picture_net().with_head(["square", "triangle", "circle"])
+    program = ct.TrainSession(model, ct.TrainConfig(loss="categorical_crossentropy")).program
+    data = open_any(str(SHAPES), None, program.inputs, program.targets, model.description)
+    assert data.targets[0].sum(0).tolist() == [8, 0, 8]  # type: ignore[union-attr]
+
+
+def test_the_command_line_writes_the_best_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 6)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x, y=np.eye(5, dtype=np.float32)[rng.integers(0, 5, 40)])
+    words = [
+        "train",
+        str(MLP),
+        "--input",
+        str(tmp_path / "d.npz"),
+        "--loss",
+        "categorical_crossentropy",
+        "--epochs",
+        "6",
+    ]
+    words += ["--validation-split", "0.5", "--learning-rate", "0.5", "--export", str(tmp_path / "o.circle")]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    losses = [
+        float(line.rpartition("val_loss ")[2].split()[0])
+        for line in said.err.splitlines()
+        if "val_loss" in line
+    ]
+    assert f"best epoch: {int(np.argmin(losses)) + 1} of 6" in said.out
+    session = ct.TrainSession(tmp_path / "o.circle", ct.TrainConfig(loss="categorical_crossentropy"))
+    found = session.evaluate(x[20:], np.load(tmp_path / "d.npz")["y"][20:])["loss"]
+    assert found == pytest.approx(min(losses), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "option, path, message",
+    [
+        ("--export", "x.h5", "the suffix is '.h5'"),
+        ("--export", "x.onnx", "only a model that came from .onnx"),
+        ("--export", "nowhere/x.tflite", "there is no folder"),
+        ("--export-checkpoint", "x.tflite", "the suffix is '.tflite'"),
+    ],
+)
+def test_where_results_go_is_looked_at_before_training(
+    option: str,
+    path: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", x=np.zeros((4, 6), np.float32), y=np.zeros((4, 5), np.float32))
+    assert main(["train", str(MLP), "--input", "d.npz", "--loss", "mse", option, path]) == 1
+    said = capsys.readouterr().err
+    assert message in said and "epoch" not in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from circle_train.cli.look import add_look
 from circle_train.cli.settings import (
     add_json,
     add_shapes,
@@ -14,7 +15,7 @@ from circle_train.cli.settings import (
     print_json,
     print_lines,
 )
-from circle_train.cli.train import add_data
+from circle_train.cli.train import add_data, opened_input
 from circle_train.session import TrainSession
 
 
@@ -25,6 +26,7 @@ def add_parser(commands: Any) -> None:
     add_data(parser)
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
     add_training(parser)
+    add_look(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -34,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     session = TrainSession(model, config_of(options, model), threads=options.threads, backend=options.backend)
     if options.checkpoint:
         session.load_checkpoint(options.checkpoint)
-    found = session.evaluate(options.input, options.expected)
+    found = session.evaluate(opened_input(options, session), options.expected)
     if options.json:
         print_json(found)
     else:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
+from circle_train.cli.look import MODELS, add_look, refuse_bad_output
+from circle_train.cli.samples import add_kind, samples_of
 from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines, trainable_of
-from circle_train.data import images
-from circle_train.data.images import CROPS, asked_of
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result, finetune
 from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS
-from circle_train.format.metadata.description import Description
 from circle_train.model import Model
 
 EPILOG = """\
@@ -21,19 +19,21 @@ examples:
   circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite
   circle-train predict animals.tflite photo.jpg
 """
-MODELS = (".tflite", ".circle", ".onnx")
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "finetune",
-        help="from a folder of photographs to a trained model that names them",
+        help="from a folder of labelled samples to a trained model that names them",
         description="A new classifier is put on the model and trained, then the last layers with it; the best weights "
         "are written, with the classes' names and the scale of the pixels in the file.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", help="a folder for each class with its photographs")
+    parser.add_argument(
+        "folder",
+        help="a folder for each class with its photographs, recordings or texts; or a .csv or .npz file",
+    )
     parser.add_argument(
         "--model", required=True, metavar="NET", help="the .tflite, .circle or .onnx file to start from"
     )
@@ -47,6 +47,7 @@ def add_parser(commands: Any) -> None:
         metavar="auto|N",
         help="how many classes there are to be (default: auto, the folders)",
     )
+    add_kind(parser)
     add_look(parser)
     course = parser.add_argument_group("course")
     course.add_argument(
@@ -97,45 +98,10 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def add_look(parser: argparse.ArgumentParser) -> None:
-    """How pictures become a model's input."""
-    look = parser.add_argument_group("pictures (default: as the model's file says)")
-    look.add_argument(
-        "--scale", type=_numbers, metavar="S", help="the model gets (pixel - offset) / scale, of 0 … 255"
-    )
-    look.add_argument(
-        "--offset", type=_numbers, metavar="O", help="one number, or one for each channel as 124,116,104"
-    )
-    look.add_argument("--size", type=_size, metavar="HxW", help="height and width, where the model takes any")
-    look.add_argument(
-        "--crop",
-        choices=CROPS,
-        default=None,
-        help="cut the middle out, distort, or add black (default: center)",
-    )
-
-
-def look_of(options: argparse.Namespace) -> dict[str, Any]:
-    """These words as arguments of `images`."""
-    given = {name: getattr(options, name) for name in ("scale", "offset", "size", "crop")}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def asked_look(options: argparse.Namespace) -> Description:
-    """These words as a description that leaves the rest to the model's file."""
-    return asked_of(**look_of(options))
-
-
 def run(options: argparse.Namespace) -> int:
-    refuse_bad_output(options.output, options.model)
     model = load_model(options, options.model)
-    data = images(
-        options.folder,
-        validation=_validation(options.validation),
-        augment="all" if options.augment == "all" else [word for word in options.augment.split(",") if word],
-        skip_damaged=options.skip_damaged,
-        **look_of(options),
-    )
+    refuse_bad_output(options.output, MODELS if model.provenance is not None else MODELS[:2])
+    data = samples_of(options)
     _check_classes(options.classes, data)
     if not options.json:
         _announce(options, model, data)
@@ -148,19 +114,6 @@ def run(options: argparse.Namespace) -> int:
     result.export(options.output)
     _report(options, result)
     return 0
-
-
-def refuse_bad_output(path: str, model: str) -> None:
-    """A wrong output path must not cost the training."""
-    place = Path(path)
-    if place.suffix.lower() not in MODELS:
-        raise ConfigError(f"{path}: the suffix is '{place.suffix}', expected one of {', '.join(MODELS)}")
-    if place.suffix.lower() == ".onnx" and not model.lower().endswith(".onnx"):
-        raise ConfigError(
-            f"{path}: only a model that came from .onnx goes back into .onnx; choose .tflite or .circle"
-        )
-    if not place.resolve().parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {place.resolve().parent}; make it first")
 
 
 def _announce(options: argparse.Namespace, model: Model, data: Labelled) -> None:
@@ -194,20 +147,3 @@ def _check_classes(wish: str, data: Labelled) -> None:
     if not wish.isdigit() or int(wish) != len(data.classes):
         found = f"{len(data.classes)} folders: {', '.join(data.classes)}"
         raise ConfigError(f"--classes is {wish}, but there are {found}; leave it out or mend the folders")
-
-
-def _validation(word: str) -> float | str:
-    try:
-        return float(word)
-    except ValueError:
-        return word
-
-
-def _numbers(word: str) -> float | tuple[float, ...]:
-    values = tuple(float(part) for part in word.split(","))
-    return values[0] if len(values) == 1 else values
-
-
-def _size(word: str) -> tuple[int, int]:
-    height, _, width = word.lower().partition("x")
-    return int(height), int(width or height)

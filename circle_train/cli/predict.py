@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.cli.finetune import add_look, asked_look
+from circle_train.cli.look import add_look, asked_look
 from circle_train.cli.settings import (
     add_engine,
     add_json,

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 from typing import Any
 
-from circle_train.cli.settings import add_json, add_shapes, add_training, config_of, load_model, print_json
+from circle_train.cli.look import MODELS, add_look, asked_look, look_of, refuse_bad_output
+from circle_train.cli.settings import (
+    add_json,
+    add_shapes,
+    add_training,
+    config_of,
+    load_model,
+    print_json,
+    print_lines,
+)
+from circle_train.data.opening import open_folder
 from circle_train.errors import ConfigError
+from circle_train.fitting.callbacks import CHECKPOINTS, EarlyStopping
+from circle_train.model import Model
 from circle_train.report import RunFolder
 from circle_train.session import TrainSession
 
+NEVER = 1 << 30
+"""Epochs without gain after which a fit ends that is only to remember its best weights."""
 EPILOG = """\
 examples:
   circle-train train net.tflite --input x.npy --expected y.npy --loss categorical_crossentropy --export trained.tflite
@@ -34,6 +48,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--validation-split", type=float, default=0.0, metavar="F", help="fraction that validates"
     )
+    parser.add_argument(
+        "--keep",
+        choices=["best", "last"],
+        default="best",
+        help="epoch whose weights are written, where some data validate",
+    )
     parser.add_argument("--no-shuffle", action="store_true", help="take the samples in file order")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the shuffle (default: 0)")
     add_training(parser)
@@ -49,6 +69,7 @@ def add_parser(commands: Any) -> None:
     files.add_argument(
         "--run-dir", metavar="DIR", help="plan, log, curves, report, checkpoints, exported model"
     )
+    add_look(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -65,18 +86,24 @@ def run(options: argparse.Namespace) -> int:
     session = TrainSession(
         model, config_of(options, model), seed=options.seed, threads=options.threads, backend=options.backend
     )
-    _refuse_bad_paths(options)
+    _refuse_bad_paths(options, model)
+    x = opened_input(options, session)
     watched = "val_loss" if options.validation_split else "loss"
     folder = RunFolder(options.run_dir, session, options.model, watched) if options.run_dir else None
     if options.checkpoint:
         session.load_checkpoint(options.checkpoint)
+    best = (
+        [EarlyStopping("val_loss", patience=NEVER, restore_best=True)]
+        if options.validation_split and options.keep == "best"
+        else []
+    )
     history = session.fit(
-        options.input,
+        x,
         options.expected,
         epochs=options.epochs or session.config.epochs or 5,
         validation_split=options.validation_split,
         shuffle=not options.no_shuffle,
-        callbacks=folder.callbacks if folder else (),
+        callbacks=[*(folder.callbacks if folder else ()), *best],
         verbose=0 if options.json else "auto",
     )
     if options.export:
@@ -86,14 +113,42 @@ def run(options: argparse.Namespace) -> int:
     if options.export_checkpoint:
         session.save_checkpoint(options.export_checkpoint)
     if folder:
-        folder.finish(history, (options.input, options.expected), options.validation_split)
+        folder.finish(history, (x, options.expected), options.validation_split)
+    if best and not options.json:
+        number = best[0].best_epoch + 1
+        print_lines(
+            [
+                f"best epoch: {number} of {len(history.epoch)}, its weights are those written (--keep last for the last)"
+            ]
+        )
     if options.json:
         print_json({"history": history.history})
     return 0
 
 
-def _refuse_bad_paths(options: argparse.Namespace) -> None:
+def opened_input(options: argparse.Namespace, session: TrainSession) -> Any:
+    """The samples; of a folder of pictures it is said what becomes of them."""
+    if options.expected or not os.path.isdir(options.input):
+        if given := look_of(options):
+            raise ConfigError(
+                f"--{next(iter(given))} is for folders of pictures; arrays are taken as they are"
+            )
+        return options.input
+    program = session.program
+    folder = open_folder(
+        options.input, program.inputs, program.targets, session.model.description, asked_look(options)
+    )
+    if not options.json:
+        print_lines([f"{options.input}: {len(folder)} pictures, {folder.how}"])
+    return folder
+
+
+def _refuse_bad_paths(options: argparse.Namespace, model: Model) -> None:
     """A wrong output path must not cost hours of training."""
-    for path in (options.export, options.export_circleplus, options.export_checkpoint):
-        if path and not Path(path).resolve().parent.is_dir():
-            raise ConfigError(f"{path}: there is no folder {Path(path).resolve().parent}; make it first")
+    for path, suffixes in (
+        (options.export, MODELS if model.provenance is not None else MODELS[:2]),
+        (options.export_circleplus, MODELS[:2]),
+        (options.export_checkpoint, CHECKPOINTS),
+    ):
+        if path:
+            refuse_bad_output(path, suffixes)

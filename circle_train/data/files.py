@@ -13,32 +13,23 @@ from typing import Any
 import numpy as np
 
 from circle_train.data.dataset import reads
+from circle_train.data.images import images
 from circle_train.data.stored import array_in
 from circle_train.errors import DataError
+from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
 IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp")
 
 
 @reads(".gz", ".idx", "")
 def read_path(path: Path, tensors: Sequence[Tensor]) -> Any:
-    """An idx file, plain or compressed, or a folder of images by class, as 0 … 1 in the model's size."""
+    """An idx file, plain or compressed, or the pictures of a folder, by class, as 0 … 1 in the model's size."""
     if not path.is_dir():
         return read_idx(path)
-    height, width = tensors[0].shape[1:3] if tensors and tensors[0].type.rank == 4 else (0, 0)
-    if height < 1 or width < 1:
-        raise DataError(
-            f"'{path}' is a folder of images, which only a model with an image for its first input can take"
-        )
-    images, labels, names = read_image_folder(path, (height, width), channels=tensors[0].shape[3])
-    if len(tensors) == 1:
-        return images.astype(np.float32) / np.float32(255)
-    return {
-        "x": images.astype(np.float32) / np.float32(255),
-        "y": _labels_for(labels, len(names), tensors[-1]),
-    }
+    source = images(path, validation=0.0, scale=255.0)
+    return source.open(tensors[0], source.describe(tensors[0], None))[:]
 
 
 @reads(".csv")
@@ -89,31 +80,10 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, 
 
 def read_image_folder(path: Path, size: tuple[int, int], channels: int = 3) -> tuple[Array, Array, list[str]]:
     """uint8 NHWC images resized to (height, width), class numbers, and the subfolders' names."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise DataError("reading images needs Pillow: pip install 'circle-train[images]'") from error
-    names = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
-    files = [
-        (file, label)
-        for label, name in enumerate(names)
-        for file in sorted((path / name).iterdir())
-        if file.suffix.lower() in IMAGE_SUFFIXES
-    ]
-    if not files:
-        raise DataError(
-            f"'{path}' holds no images; expected a folder for each class with {', '.join(IMAGE_SUFFIXES)}"
-        )
-    mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(channels, "RGB")
-    images = np.empty((len(files), *size, len(mode)), np.uint8)
-    for index, (file, _) in enumerate(files):
-        try:
-            with Image.open(file) as image:
-                pixels = image.convert(mode).resize(size[::-1], Image.Resampling.BILINEAR)
-                images[index] = np.asarray(pixels).reshape(images.shape[1:])
-        except (OSError, ValueError, SyntaxError) as error:
-            raise DataError(f"'{file}' cannot be read as an image ({error}); repair or remove it") from None
-    return images, np.array([label for _, label in files], np.int32), names
+    source = images(path, validation=0.0)
+    how = Description(kind="image", size=size, channels=channels, details={"crop": "center"})
+    pictures = np.stack([source.decode(item, how, None) for item in source.items])
+    return pictures, source.labels, list(source.classes)
 
 
 def one_hot(labels: Array, classes: int, place: str) -> Array:
@@ -128,16 +98,6 @@ def one_hot(labels: Array, classes: int, place: str) -> Array:
     rows = np.zeros((len(flat), classes), np.float32)
     rows[np.arange(len(flat)), flat.astype(np.int64)] = 1
     return rows
-
-
-def _labels_for(labels: Array, classes: int, target: Tensor) -> Array:
-    """Class numbers, or one-hot rows where the target is a row of floats."""
-    if not target.dtype.is_float:
-        return labels
-    width = target.shape[-1]
-    if classes > width:
-        raise DataError(f"there are {classes} folders of images, but the model tells {width} classes apart")
-    return one_hot(labels, width, "labels")
 
 
 def _idx_header(head: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:

@@ -1,19 +1,27 @@
-"""Single files and folders of them as samples of a model that says how it wants them."""
+"""Files and folders as samples of a model, in the size and scale that its file or the caller says."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from circle_train.data.dataset import Dataset, Stream, open_data, training_count
+from circle_train.data.files import one_hot
 from circle_train.data.images import SUFFIXES as PICTURES
 from circle_train.data.images import Images
+from circle_train.data.images import images as pictures
 from circle_train.data.labelled import Labelled
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description
+from circle_train.ir import Tensor
 
+SPLIT_SEED = 0
+"""Of which samples of a folder validate: the same ones in every run, so that a resumed fit goes on with them."""
 SUFFIXES = {"image": PICTURES}
 """Of the files that are samples, by the kind of a model's input."""
 
@@ -40,3 +48,69 @@ def files_of(paths: Sequence[str | os.PathLike[str]], kind: str) -> list[Path]:
 def unlabelled(paths: Sequence[Path], asked: Description, classes: Sequence[str]) -> Labelled:
     """Samples of which nobody says what they are."""
     return Images(list(paths), np.zeros(len(paths), np.int32), tuple(classes), validation=0.0, asked=asked)
+
+
+@dataclass(frozen=True)
+class Folder(Dataset):
+    """A folder of pictures by class as inputs and targets; a part that is split off has its share of each class."""
+
+    source: Labelled
+    how: Description
+    tensors: tuple[Tensor, Tensor]
+    """The input and the target."""
+
+    def split(self, fraction: float) -> tuple[Dataset, Dataset | None]:
+        if training_count(len(self), fraction) == len(self):
+            return self, None
+        train, held_out = replace(self.source, validation=fraction, held_out=None).parts(SPLIT_SEED)
+        other = None if held_out is None else _folder(held_out, self.how, self.tensors)
+        return _folder(train, self.how, self.tensors), other
+
+
+def open_any(
+    x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor], known: Description | None
+) -> Dataset | Stream:
+    """What `open_data` takes, and folders of pictures by class; `known` is what the model says of its input."""
+    if y is None and len(targets) == 1 and isinstance(x, (str, os.PathLike)) and os.path.isdir(x):
+        return open_folder(x, inputs, targets, known, Description())
+    return open_data(x, y, inputs, targets)
+
+
+def open_folder(
+    path: str | os.PathLike[str], inputs: Sequence[Tensor], targets: Sequence[Tensor], known: Description | None,
+    asked: Description,
+) -> Folder:  # fmt: skip
+    """Pictures by class for a model; pixels become 0 … 1 where neither its file nor the caller says otherwise."""
+    if len(inputs) != 1:
+        raise DataError(
+            f"'{path}' is a folder of pictures, but the model takes {len(inputs)} inputs; give arrays"
+        )
+    source: Labelled = replace(pictures(path, validation=0.0), asked=asked)
+    how = source.describe(inputs[0], known)
+    if how.mean is None:
+        how = replace(how, mean=(0.0,), std=(255.0,))
+    source = _numbered(source, known.labels if known else (), targets[0])
+    return _folder(source, how, (inputs[0], targets[0]))
+
+
+def _folder(source: Labelled, how: Description, tensors: tuple[Tensor, Tensor]) -> Folder:
+    labels = (
+        source.labels
+        if not tensors[1].dtype.is_float
+        else one_hot(source.labels, tensors[1].shape[-1], "labels")
+    )
+    return Folder([source.open(tensors[0], how)], [labels], source, how, tensors)
+
+
+def _numbered(source: Labelled, labels: Sequence[str], target: Tensor) -> Labelled:
+    """Classes by the model's own numbers, where it knows their names."""
+    if set(source.classes) <= set(labels):
+        numbers = np.array([labels.index(name) for name in source.classes], np.int32)
+        return replace(source, labels=numbers[source.labels])
+    width = target.shape[-1] if target.dtype.is_float else None
+    if width is not None and len(source.classes) != width:
+        found = f"'{source.name}' has {len(source.classes)} classes, but the model tells {width} apart"
+        raise DataError(
+            f"{found}; give it a new head for them: model.with_head(classes), or circle-train finetune"
+        )
+    return source

@@ -10,7 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from circle_train.data.dataset import Dataset, Stream, open_data
+from circle_train.data.dataset import Dataset, Stream
+from circle_train.data.opening import open_any
 from circle_train.errors import ConfigError
 from circle_train.fitting.callbacks import Callback, CSVLogger, ModelCheckpoint
 from circle_train.fitting.history import History
@@ -80,7 +81,8 @@ class RunFolder:
         if pair is None:
             return None
         x, y = pair
-        return open_data(x, y, self.session.program.inputs, self.session.program.targets)
+        program = self.session.program
+        return open_any(x, y, program.inputs, program.targets, self.session.model.description)
 
     def _run(self, history: History, train: Dataset | None, validation: Dataset | None) -> Run:
         examined = validation or train

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from circle_train.data.dataset import Dataset, Stream, check_data, open_data, order_of_epoch
+from circle_train.data.opening import open_any
 from circle_train.errors import ConfigError
 from circle_train.fitting.average import Average
 from circle_train.fitting.callbacks import Callback, Progress
 from circle_train.fitting.course import Course
 from circle_train.fitting.history import History
+from circle_train.likeness import likeness
 from circle_train.runtime.state import State
 from circle_train.session.batches import Batches, StepResult
 from circle_train.session.keeping import keep_results, kept_bytes
+from circle_train.settings.config import TrainConfig
 
 
 def fit(  # noqa: PLR0913 -- Keras's arguments
@@ -28,7 +33,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     validation_split: float = 0.0,
     validation_data: Any = None,
     shuffle: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[Callback] | Callback = (),
     verbose: int | str = "auto",
     keep_frozen: bool | int | str = "auto",
 ) -> History:
@@ -44,6 +49,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     engine's results depend on the batch by a rounding. What fits of them is kept.
     """
     epochs = epochs if epochs is not None else session.config.epochs or 1
+    told = (callbacks,) if isinstance(callbacks, Callback) else tuple(callbacks)
     if epochs < 1:
         raise ConfigError(f"epochs is {epochs}, expected a whole number from 1")
     data, validation = _open(session, (x, y), validation_split, validation_data, epochs)
@@ -52,7 +58,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     session.kept_bytes = kept_bytes(data, validation)
     state, history = session.state, History()
     before = None if state.course is None else state.course.snapshot()
-    state.course = course = Course(session, [*Progress.wanted(verbose), *callbacks, history])
+    state.course = course = Course(session, [*Progress.wanted(verbose), *told, history])
     course.begin(epochs, data.steps(session.config.batch_size))
     if before is not None:
         course.resume(before, Average(session.metrics, session.config.loss_weights))
@@ -71,6 +77,14 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     return history
 
 
+def refuse_unknown(name: str) -> None:
+    """An option that fit does not have: where it belongs, or what may be meant."""
+    settings = [field.name for field in fields(TrainConfig)]
+    belongs = f"; it is a setting: TrainConfig({name}=…)" if name in settings else ""
+    known = [name for name in signature(fit).parameters if name != "session"]
+    raise ConfigError(f"fit has no option '{name}'{belongs or likeness(name, [*known, *settings])}")
+
+
 def _open(
     session: Batches, given: tuple[Any, Any], split: float, validation_data: Any, epochs: int
 ) -> tuple[Dataset | Stream, Dataset | Stream | None]:
@@ -78,9 +92,10 @@ def _open(
     program = session.program
     data: Dataset | Stream
     validation: Dataset | Stream | None
-    data, validation = open_data(*given, program.inputs, program.targets).split(split)
+    known = session.model.description
+    data, validation = open_any(*given, program.inputs, program.targets, known).split(split)
     if validation_data is not None:
-        validation = open_data(*_pair(validation_data), program.inputs, program.targets)
+        validation = open_any(*_pair(validation_data), program.inputs, program.targets, known)
     losses = session.config.losses_on(program.outputs)
     for part in (data, validation):
         if part is not None:
@@ -117,7 +132,7 @@ def _count(state: State, average: Average, targets: list[Any], result: StepResul
 def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
     """Mean loss and metrics; nothing changes."""
     program = session.program
-    data = open_data(x, y, program.inputs, program.targets)
+    data = open_any(x, y, program.inputs, program.targets, session.model.description)
     average = Average(session.metrics, session.config.loss_weights)
     for inputs, targets in data.batches(batch_size or session.config.batch_size):
         result = session.eval_step(inputs, targets, measure=False)

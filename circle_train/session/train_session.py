@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from circle_train.compile.program import Mode
+from circle_train.fitting.callback import Callback
 from circle_train.fitting.history import History
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.session import fit as fitting
@@ -70,10 +72,43 @@ class TrainSession(OnertSteps):
         """Time training steps node by node, on this batch or on zeros; what was learned stays as it was."""
         return profiling.profile(self, x, y, steps)
 
-    def fit(self, x: Any, y: Any = None, **options: Any) -> History:
-        """Train for `epochs` over the data; see circle_train.session.fit.fit for every option."""
+    def fit(  # noqa: PLR0913 -- Keras's arguments
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        epochs: int | None = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        callbacks: Iterable[Callback] | Callback = (),
+        verbose: int | str = "auto",
+        keep_frozen: bool | int | str = "auto",
+        **unknown: Any,
+    ) -> History:
+        """Train over whole data sets.
+
+        Args:
+            x: arrays, a file, a folder of class-named folders of pictures, or batches of (x, y).
+            y: labels, where x does not bring them along.
+            epochs: passes over the data (default: the config's, or 1).
+            validation_split: the fraction that validates: of arrays their end, of a folder as many of each class.
+            validation_data: other data that validate, as a pair (x, y).
+            shuffle: take samples in another order every epoch.
+            callbacks: who is told of epochs and batches (`ct.callbacks`).
+            verbose: "auto", 0 for silence, 1 for a bar, 2 for a line an epoch.
+            keep_frozen: what may be kept of the frozen beginning's results: "auto", False, True, or a size like "2GB".
+
+        A session that took over a checkpoint from the middle of a fit goes on from there: give the same data, epochs
+        and callbacks, which then know what they knew. The last, smaller batch is trained with its true weight.
+        """
+        if unknown:
+            fitting.refuse_unknown(next(iter(unknown)))
         with self.turns.alone("fit"):
-            return fitting.fit(self, x, y, **options)
+            return fitting.fit(
+                self, x, y, epochs=epochs, validation_split=validation_split, validation_data=validation_data,
+                shuffle=shuffle, callbacks=callbacks, verbose=verbose, keep_frozen=keep_frozen,
+            )  # fmt: skip
 
     def evaluate(self, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
         """Mean loss and metrics over the data."""

@@ -202,3 +202,25 @@ def test_animals_are_named_by_media_pipe(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert [max(answer, key=lambda one: one[1])[0] for answer in answers] == list(data.classes)
+
+
+def test_a_table_and_a_folder_of_sounds_are_kinds_by_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 6))
+    lines = [",".join([*map(str, row), "up" if row[0] > 0 else "down"]) for row in rows]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c,d,e,f,trend", *lines]))
+    net = Path(__file__).parents[1] / "data" / "mlp.circle"
+    words = ["finetune", str(tmp_path / "t.csv"), "--model", str(net), "-o", str(tmp_path / "o.circle")]
+    assert main([*words, "--label", "trend", "--epochs", "3"]) == 0
+    assert "2 classes: down, up" in capsys.readouterr().out
+    for wrong, message in (
+        (["--label", "trend", "--seconds", "1"], "--seconds is for sounds, but"),
+        (["--label", "trend", "--scale", "2"], "--scale is for images, but"),
+        (["--label", "trend", "--augment", "all"], "--augment is for images and sounds"),
+        (["--label", "trend", "--kind", "text"], "--tokenizer"),
+        (["--label", "trend", "--validation", "x"], "expected a fraction"),
+    ):
+        assert main([*words, *wrong]) == 1
+        assert message in capsys.readouterr().err
