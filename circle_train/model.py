@@ -16,7 +16,7 @@ from circle_train.ir import Module, Node, Tensor
 from circle_train.ir.mapped import files_behind
 from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
-from circle_train.passes.new_head import SCORES
+from circle_train.passes.heads.new_head import SCORES
 from circle_train.printable import printable
 from circle_train.record import record
 from circle_train.runtime import litert

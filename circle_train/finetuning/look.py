@@ -10,7 +10,7 @@ from circle_train.data.labelled import Labelled
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.passes.new_head import features_of
+from circle_train.passes.heads.new_head import features_of
 from circle_train.runtime.module import with_outputs
 from circle_train.session import InferenceSession
 
