@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from circle_train.ir import Node, Tensor
+from circle_train.ir.blame import Blame
 
 
 def is_fixed(node: Node, fixed: Set[Tensor]) -> bool:
@@ -39,7 +40,10 @@ def _keeps_apart(node: Node, whole: Set[Tensor]) -> bool:
     """Whether the first axis of what has samples, and no axis of anything else, comes out as the first."""
     for index, tensor in enumerate(node.inputs):
         if tensor is not None:
-            first = [axis for axis in range(tensor.type.rank) if node.op.axes.kept(node, index, axis) == 0]
+            with Blame(node):
+                first = [
+                    axis for axis in range(tensor.type.rank) if node.op.axes.kept(node, index, axis) == 0
+                ]
             if first != ([0] if tensor in whole else []):
                 return False
     return True

@@ -70,6 +70,8 @@ def _with_unwanted(value: Any, tensors: Sequence[Tensor], wanted: Sequence[Tenso
 
 def count_samples(value: Any, tensors: Sequence[Tensor], what: str) -> int:
     """How many samples the value holds, counted along the first axis of its first array."""
+    if not tensors:
+        raise DataError("the model takes no inputs: there is nothing to learn from; check the file")
     first = value if type(value) is np.ndarray else parts(value, tensors, what)[0]
     shape = first.shape if isinstance(first, np.ndarray) else as_array(first, what).shape
     if not shape or not shape[0]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.data.coercion import NUMERIC
 from circle_train.data.files import one_hot, read_csv, read_idx, read_image_folder
 from circle_train.data.raw import write_raw
 from circle_train.errors import ConfigError, DataError, shown
@@ -81,6 +82,11 @@ def open_source(
 
 def prepare(source: Source, how: Preparation, out: str | os.PathLike[str], prefix: str = "") -> list[Made]:
     """Write `{prefix.}{part}.input.{N}.bin` and `.output.{N}.bin` for every part; what was made."""
+    for what, array in (("samples", source.x), ("labels", source.y)):
+        if array is not None and (not array.ndim or array.dtype.kind not in NUMERIC):
+            raise DataError(
+                f"the {what} are of type {array.dtype} and shape {array.shape}, expected rows of numbers"
+            )
     count = len(source.x)
     if not count or (source.y is not None and len(source.y) != count):
         labels = "no" if source.y is None else len(source.y)

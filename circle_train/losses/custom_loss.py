@@ -88,15 +88,12 @@ class Traced(Loss):
     name: str = "traced"
 
     def target_type(self, output: TensorType) -> TensorType:
-        assert self.graph is not None
-        traced = self.graph.inputs[1].type
+        traced = found(self.graph, self.name).inputs[1].type
         return traced.with_shape((*output.shape[:1], *traced.shape[1:]))
 
     def __call__(self, output: Symbol, target: Symbol) -> Symbol:
-        assert self.graph is not None
-        return Symbol(
-            output.graph, _replay(self.graph, output.graph, [output.tensor, target.tensor], self.name)
-        )
+        graph = found(self.graph, self.name)
+        return Symbol(output.graph, _replay(graph, output.graph, [output.tensor, target.tensor], self.name))
 
 
 @record
@@ -106,8 +103,17 @@ class TracedJoint(Joint):
     graph: Graph | None = None
 
     def add_jointly(self, graph: Graph, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        assert self.graph is not None
-        return _replay(self.graph, graph, [*outputs, *targets], self.name)
+        return _replay(found(self.graph, self.name), graph, [*outputs, *targets], self.name)
+
+
+def found(graph: Graph | None, name: str) -> Graph:
+    """A traced loss's formula; settings outside of the file that holds it can only name it."""
+    if graph is None:
+        raise ConfigError(
+            f"loss '{name}' is a formula of one's own, which settings name but do not hold; load the model that was "
+            "written with it, or give the loss"
+        )
+    return graph
 
 
 def trace(loss: Loss, output: TensorType, name: str = "loss") -> Graph:

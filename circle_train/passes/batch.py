@@ -7,6 +7,7 @@ from typing import Any
 
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
+from circle_train.ir.blame import Blame
 from circle_train.ir.graph import constant
 from circle_train.ir.size import Number, Size, evaluated
 from circle_train.ops.open_sizes import input_sizes
@@ -158,7 +159,8 @@ def _stretch(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
         grown = _grown_axes(tensor, old)
         if tensor is None or not grown or not tensor.type.is_static:
             continue
-        found = node.op.axes.resized(before, index, grown[0], tensor.shape[grown[0]])
+        with Blame(node):
+            found = node.op.axes.resized(before, index, grown[0], tensor.shape[grown[0]])
         inputs = [*node.inputs, *[None] * (max(found, default=0) + 1 - len(node.inputs))]
         for at, sizes in found.items():
             if not _follows_by_itself(node, tensor, inputs[at]):

@@ -33,6 +33,7 @@ def stages(fast: bool) -> list[tuple[str, list[str]]]:
         ("tests", [pytest]),
     ]
     if not fast:
+        found.append(("damaged files", [sys.executable, "tools/dev/fuzz.py"]))
         found.append(("ONNX operators", [sys.executable, "tools/dev/onnx_table.py", "--check"]))
         found.append(("slow tests", [pytest, "-m", "slow"]))
     return found

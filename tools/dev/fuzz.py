@@ -4,6 +4,7 @@
 python tools/dev/fuzz.py                            20,000 cases, the first numbers of every target
 python tools/dev/fuzz.py --cases 1000000            as many as one has time for
 python tools/dev/fuzz.py onnx --first 5000          of one target, from another number on
+python tools/dev/fuzz.py --kept                     what earlier runs have found, as it was found (tests/data/fuzz)
 python tools/dev/fuzz.py --case model:1234          one again, in this process, with its traceback
 python tools/dev/fuzz.py --sanitized                on kernels built with the address and undefined-behaviour sanitizers
 
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_cases import TARGETS, Large, ct
+from fuzz_cases import TARGETS, Large, ct, kept
 
 SECONDS, BYTES = 10.0, 2 << 30
 """What a case may take: of a processor, and of memory."""
@@ -221,7 +222,8 @@ def write(word: str, place: Path) -> int:
     target, _, number = word.partition(":")
     case, _ = TARGETS[target].made(target, int(number))
     content = case[1] if isinstance(case, tuple) else case
-    place.write_bytes(content if isinstance(content, bytes) else repr(content).encode())
+    text = content if isinstance(content, str) else repr(content)
+    place.write_bytes(content if isinstance(content, bytes) else text.encode())
     print(f"{place}: {place.stat().st_size} bytes")
     return 0
 
@@ -246,6 +248,7 @@ def main() -> int:
     parser.add_argument("--case", metavar="TARGET:NUMBER", help="run this one here")
     parser.add_argument("--write", type=Path, metavar="FILE", help="with --case: write its file instead")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--kept", action="store_true", help="only what earlier runs have found")
     parser.add_argument("--sanitized", action="store_true", help="on kernels built with sanitizers")
     options = parser.parse_args()
     if options.sanitized:
@@ -257,6 +260,9 @@ def main() -> int:
     numbers = {
         t: range(options.first, options.first + -(-options.cases * SHARES[t] // total)) for t in targets
     }
+    if options.kept:
+        targets = [target for target in targets if kept(target)]
+        numbers = {target: range(-len(kept(target)), 0) for target in targets}
     start = time.monotonic()
     figures = run(targets, numbers, options.processes, "LD_PRELOAD" not in os.environ)
     print(table(figures))

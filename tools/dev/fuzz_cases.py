@@ -72,11 +72,16 @@ class Target:
     suffix: str
 
     def made(self, name: str, number: int) -> tuple[Any, Rng]:
-        """The file of a case, and the randomness that is left for what is done with it."""
+        """The file of a case, and the randomness that is left for what is done with it.
+
+        Numbers below 0 are what earlier runs have found, as it was found.
+        """
         rng = np.random.default_rng(
-            [int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big"), number]
+            [int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big"), abs(number)]
         )
         seeds = self.seeds()
+        if number < 0:
+            return seeds[number], rng
         return self.damage(seeds[int(rng.integers(len(seeds)))], rng), rng
 
 
@@ -123,12 +128,12 @@ def models() -> list[bytes]:
         format_models.rich_file(b"TFL3"),
         format.write(format_models.small()),
     ] * 10
-    return found + kept(".circle")
+    return found + [path.read_bytes() for path in kept("model")]
 
 
-def kept(suffix: str) -> list[bytes]:
-    """What earlier runs found."""
-    return [path.read_bytes() for path in sorted(KEPT.glob(f"*{suffix}"))]
+def kept(target: str) -> list[Path]:
+    """What earlier runs found: the last of the seeds."""
+    return sorted(KEPT.glob(f"{target}-*"))
 
 
 def damaged_model(raw: bytes, rng: Rng) -> bytes:
@@ -244,7 +249,7 @@ def onnx_models() -> list[bytes]:
         if len(case.model) < 20_000:
             found[hashlib.sha256(case.model).hexdigest()] = case.model
     nets = [random_onnx.network(seed)[0].SerializeToString() for seed in range(30)]
-    return [found[key] for key in sorted(found)] + nets * 3 + kept(".onnx")
+    return [found[key] for key in sorted(found)] + nets * 3 + [path.read_bytes() for path in kept("onnx")]
 
 
 def damaged_onnx(raw: bytes, rng: Rng) -> bytes:
@@ -306,7 +311,7 @@ def checkpoints() -> list[tuple[str, bytes]]:
             step(session)
             session.save_checkpoint(Path(folder) / name)
             found.append((name, (Path(folder) / name).read_bytes()))
-    return found + [(f"mlp{path.suffix}", path.read_bytes()) for path in sorted(KEPT.glob("*.safetensors"))]
+    return found + [(f"mlp{path.suffix}", path.read_bytes()) for path in kept("checkpoint")]
 
 
 def step(session: ct.TrainSession) -> None:
@@ -430,7 +435,8 @@ def settings() -> list[str]:
         .training,
     ]
     onert = [to_onert_json(ct.TrainConfig(loss="mse", optimizer=optimizers.Adam(0.1)), 3)]
-    return [json.dumps(to_dict(c)) for c in configs if c is not None] + [json.dumps(c) for c in onert]
+    made = [json.dumps(to_dict(c)) for c in configs if c is not None] + [json.dumps(c) for c in onert]
+    return made + [path.read_text() for path in kept("settings")]
 
 
 def run_settings(text: str, rng: Rng, folder: Path) -> None:
@@ -472,7 +478,7 @@ def data_files() -> list[tuple[str, bytes]]:
         ("x.csv", "\n".join(rows).encode()),
         ("x.csv", "\n".join(r.rpartition(",")[0] for r in rows[1:]).encode()),
     ]
-    return found + [(f"x{path.suffix}", path.read_bytes()) for path in sorted(KEPT.glob("data-*"))]
+    return found + [(f"x{path.suffix}", path.read_bytes()) for path in kept("data")]
 
 
 def damaged_data(seed: tuple[str, bytes], rng: Rng) -> tuple[str, bytes]:
@@ -553,7 +559,7 @@ def images() -> list[tuple[str, bytes]]:
             with suppress(OSError, KeyError):
                 picture.save(raw, kind)
                 found.append((f"a{suffix}", raw.getvalue()))
-    return found
+    return found + [(f"a{path.suffix}", path.read_bytes()) for path in kept("image")]
 
 
 def damaged_image(seed: tuple[str, bytes], rng: Rng) -> tuple[str, bytes]:
@@ -580,4 +586,4 @@ TARGETS = {
     "image": Target(images, damaged_image, run_image, ""),
 }
 
-__all__ = ["TARGETS", "Large", "Target", "ct"]
+__all__ = ["TARGETS", "Large", "Target", "ct", "kept"]
