@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,13 @@ from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import is_number
 from circle_train.losses.loss import Loss, Reduction
+from circle_train.losses.normalized import (
+    Probabilities,
+    look_like_probabilities,
+    look_like_rows,
+    rows_of,
+    single_ones,
+)
 from circle_train.losses.symbol import Symbol
 from circle_train.ops.internal.loss import (
     BinaryCrossEntropy,
@@ -32,68 +40,55 @@ ClassWeights = Sequence[float] | Mapping[int, float]
 class CrossEntropyLoss(Loss):
     """Base of the losses that take probabilities or logits; `from_logits=None` lets the graph decide.
 
-    A model whose output comes from `normalizer` gives probabilities. The loss is then taken from what that
-    operator was given: the same number, without a logarithm of something rounded to zero.
+    A model whose output comes from `normalizer`, through whatever changes no value, gives probabilities. The loss is then
+    taken from what that operator was given: the same number, without a logarithm of something rounded to zero. Where the
+    graph does not tell and the first batch's values look like probabilities, a warning says so.
     """
 
     from_logits: bool | None = None
     normalizer = "SOFTMAX"
+    few: ClassVar[int] = 2
+    """Numbers that may look like probabilities by chance."""
 
     def takes_logits(self, output: Tensor) -> bool:
         """Whether the output's values are taken as logits."""
-        return not self.gives_probabilities(output) if self.from_logits is None else self.from_logits
+        return self.normalized(output) is None if self.from_logits is None else self.from_logits
 
-    def gives_probabilities(self, output: Tensor) -> bool:
-        """What the graph says where nobody else does."""
-        return self._is_normalized(output)
+    def normalized(self, output: Tensor) -> Probabilities | None:
+        """What the graph says of probabilities."""
+        return rows_of(output)
 
     def logits(self, output: Symbol) -> Symbol | None:
         """The logits to take the loss of, or None: the output itself holds probabilities."""
-        normalized = self._is_normalized(output.tensor)
+        found = self.normalized(output.tensor)
         if self.takes_logits(output.tensor):
-            if normalized:
-                self._warn(output, f"ends in {self.normalizer}, which is applied a second time")
-            elif self.from_logits is None and _maker(output.tensor) == self.normalizer:
-                self._warn(output, f"is a reshaped {self.normalizer}, but taken as logits")
+            if found is not None:
+                self._warn(output.tensor, f"ends in {self.normalizer}, which is applied a second time")
+            elif self.from_logits is None and single_ones(output.tensor) is not None:
+                self._warn(output.tensor, f"is a rearranged {self.normalizer}, but taken as logits")
             return output
-        if not normalized:
-            if _maker(output.tensor) not in ("SOFTMAX", "LOGISTIC"):
-                self._warn(output, f"does not end in {self.normalizer}, but is taken as probabilities")
+        if found is None and single_ones(output.tensor) is None:
+            self._warn(output.tensor, f"does not end in {self.normalizer}, but is taken as probabilities")
+        if found is None or found.logits is None:
             return None
-        producer = _before_casts(output.tensor).producer
-        assert producer is not None and producer.inputs[0] is not None
-        before = Symbol(output.graph, producer.inputs[0]).as_float()
-        beta = getattr(producer.op, "beta", 1.0)
-        return before if beta == 1.0 else before * beta
+        before = Symbol(output.graph, found.logits).as_float()
+        before = before if before.shape == output.shape else before.reshape(*output.shape)
+        return before if found.beta == 1.0 else before * found.beta
 
-    def _is_normalized(self, output: Tensor) -> bool:
-        producer = _before_casts(output).producer
-        return producer is not None and producer.op.name == self.normalizer
+    def look_at(self, output: Tensor, values: Array) -> None:
+        doubtful = self.from_logits is None and values.size >= self.few and self.normalized(output) is None
+        if doubtful and self._look_normal(values):
+            self._warn(
+                output, "is taken as logits, but the first batch's values are what probabilities look like"
+            )
 
-    def _warn(self, output: Symbol, what: str) -> None:
+    def _look_normal(self, values: Array) -> bool:
+        return look_like_rows(values)
+
+    def _warn(self, output: Tensor, what: str) -> None:
         given = "left open" if self.from_logits is None else self.from_logits
-        place = f"{type(self).__name__}: output '{printable(output.tensor.name)}'"
+        place = f"{type(self).__name__}: output '{printable(output.name)}'"
         warnings.warn(f"{place} {what}; from_logits is {given}, set it as it is meant", stacklevel=2)
-
-
-def _before_casts(output: Tensor) -> Tensor:
-    """The same numbers in the type in which they were computed."""
-    while (
-        output.producer is not None
-        and output.producer.op.name == "CAST"
-        and output.producer.inputs[0] is not None
-    ):
-        output = output.producer.inputs[0]
-    return output
-
-
-def _maker(output: Tensor) -> str:
-    """The name of the operator whose result, perhaps reshaped, this is."""
-    producer = _before_casts(output).producer
-    while producer is not None and producer.op.view_input is not None:
-        before = producer.inputs[producer.op.view_input]
-        producer = None if before is None else before.producer
-    return "" if producer is None else str(producer.op.name)
 
 
 @record
@@ -252,6 +247,7 @@ class BinaryCrossentropy(CrossEntropyLoss):
     weight: Sequence[float] | float | None = None
     elementwise = True
     normalizer = "LOGISTIC"
+    few = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,8 +258,11 @@ class BinaryCrossentropy(CrossEntropyLoss):
             if isinstance(value, (list, np.ndarray)):
                 object.__setattr__(self, name, tuple(value))
 
-    def gives_probabilities(self, output: Tensor) -> bool:
-        return _maker(output) in ("LOGISTIC", "SOFTMAX")
+    def normalized(self, output: Tensor) -> Probabilities | None:
+        return single_ones(output)
+
+    def _look_normal(self, values: Array) -> bool:
+        return look_like_probabilities(values)
 
     def check_target(self, target: Array, output: TensorType) -> None:
         if target.size and not (target.min() >= 0 and target.max() <= 1) and not np.isnan(target).any():

@@ -66,6 +66,9 @@ class Loss:
     def check_target(self, target: Array, output: TensorType) -> None:
         """Refuse labels that no output of this type can be trained on."""
 
+    def look_at(self, output: Tensor, values: Array) -> None:
+        """Warn where the first batch's values are not what the loss takes them for."""
+
     def weight_of(self, target: Array, classes: int) -> float | None:
         """What a batch with these labels counts in a mean over batches; None: its samples.
 
@@ -164,6 +167,10 @@ class Sum(Loss):
     def check_target(self, target: Array, output: TensorType) -> None:
         for _, loss in self.terms:
             loss.check_target(target, output)
+
+    def look_at(self, output: Tensor, values: Array) -> None:
+        for _, loss in self.terms:
+            loss.look_at(output, values)
 
     def weight_of(self, target: Array, classes: int) -> float | None:
         """That of the terms where they agree."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from circle_train.compile.program import Mode
+from circle_train.compile.program import Mode, Program
 from circle_train.data.coercion import coerce, count_samples, shapes_of
 from circle_train.fitting.metrics import Scores
+from circle_train.ir import Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.passes.batch import Shapes
@@ -42,12 +43,15 @@ class Batches(Learned):
     kept_bytes = 0
     """What the fit under way keeps of a frozen beginning's results."""
     _reset_is_due = False
+    _is_known = False
+    """Whether a batch has shown what the outputs are."""
 
     @cached_property
     def metrics(self) -> Scores:
         """The config's metrics, this session's own."""
         outputs = self.program.outputs
-        return Scores(self.config.metrics, self.config.losses_on(outputs), outputs)
+        losses = self.config.losses_on(outputs)
+        return Scores(self.config.metrics, losses, outputs, self._as_in_file(outputs))
 
     @trains
     def train_step(
@@ -157,7 +161,24 @@ class Batches(Learned):
             result = self._result(executor, [feeds[t] for t in program.targets] if measure else None)
             if then is not None:
                 then(result)
+        self._look_at(program, result)
         return result
+
+    def _look_at(self, program: Program, result: StepResult) -> None:
+        """Let the losses say, once, what they think of the outputs."""
+        if self._is_known:
+            return
+        self._is_known = True
+        losses = self.config.losses_on(program.outputs)
+        for loss, output, values in zip(
+            losses, self._as_in_file(program.outputs), result.outputs, strict=True
+        ):
+            loss.look_at(output, values)
+
+    def _as_in_file(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors of the model, whose makers no engine has joined with others."""
+        known = {tensor.name: tensor for tensor in self.model.module.main.all_tensors()}
+        return [known.get(tensor.name, tensor) for tensor in outputs]
 
     def _result(self, executor: Executor, targets: Sequence[Array] | None) -> StepResult:
         program = executor.program

@@ -276,8 +276,7 @@ def _shortest(value: float) -> float:
 
 
 def _gives_probabilities(loss: losses.CrossEntropyLoss, graph: Graph) -> bool:
-    producer = graph.outputs[0].producer if graph.outputs else None
-    return producer is not None and producer.op.name == loss.normalizer
+    return bool(graph.outputs) and loss.normalized(graph.outputs[0]) is not None
 
 
 def _without_the_obvious(config: TrainConfig, graph: Graph) -> TrainConfig:

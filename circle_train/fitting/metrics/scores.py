@@ -52,10 +52,17 @@ BY_NAME: dict[str, type[Metric]] = {
 class Scores:
     """A session's own metrics of each output. Names carry the output's where several outputs are measured.
 
-    `metrics` are names and objects for every output with labels, or one list for each output.
+    `metrics` are names and objects for every output with labels, or one list for each output. `as_in_file` are the outputs
+    in the graph that tells what makes them, where an engine has joined nodes of the other.
     """
 
-    def __init__(self, metrics: Sequence[Any], losses: Sequence[Loss], outputs: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        metrics: Sequence[Any],
+        losses: Sequence[Loss],
+        outputs: Sequence[Tensor],
+        as_in_file: Sequence[Tensor] | None = None,
+    ) -> None:
         apart = bool(metrics) and all(isinstance(group, (list, tuple)) for group in metrics)
         if apart and len(metrics) != len(outputs):
             found = f"metrics hold {len(metrics)} lists for a model of {len(outputs)} outputs"
@@ -66,7 +73,7 @@ class Scores:
         ]
         self.groups = [
             [_own(metric, _takes_logits(loss, output)) for metric in group]
-            for group, loss, output in zip(groups, losses, outputs, strict=True)
+            for group, loss, output in zip(groups, losses, as_in_file or outputs, strict=True)
         ]
         self.losses = losses
         several = sum(map(bool, self.groups)) > 1
