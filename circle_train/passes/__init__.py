@@ -7,6 +7,8 @@ from collections.abc import Callable
 from circle_train.ir import Graph
 from circle_train.ir.verify import verify
 from circle_train.passes.batch import Shapes, batch_in, set_batch
+from circle_train.passes.control.subgraphs import prepare_subgraphs, write_out
+from circle_train.passes.control.variables import begin_each_sample, lower_variables
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
 from circle_train.passes.masters import make_float_masters, widen_float16
@@ -15,8 +17,6 @@ from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import settle_shared_weights
 from circle_train.passes.states import reset_states
 from circle_train.passes.straight_through import learn_through_rounding
-from circle_train.passes.subgraphs import prepare_subgraphs, write_out
-from circle_train.passes.variables import begin_each_sample, lower_variables
 
 Pass = Callable[[Graph], None]
 

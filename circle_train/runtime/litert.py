@@ -6,9 +6,11 @@ import os
 from dataclasses import replace
 
 from circle_train import format
+from circle_train.errors import UnsupportedOpError
 from circle_train.format.metadata import hints
 from circle_train.format.model.carried import Signature
 from circle_train.ir import Graph, Module, Tensor
+from circle_train.ops.foreign.operator import Foreign
 from circle_train.passes import litert
 
 SIGNATURE = "serving_default"
@@ -17,8 +19,19 @@ SIGNATURE = "serving_default"
 def save(module: Module, path: str | os.PathLike[str]) -> None:
     """Write a file; for a .tflite one the module is rewritten as far as LiteRT needs it."""
     if os.fspath(path).lower().endswith(".tflite"):
+        refuse_foreign(module)
         module = for_litert(module)
     format.save(module, path)
+
+
+def refuse_foreign(module: Module) -> None:
+    """Refuse what no other runtime computes."""
+    found = [str(node) for graph in module.graphs for node in graph.nodes if isinstance(node.op, Foreign)]
+    if found:
+        raise UnsupportedOpError(
+            f"{len(found)} operator(s) are ONNX's own, which no runtime of .tflite files computes: {', '.join(found[:8])}; "
+            "save as .circle, or cut the model before them (session.export(path, outputs=[…]))"
+        )
 
 
 def for_litert(module: Module) -> Module:

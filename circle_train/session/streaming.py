@@ -8,7 +8,7 @@ import numpy as np
 
 from circle_train.ir import Graph
 from circle_train.ir.tensor_type import Array
-from circle_train.passes.variables import VARIABLES, Variable, lower_variables
+from circle_train.passes.control.variables import VARIABLES, Variable, lower_variables
 
 
 class Memory:

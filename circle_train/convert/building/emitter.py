@@ -83,6 +83,10 @@ class Emitter:
         """Emit one operator even where its result is known."""
         return self._emit_node(make(name, options), [self.at_run_time(tensor) for tensor in inputs])[0]
 
+    def emit_unfolded_op(self, op: Op, inputs: Sequence[Tensor | None]) -> list[Tensor]:
+        """The same of an operator that is made already; all its outputs."""
+        return self._emit_node(op, [self.at_run_time(tensor) for tensor in inputs])
+
     def _emit_node(self, op: Op, inputs: list[Tensor | None]) -> list[Tensor]:
         types = self._derived(op, inputs)
         try:

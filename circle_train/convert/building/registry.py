@@ -44,8 +44,8 @@ class Call:
     output_count: int = 1
     wanted: Sequence[bool] = ()
     """Which outputs anything reads."""
-    branch: Callable[[Any], list[Tensor]] | None = None
-    """Asks the walk for the outputs of a graph attribute."""
+    branch: Callable[..., list[Tensor]] | None = None
+    """Asks the walk for the outputs of a graph attribute, given its inputs by name."""
 
     def __getitem__(self, index: int) -> Tensor:
         """A required input."""

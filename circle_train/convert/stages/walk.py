@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.foreign import as_foreign
 from circle_train.convert.building.provenance import Lineage
 from circle_train.convert.building.refusal import Refusal
-from circle_train.convert.building.registry import Bundle, Call, handler_for
+from circle_train.convert.building.registry import Bundle, Call, Handler, Result, handler_for
 from circle_train.convert.onnx_file.elements import NUMPY, element_type, to_array
 from circle_train.convert.onnx_file.importer import declared_shapes
 from circle_train.convert.onnx_file.messages import Attribute
@@ -134,6 +135,10 @@ class Walk:
             protos = {name: proto for name, (_, proto) in attributes.items()}
             body = expansion(node, protos, domain, opset, inputs)
             if body is None:
+                values = {name: value for name, (value, _) in attributes.items()}
+                foreign = None if domain else as_foreign(Call(node.op_type, self.b, inputs, values, opset))
+                if foreign is not None:
+                    return [foreign] if isinstance(foreign, Tensor) else list(foreign)
                 raise Refusal(f"Circle has no operator for {domain and domain + '.'}{node.op_type}")
             given = {name: (_python(p), p) for name, p in defaults(node.op_type, domain, opset).items()}
             return self._function(body, inputs, given | attributes, scope, place)
@@ -143,11 +148,21 @@ class Walk:
         declared = [scope.declared.get(name) for name in node.output]
         values = {name: value for name, (value, _) in attributes.items()}
         call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self.branch)
-        result = handler(call)
+        result = self._handled(handler, call)
         results = [result] if isinstance(result, Tensor) else list(result)
         for tensor, shape in zip(results, declared, strict=False):
             self.b.refine(tensor, shape)
         return results
+
+    def _handled(self, handler: Handler, call: Call) -> Result:
+        """What the handler makes of the node; where it refuses, an operator of ours that computes it."""
+        try:
+            return handler(call)
+        except Refusal:
+            foreign = as_foreign(call)
+            if foreign is None:
+                raise
+            return foreign
 
     def lookup(self, name: str, scope: Scope) -> Tensor | None:
         """The tensor of that name; initializers become constants when first used."""
@@ -203,11 +218,11 @@ class Walk:
             raise Refusal("; ".join(reason.removeprefix(f"{place} → ") for reason in reasons))
         return [body.values.get(name) for name in function.output]
 
-    def branch(self, graph: Any) -> list[Tensor]:
-        """The outputs of a graph that is an attribute of the node at hand."""
+    def branch(self, graph: Any, bound: Mapping[str, Tensor] | None = None) -> list[Tensor]:
+        """The outputs of a graph that is an attribute of the node at hand, its inputs being these."""
         outer = self._scopes[-1]
         local = {t.name: self.b.constant(to_array(t)) for t in graph.initializer}
-        values: MutableMapping[str, Tensor | None] = ChainMap(dict(local), outer.values)
+        values: MutableMapping[str, Tensor | None] = ChainMap({**local, **(bound or {})}, outer.values)
         scope = Scope(values, outer.opsets, outer.attributes, declared_shapes(graph), outer.inside)
         count, blocked, self.blocked = len(self.refusals), self.blocked, set(self.blocked)
         self.nodes(graph.node, scope, [info.name for info in graph.output])

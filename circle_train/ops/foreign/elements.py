@@ -57,7 +57,7 @@ def scatter_elements(xs: Sequence[Array | None], attributes: Attributes) -> list
     """Updates at indices along one axis."""
     data, indices, updates = (np.asarray(x) for x in xs[:3])
     axis = int(attributes.get("axis", 0))
-    places = list(np.indices(indices.shape))
+    places: list[Array] = list(np.indices(indices.shape))
     places[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
     return [_scattered(data, tuple(p.reshape(-1) for p in places), updates.reshape(-1), attributes)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -85,14 +86,14 @@ def fold_columns(xs: Sequence[Array | None], attributes: Attributes) -> list[Arr
     counts = [(p - d * (k - 1) - 1) // s + 1 for p, k, d, s in axes]
     parts = x.reshape(x.shape[0], -1, *block.tolist(), *counts)
     result = np.zeros((*parts.shape[:2], *padded), x.dtype)
+    whole: tuple[Any, ...] = (slice(None), slice(None))
     for cell in np.ndindex(*block.tolist()):
         region = tuple(
             slice(c * d, c * d + s * (n - 1) + 1, s)
             for c, d, s, n in zip(cell, dilations, strides, counts, strict=True)
         )
-        result[(slice(None), slice(None), *region)] += parts[(slice(None), slice(None), *cell)]
-    inner = tuple(slice(pads[i], pads[i] + int(n)) for i, n in enumerate(image))
-    return [result[(slice(None), slice(None), *inner)]]
+        result[whole + region] += parts[whole + cell]
+    return [result[whole + tuple(slice(pads[i], pads[i] + int(n)) for i, n in enumerate(image))]]
 
 
 def _unpooled(xs: Sequence[TensorType | None], attributes: Attributes) -> list[TensorType]:
@@ -156,7 +157,9 @@ def deformed_convolution(xs: Sequence[Array | None], attributes: Attributes) -> 
         row = rows + cell // kw * dilations[0] + moved[sample, part, cell, 0]
         column = columns + cell % kw * dilations[1] + moved[sample, part, cell, 1]
         image = x[sample, part * each : (part + 1) * each]
-        patches[sample, part * each : (part + 1) * each, cell] = _between(image, row, column) * masks[sample, part, cell]
+        patches[sample, part * each : (part + 1) * each, cell] = (
+            _between(image, row, column) * masks[sample, part, cell]
+        )
     grouped = patches.reshape(n, groups, channels // groups * kh * kw, height * width)
     weights = w.reshape(groups, w.shape[0] // groups, -1)
     y = np.einsum("goc,ngcp->ngop", weights, grouped).reshape(n, w.shape[0], height, width)

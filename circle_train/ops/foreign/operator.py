@@ -55,16 +55,23 @@ class Foreign(Op):
             facts = json.loads(self.custom_options)
             return {"operator": str(facts["operator"]), "attributes": dict(facts["attributes"])} | facts
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self.name}: its options are damaged ({error!r}); convert the model anew") from None
+            raise ModelError(
+                f"{self.name}: its options are damaged ({error!r}); convert the model anew"
+            ) from None
 
     @property
     def _functions(self) -> tuple[Compute, Types]:
         name = CONVERTED if CONVERTED in self.facts else self.facts["operator"]
         if name not in FUNCTIONS:
-            raise UnsupportedOpError(f"ONNX's {self.facts['operator']} is not computed; cut the model before it")
+            raise UnsupportedOpError(
+                f"ONNX's {self.facts['operator']} is not computed; cut the model before it"
+            )
         return FUNCTIONS[name]
 
     def infer(self, *xs: TensorType | None) -> Sequence[TensorType]:
+        if all(x is None or x.value is not None for x in xs):
+            results = [np.asarray(y) for y in self.forward(*(None if x is None else x.value for x in xs))]
+            return [TensorType(DType.of(y.dtype), y.shape) for y in results]
         return self._functions[1](xs, self.facts if CONVERTED in self.facts else self.facts["attributes"])
 
     def forward(self, *xs: Array | None) -> Sequence[Array]:

@@ -1,0 +1,1 @@
+"""Branches, loops and variables, as far as they can be plain nodes."""
