@@ -180,7 +180,7 @@ def test_numpy_keeps_only_when_told_to() -> None:
 
 
 def test_a_wrong_wish_is_refused() -> None:
-    with pytest.raises(ct.ConfigError, match="keep_frozen is 'much', expected a number of bytes or a text"):
+    with pytest.raises(ct.ConfigError, match="keep_frozen is 'much', expected a size with its unit"):
         fitted("much")
 
 
