@@ -15,6 +15,7 @@ from circle_train.data.coercion import NUMERIC
 from circle_train.data.files import one_hot, read_csv, read_idx, read_image_folder
 from circle_train.data.raw import write_raw
 from circle_train.errors import ConfigError, DataError, shown
+from circle_train.format.atomic import make_folder
 from circle_train.ir.tensor_type import Array
 
 
@@ -96,7 +97,7 @@ def prepare(source: Source, how: Preparation, out: str | os.PathLike[str], prefi
     order = np.arange(count) if how.seed is None else np.random.default_rng(how.seed).permutation(count)
     convert_y = None if source.y is None else _label_conversion(source.y, how.classes)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "folder")
     made, start = [], 0
     for name, size in part_sizes(how.parts, count):
         chosen = order[start : start + size]

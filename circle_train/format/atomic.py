@@ -65,6 +65,30 @@ def atomic_writes(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[Bina
         raise
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """A whole file of text, or none."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def make_folder(path: str | os.PathLike[str], what: str) -> None:
+    """The folder, there after a power cut too; ConfigError where it cannot be."""
+    folder = os.path.abspath(path)
+    made = []
+    while folder and not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        made.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        os.makedirs(path, exist_ok=True)
+        for new in made:
+            _sync_folder(os.path.dirname(new))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"{what} {os.fspath(path)} cannot be made: {reason}; choose another place"
+        ) from None
+
+
 def sweep(target: str) -> None:
     """Remove what a killed process left of this file; whoever still writes holds a lock on his."""
     folder, name = os.path.split(target)

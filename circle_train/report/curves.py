@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import floor, isfinite, log10
 from os import PathLike
 
+from circle_train.format.atomic import atomic_write
 from circle_train.printable import as_html
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea")
@@ -106,7 +107,8 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
         axes.set(title=title, xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(path, dpi=120)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png", dpi=120)
     return True
 
 

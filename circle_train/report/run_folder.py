@@ -12,9 +12,9 @@ from typing import Any
 
 from circle_train.data.dataset import Dataset, Stream
 from circle_train.data.opening import open_any
-from circle_train.errors import ConfigError
 from circle_train.fitting.callbacks import Callback, CSVLogger, ModelCheckpoint
 from circle_train.fitting.history import History
+from circle_train.format.atomic import make_folder, sweep, write_text
 from circle_train.report.confusion import SAMPLES, confusion
 from circle_train.report.curves import draw_png
 from circle_train.report.page import Run, page
@@ -31,6 +31,18 @@ class Clock(Callback):
         self.seconds = time.perf_counter() - self.started
 
 
+WRITTEN = (
+    "plan.txt",
+    "log.csv",
+    "last.safetensors",
+    "best.safetensors",
+    "metrics.json",
+    "curves.png",
+    "report.html",
+)
+"""In a run's folder, besides the model. What a killed run left half of them is removed when the next begins."""
+
+
 class RunFolder:
     """plan.txt, log.csv, metrics.json, curves.png (with the [plot] extra), report.html, last and best checkpoint, the model."""
 
@@ -40,11 +52,10 @@ class RunFolder:
         self.monitor = monitor
         self.path, self.session, self.model_path = Path(path), session, Path(model_path)
         self.clock = Clock()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"run folder {self.path} cannot be made: {error.strerror}") from None
-        (self.path / "plan.txt").write_text(f"{session.plan}\n", encoding="utf-8")
+        make_folder(self.path, "run folder")
+        for name in (*WRITTEN, self.model_name):
+            sweep(os.path.realpath(self.path / name))
+        write_text(self.path / "plan.txt", f"{session.plan}\n")
 
     @property
     def callbacks(self) -> list[Callback]:
@@ -59,16 +70,22 @@ class RunFolder:
     def finish(
         self, history: History, data: Any = None, validation_split: float = 0.0, validation_data: Any = None
     ) -> None:
-        """The pictures, the page, the numbers and the model. Data are pairs (x, y), of what fit takes."""
+        """The model, then what is told of it, the report last: it stands for a folder that is whole.
+
+        Data are pairs (x, y), of what fit takes.
+        """
+        self.session.export(self.path / self.model_name)
         last = {name: values[-1] for name, values in history.history.items() if values}
-        (self.path / "metrics.json").write_text(json.dumps(last, indent=2) + "\n", encoding="utf-8")
+        write_text(self.path / "metrics.json", json.dumps(last, indent=2) + "\n")
         draw_png(history.history, self.path / "curves.png")
         run = self._run(history, *self._parts(data, validation_split, validation_data))
-        (self.path / "report.html").write_text(page(run), encoding="utf-8")
-        suffix = (
-            self.model_path.suffix if self.model_path.suffix in (".circle", ".tflite", ".onnx") else ".circle"
-        )
-        self.session.export(self.path / f"model{suffix}")
+        write_text(self.path / "report.html", page(run))
+
+    @property
+    def model_name(self) -> str:
+        """Of the file that the trained model becomes."""
+        suffix = self.model_path.suffix
+        return f"model{suffix if suffix in ('.circle', '.tflite', '.onnx') else '.circle'}"
 
     def _parts(self, data: Any, split: float, validation_data: Any) -> tuple[Dataset | None, Dataset | None]:
         """Training and validation data as fit saw them; None where there are none, or only a stream."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from circle_train.convert.back import portable
 from circle_train.errors import ConfigError
 from circle_train.format import read, save, write
+from circle_train.format.atomic import make_folder
 from circle_train.format.metadata import hints
 from circle_train.ir import Module
 from circle_train.model import CHECKPOINT, PACKAGED, Model, Source, load
@@ -58,12 +59,7 @@ def make_artifacts(
         config = config.replace(trainable=tuple(session.parameters.trainable()) or "none")
     module = packaged(loaded.with_training(config), session.state if nominal else None)
     folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: no package can be made there ({error.strerror}); name a folder"
-        ) from None
+    make_folder(folder, "package folder")
     if checkpoint is not None:
         session.load_checkpoint(checkpoint)
         if nominal:  # then the checkpoint must hold what the model no longer does

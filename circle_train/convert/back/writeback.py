@@ -105,7 +105,10 @@ def _read(provenance: Provenance) -> bytes:
         raise ConversionError(
             f"'{provenance.source}' is gone; put the ONNX model back where it was loaded from"
         )
-    raw = provenance.source.read_bytes()
+    try:
+        raw = provenance.source.read_bytes()
+    except OSError as error:
+        raise ConversionError(f"'{provenance.source}' cannot be read ({error.strerror})") from error
     if hashlib.sha256(raw).hexdigest() != provenance.digest:
         raise ConversionError(
             f"'{provenance.source}' has changed since it was loaded; load it again before training"

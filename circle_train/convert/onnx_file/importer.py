@@ -61,7 +61,7 @@ def read(source: Any) -> Source:
         place = data = source.read()
     else:
         place = Path(source)
-        data = open_bytes(place)
+        data = _read(place)
     where = f"'{place}'" if isinstance(place, Path) else "the ONNX bytes"
     try:
         model = read_model(data)
@@ -78,6 +78,13 @@ def read(source: Any) -> Source:
         arrays |= _constant_nodes(model.graph, where)
     inputs = _inputs(model, arrays, where)
     return Source(model, arrays, place, Digest(data), inputs, [data, *external.values()])
+
+
+def _read(path: Path) -> bytes | mmap.mmap:
+    try:
+        return open_bytes(path)
+    except OSError as error:
+        raise ConversionError(f"'{path}' cannot be read ({error.strerror}); check the path") from error
 
 
 def _check_opset(model: Any, where: str) -> None:
@@ -149,7 +156,7 @@ def _external(tensor: Any, folder: Path | None, where: str, files: dict[Path, by
             "does not compute"
         )
     if path not in files and os.path.isfile(path):
-        files[path] = open_bytes(path)
+        files[path] = _read(path)
     data = files.get(path, b"")
     with _filling(tensor, where):
         dtype, count = np.dtype("<u2") if is_bfloat16 else NUMPY[tensor.data_type], prod(tensor.dims)
