@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_FILES = ["circle_train", "tests", "tools"]
+BOTH_CORES = ["-n", "auto", "--dist", "worksteal"]
 
 
 def stages(fast: bool) -> list[tuple[str, list[str]]]:
@@ -30,12 +31,12 @@ def stages(fast: bool) -> list[tuple[str, list[str]]]:
         ("types", [*run, "mypy"]),
         ("generated ABI", [sys.executable, "tools/dev/make_abi.py", "--check"]),
         ("generated pages", [sys.executable, "tools/dev/make_docs.py", "--check"]),
-        ("tests", [pytest]),
+        ("tests", [pytest, *BOTH_CORES]),
     ]
     if not fast:
         found.append(("damaged files", [sys.executable, "tools/dev/fuzz.py"]))
         found.append(("ONNX operators", [sys.executable, "tools/dev/onnx_table.py", "--check"]))
-        found.append(("slow tests", [pytest, "-m", "slow"]))
+        found.append(("slow tests", [pytest, "-m", "slow", *BOTH_CORES]))
     return found
 
 
