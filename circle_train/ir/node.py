@@ -170,7 +170,28 @@ class Rounding:
     high: float
 
 
-Hint = Dropout | BatchNorm | Rounding
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One of ONNX's recurrent operators, which a file writes as loops; the node makes its outputs of all steps."""
+
+    x: Tensor
+    w: Tensor
+    r: Tensor
+    b: Tensor | None
+    lengths: Tensor | None
+    h: Tensor | None
+    c: Tensor | None
+    p: Tensor | None
+    last_h: Tensor | None
+    last_c: Tensor | None
+    kind: str
+    direction: int
+    functions: str
+    clip: float
+    flag: int
+
+
+Hint = Dropout | BatchNorm | Rounding | Sweep
 
 
 def moved(hint: Hint | None, move: Callable[[Tensor], Tensor]) -> Hint | None:

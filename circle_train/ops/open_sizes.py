@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -12,6 +12,7 @@ from circle_train.ir.blame import Blame
 from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, is_open, replaced, symbol, unknown
 from circle_train.ops.base import Op
+from circle_train.ops.control.loop import While
 from circle_train.ops.derive import Learnt, computed, derived
 
 Types = dict[Tensor, TensorType]
@@ -52,6 +53,31 @@ def input_sizes(graph: Graph) -> list[tuple[Number, ...]]:
     return sizes
 
 
+def _kept(
+    op: While, inputs: Sequence[TensorType | None], read: Callable[[int, int], Size]
+) -> list[TensorType]:
+    """A loop's results have the sizes of what it carries where its body keeps these, whatever they are."""
+    body = op.graphs[1]
+    types = [type_ for type_ in inputs if type_ is not None]
+    found = open_types(body, [type_.shape for type_ in types])
+    made = [found.get(t) or TensorType(t.dtype, t.shape) for t in body.outputs]
+    return [
+        TensorType(
+            before.dtype,
+            tuple(
+                size if _same(size, after.shape[axis]) else read(index, axis)  # type: ignore[misc]
+                for axis, size in enumerate(before.shape)
+            ),
+        )
+        for index, (before, after) in enumerate(zip(types, made, strict=True))
+    ]
+
+
+def _same(one: Number, two: Number) -> bool:
+    difference = one - two
+    return not isinstance(difference, Size) and difference == 0
+
+
 def _signature(tensor: Tensor) -> tuple[int, ...]:
     signature = tensor.shape_signature
     return signature if signature is not None and len(signature) == tensor.type.rank else tensor.shape
@@ -67,7 +93,7 @@ def _made(node: Node, found: Types, number: int, learn: bool) -> Types:
     def read(output: int, axis: int) -> Size:
         return unknown(f"?{number}.{output}.{axis}", ("size", node.outputs[output], axis))
 
-    types = derived(op, inputs, read, learn)
+    types = _kept(op, inputs, read) if isinstance(op, While) else derived(op, inputs, read, learn)
     values = None if any(type_.dtype.is_float for type_ in types) else computed(op, inputs)
     result: Types = {}
     for index, (tensor, type_) in enumerate(zip(node.outputs, types, strict=True)):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from circle_train.ir import Graph
 from circle_train.ir.verify import verify
+from circle_train.ops.sweeps import recognise_sweeps
 from circle_train.passes.batch import Shapes, batch_in, set_batch
 from circle_train.passes.control.subgraphs import prepare_subgraphs, write_out
 from circle_train.passes.control.variables import begin_each_sample, lower_variables
@@ -39,6 +40,7 @@ def before_training(sizes: int | Shapes | None) -> list[Pass]:
 def before_inference() -> list[Pass]:
     """The same without a batch size: it comes with the data."""
     return [
+        recognise_sweeps,
         lower_variables,
         sort_topologically,
         drop_dead_nodes,

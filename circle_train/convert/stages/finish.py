@@ -13,6 +13,7 @@ from circle_train.convert.building.emitter import SMALL
 from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import Source
 from circle_train.convert.stages.lower import lower
+from circle_train.convert.stages.sweeps import lower_sweeps
 from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
@@ -28,6 +29,7 @@ def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     """Number, name and type everything; all shapes are inferred once more, a check of the stages before."""
     graph = builder.graph
     lower(builder, Dropout, BatchNorm, RoundWithin)
+    inner = lower_sweeps(builder)
     graph.name = model.model.graph.name or "main"
     for index, node in enumerate(graph.nodes):
         node.index = index
@@ -36,9 +38,10 @@ def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     turned = [t.name for t in (*graph.inputs, *graph.outputs) if t in builder.turned]
     facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
     note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
-    constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    graphs = [graph, *inner]
+    constants = dict.fromkeys(t.buffer for g in graphs for t in g.all_tensors() if t.buffer is not None)
     buffers = [Buffer(), *constants, note.buffer]
-    return Module([graph], buffers, [note], description="converted from ONNX by circle-train")
+    return Module(graphs, buffers, [note], description="converted from ONNX by circle-train")
 
 
 def conversion_note(facts: dict[str, Any]) -> Metadata:

@@ -18,7 +18,7 @@ import numpy as np
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.metadata.training_info import put
 from circle_train.ir import Buffer, Graph, Module, Role, Tensor
-from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding
+from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding, Sweep
 from circle_train.printable import printable
 
 ENTRY = "circle_train.hints"
@@ -26,6 +26,7 @@ ON_NODES: dict[str, tuple[type[Hint], str]] = {
     "dropout": (Dropout, "RESHAPE"),
     "batch_norm": (BatchNorm, "ADD"),
     "rounding": (Rounding, "MINIMUM"),
+    "sweep": (Sweep, "PACK"),
 }
 """What formulas stand for, by the name of their output, and which operator ends them."""
 ON_TENSORS = {"fixed": Role.FIXED, "statistic": Role.STATISTIC, "nominal": Role.NOMINAL, "tied": Role.TIED}
@@ -101,7 +102,8 @@ def _told(cls: type[Hint], mark: Mapping[str, Any], tensors: Mapping[str, Tensor
                 return None
             values[each.name] = tensors[value]
         else:
-            values[each.name] = value if is_absent else int(value) if kind.startswith("int") else float(value)
+            made = {"int": int, "str": str}.get(kind.split(maxsplit=1)[0], float)
+            values[each.name] = value if is_absent else made(value)
     return cls(**values)
 
 

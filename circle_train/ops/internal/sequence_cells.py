@@ -90,7 +90,7 @@ class RnnCell(Clipped):
 
 @record
 class LstmCell(Clipped):
-    """Gates i, o, f, z: c = f c + i g(z), h = o last(c); coupled, f = 1 - i."""
+    """Gates i, o, f, z: c = f c + i g(z), h = o last(c), c never clipped, as onnxruntime has it; coupled, f = 1 - i."""
 
     coupled: bool = False
 
@@ -106,7 +106,7 @@ class LstmCell(Clipped):
         if p is not None:
             zo = zo + p[1] * new
         o = applied(f, self.bounded(zo))
-        shown = applied(last, self.bounded(new))
+        shown = applied(last, new)
         return [o * shown, new], (c, (zi, zo, zf, zz), (i, o, forget, z), new, shown)
 
     def back(self, dstates: Sequence[Array], tape: Any) -> tuple[Array, Array, list[Array], Array | None]:
@@ -114,7 +114,7 @@ class LstmCell(Clipped):
         p, (f, g, last) = self.weights.p, self.functions
         dh, dc = dstates
         do = self.within(undone(f, dh * shown, o), zo)
-        dc = dc + self.within(undone(last, dh * o, shown), new)
+        dc = dc + undone(last, dh * o, shown)
         if p is not None:
             dc = dc + do * p[1]
         dgate = dc * z - (dc * c if self.coupled else 0)

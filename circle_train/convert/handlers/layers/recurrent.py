@@ -126,7 +126,7 @@ def _run(
     states = [_initial(c, x, 5, number, hidden)]
     if c.op == "LSTM":
         states.append(_initial(c, x, 6, number, hidden))
-    step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[c.op]
+    step = STEPS[c.op]
     outputs: list[Tensor] = []
     order = range(int(steps))
     for time in reversed(order) if backwards else order:
@@ -195,7 +195,7 @@ def _functions(c: Call, number: int) -> list[Activation]:
     for name in names:
         alpha = alphas.pop(0) if name in WITH_ALPHA and alphas else WITH_ALPHA.get(name, 0.0)
         beta = betas.pop(0) if name in WITH_BETA and betas else WITH_BETA.get(name, 0.0)
-        result.append(_function(c.b, name, alpha, beta))
+        result.append(function(c.b, name, alpha, beta))
     return result
 
 
@@ -210,7 +210,7 @@ WITH_ALPHA = {
 WITH_BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
 
 
-def _function(b: Builder, name: str, alpha: float, beta: float) -> Activation:
+def function(b: Builder, name: str, alpha: float = 0.0, beta: float = 0.0) -> Activation:
     """An activation by its ONNX name."""
     line: Activation = lambda x: b("ADD", b("MUL", x, b.like(x, alpha)), b.like(x, beta))  # noqa: E731
     known: dict[str, Activation] = {
@@ -243,7 +243,7 @@ def _lstm(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     cell = b("ADD", b("MUL", forget, cell), b("MUL", i, g(d.bounded(z))))
     if d.peepholes:
         o = b("ADD", o, b("MUL", d.peepholes[1], cell))
-    return [b("MUL", f(d.bounded(o)), last(d.bounded(cell) if d.clip else cell)), cell]
+    return [b("MUL", f(d.bounded(o)), last(cell)), cell]
 
 
 def _gru(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
@@ -267,3 +267,9 @@ def _gru(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
 def _rnn(d: OneWay, xw: Tensor, states: list[Tensor]) -> list[Tensor]:
     b = d.b
     return [d.functions[0](d.bounded(b("ADD", xw, b("FULLY_CONNECTED", states[0], d.r))))]
+
+
+STEPS: dict[str, Callable[[OneWay, Tensor, list[Tensor]], list[Tensor]]] = {
+    "LSTM": _lstm, "GRU": _gru, "RNN": _rnn,
+}  # fmt: skip
+"""What the inputs give to the gates and the states before to the states behind."""
