@@ -126,7 +126,8 @@ def to_tensor(value: Any, tensor: Tensor, what: str) -> Array:
     dtype, shape = tensor.dtype.numpy, tensor.shape
     if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
         return value if value.flags.c_contiguous else np.ascontiguousarray(value)
-    array = as_array(value, f"{what}: '{public_name(tensor)}'")
+    is_plain = type(value) is np.ndarray and value.dtype.kind in NUMERIC
+    array = value if is_plain else as_array(value, f"{what}: '{public_name(tensor)}'")
     if array.shape != shape:
         check_shape(array.shape, tensor, what)
     assert dtype is not None
@@ -192,6 +193,25 @@ def convert(array: Array, dtype: np.dtype[Any], place: str) -> Array:
     """The same numbers in another element type, C-contiguous; refused where one would change its meaning."""
     if array.dtype == dtype or np.can_cast(array.dtype, dtype, "safe"):
         return np.ascontiguousarray(array, dtype)
+    converted, lost = (
+        _converted(array, dtype) if "f" in (array.dtype.kind, dtype.kind) else _whole(array, dtype)
+    )
+    if lost.any():
+        position = tuple(map(int, np.argwhere(lost)[0]))
+        at = position[0] if len(position) == 1 else position
+        found = f"{array[position]} at position {at}"
+        raise DataError(f"{place} holds {found}, which {dtype} cannot hold; expected numbers that it can")
+    return converted
+
+
+def _whole(array: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Integers as others, and which of them are not the same."""
+    converted = array.astype(dtype, order="C")
+    return converted, np.asarray(converted != array)
+
+
+def _converted(array: Array, dtype: np.dtype[Any]) -> tuple[Array, Any]:
+    """To or from floats, and what of it means something else."""
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype, order="C")
         if dtype.kind == array.dtype.kind == "f":
@@ -200,12 +220,7 @@ def convert(array: Array, dtype: np.dtype[Any], place: str) -> Array:
             lost = converted.astype(array.dtype) != array
         else:
             lost = converted != array
-    if lost.any():
-        position = tuple(map(int, np.argwhere(lost)[0]))
-        at = position[0] if len(position) == 1 else position
-        found = f"{array[position]} at position {at}"
-        raise DataError(f"{place} holds {found}, which {dtype} cannot hold; expected numbers that it can")
-    return converted
+    return converted, lost
 
 
 def _has_infinite(array: Array) -> bool:

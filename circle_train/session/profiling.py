@@ -44,6 +44,14 @@ class Profile:
     nodes: tuple[NodeProfile, ...]
     step_seconds: float
     """The least of a whole step as it really runs: joined calls, no clock between them."""
+    threads: int = 1
+    serial: float | None = None
+    """The share of one thread's work that more threads do not speed up, after what so many did; None: not measured."""
+
+    def speedup(self, threads: int) -> float:
+        """How many times as fast as one thread so many can be, by Amdahl's law."""
+        serial = 1.0 if self.serial is None else self.serial
+        return 1 / (serial + (1 - serial) / threads)
 
     @property
     def seconds(self) -> float:
@@ -70,9 +78,15 @@ class Profile:
             [
                 *table(rows),
                 "",
-                f"{self.seconds * 1e3:.3f} ms node by node, {self.step_seconds * 1e3:.3f} ms a whole step",
+                f"{self._scaling()}{self.seconds * 1e3:.3f} ms node by node, {self.step_seconds * 1e3:.3f} ms a whole step",
             ]
         )
+
+    def _scaling(self) -> str:
+        if self.serial is None:
+            return ""
+        at_most = ", ".join(f"{self.speedup(n):.2f}× on {n}" for n in (2, 4, 8))
+        return f"{self.serial:.1%} of one thread's work is serial, as {self.threads} threads show: at most {at_most}; "
 
 
 def profile(session: Learned, x: Any, y: Any, steps: int) -> Profile:
@@ -105,6 +119,16 @@ def measure(executor: Executor, feeds: Mapping[Tensor, Array], steps: int) -> Pr
     """Run the program some times whole and some times node by node; the least of each counts."""
     executor.run(feeds)
     whole = min(_timed(executor, feeds) for _ in range(steps))
+    least, calls = _least(executor, feeds, steps)
+    engines = {node: engine for one in _parts(executor) for node, engine in one.engines.items()}
+    nodes = tuple(_profile(node, least[node], calls[node], engines) for node in least)
+    return Profile(nodes, whole, *_serial(executor, feeds, steps, least))
+
+
+def _least(
+    executor: Executor, feeds: Mapping[Tensor, Array], steps: int
+) -> tuple[dict[Node, float], dict[Node, int]]:
+    """Each node's least seconds in a step, and how often it is called there."""
     side_by_side = {
         node: len(one.lanes) for one in _outer(executor) for lane in one.lanes for node, _ in lane.bound
     }
@@ -117,8 +141,23 @@ def measure(executor: Executor, feeds: Mapping[Tensor, Array], steps: int) -> Pr
         for node, times in spent.items():
             least[node] = min(sum(times) / side_by_side.get(node, 1), least.get(node, float("inf")))
             calls[node] = len(times)
-    engines = {node: engine for one in _parts(executor) for node, engine in one.engines.items()}
-    return Profile(tuple(_profile(node, least[node], calls[node], engines) for node in least), whole)
+    return least, calls
+
+
+def _serial(
+    executor: Executor, feeds: Mapping[Tensor, Array], steps: int, least: Mapping[Node, float]
+) -> tuple[int, float | None]:
+    """The threads, and the serial share: of every node what Amdahl's law makes of its times on one thread and on all."""
+    threads = executor.backend.threads
+    if threads == 1 or isinstance(executor, DividedExecutor) or executor.lanes:
+        return threads, None
+    one = executor.backend.side_by_side(2)[0]
+    alone, _ = _least(Executor(executor.program, executor.state, one, executor.arena), feeds, steps)
+    serial = 0.0
+    for node, seconds in alone.items():
+        share = (threads * least[node] / max(seconds, 1e-9) - 1) / (threads - 1)
+        serial += seconds * min(max(share, 0.0), 1.0)
+    return threads, serial / max(sum(alone.values()), 1e-9)
 
 
 def _outer(executor: Executor) -> list[Executor]:

@@ -118,3 +118,20 @@ def test_a_loss_over_several_axes_is_planned_and_timed() -> None:
     session = ct.TrainSession(finish(graph, image), ct.TrainConfig(loss="mse", batch_size=2))
     assert session.plan.flops > 0 and session.program.flops > 0
     assert sum(node.flops for node in session.profile(steps=1).nodes) > 0
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+def test_what_more_threads_do_not_speed_up_is_told_where_there_are_more() -> None:
+    alone, both = (
+        ct.TrainSession(cnn(), ct.TrainConfig(loss="mse", batch_size=4), threads=threads)
+        for threads in (1, 2)
+    )
+    assert alone.profile(steps=1).serial is None
+    before = both.parameters.flat()
+    profile = both.profile(steps=1)
+    assert profile.serial is not None
+    assert 0 <= profile.serial <= 1
+    assert profile.speedup(1) == 1
+    assert 1 <= profile.speedup(4) <= 4
+    assert "of one thread's work is serial, as 2 threads show" in str(profile)
+    np.testing.assert_array_equal(both.parameters.flat(), before)

@@ -106,6 +106,11 @@ class SigmoidCrossEntropy(Op):
     """pos_weight·t·log(1 + e^-x) + (1-t)·log(1 + e^x), elementwise and stable at any logit."""
 
     axes = Elementwise()
+    formula = "add(mul(mul(pos_weight, target) if pos_weight else target, softplus(neg(x))), mul(sub(1, target), softplus(x)))"
+    gradient_formulas = {
+        "x": "mul(dy, sub(mul(sub(1, target), logistic(x)), "
+        "mul(mul(pos_weight, target) if pos_weight else target, logistic(neg(x)))))"
+    }
 
     def forward(self, x: Array, target: Array, pos_weight: Array | None = None) -> Array:
         near = np.log1p(np.exp(-np.abs(x)))
@@ -132,6 +137,14 @@ class BinaryCrossEntropy(Op):
     """
 
     axes = Elementwise(data="p")
+    formula = (
+        "neg(add(mul(mul(pos_weight, target) if pos_weight else target, log(max_imm(min_imm(p, imm=0.9999999), imm=1e-7))), "
+        "mul(sub(1, target), log(sub(1, max_imm(min_imm(p, imm=0.9999999), imm=1e-7))))))"
+    )
+    gradient_formulas = {
+        "p": "mul(dy, sub(div(sub(1, target), sub(1, max_imm(min_imm(p, imm=0.9999999), imm=1e-7))), "
+        "div(mul(pos_weight, target) if pos_weight else target, max_imm(min_imm(p, imm=0.9999999), imm=1e-7))))"
+    }
 
     def forward(self, p: Array, target: Array, pos_weight: Array | None = None) -> Array:
         kept = self._kept(p)

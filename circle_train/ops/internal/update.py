@@ -53,6 +53,7 @@ class ClipByValue(Op):
     limit: float = 1.0
     inplace = ("g",)
     axes = Elementwise(data="g")
+    formula = "neg(min_imm(neg(min_imm(g, imm=limit)), imm=limit))"
 
     def forward(self, g: Array) -> Array:
         return np.clip(g, -self.limit, self.limit)
@@ -94,6 +95,7 @@ class ScaleBy(Op):
 
     inplace = ("g",)
     axes = Elementwise(data="g")
+    formula = "mul(g, factor)"
 
     def forward(self, g: Array, factor: Array) -> Array:
         return g * factor

@@ -106,6 +106,11 @@ class Prelu(Op):
     parameters = ("alpha",)
     inplace = ("x",)
     axes = Elementwise()
+    formula = "select(greater(x, 0), x, mul(x, alpha))"
+    gradient_formulas = {
+        "x": "select(greater(x, 0), dy, mul(dy, alpha))",
+        "alpha": "select(greater(x, 0), 0, mul(dy, x))",
+    }
 
     def infer(self, x: TensorType, alpha: TensorType) -> TensorType:
         same_dtype(self.name, x, alpha)

@@ -121,6 +121,7 @@ def _refuse_zero(op: str, divisor: Array) -> None:
 @register("FLOOR_DIV", "FloorDivOptions")
 class FloorDiv(Binary):
     stops_gradient = True
+    formula = "floor(div(x1, x2))"
     versions = Versions({DType.FLOAT32: 2, DType.INT8: 3, DType.INT16: 3})
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -133,6 +134,8 @@ class FloorMod(Binary):
     """x1 - floor(x1 / x2) * x2: the result has the divisor's sign."""
 
     steep = ("x2",)
+    formula = "floor_mod(x1, x2)"
+    gradient_formulas = {"x1": "copy(dy)", "x2": "mul(neg(dy), floor(div(x1, x2)))"}
     versions = Versions(BOTH_2)
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -190,6 +193,10 @@ class Pow(Binary):
     positive_only = True
     integers_too = False
     formula = "pow(x1, x2)"
+    gradient_formulas = {
+        "x1": "mul(mul(dy, x2), pow(x1, select(equal(x2, 0), 1, add_imm(x2, imm=-1))))",
+        "x2": "mul(mul(dy, y), select(greater(x1, 0), log(select(greater(x1, 0), x1, 1)), 0))",
+    }
 
     def forward(self, x1: Array, x2: Array) -> Array:
         if x1.dtype.kind != "f" and (x2 < 0).any():
@@ -239,6 +246,11 @@ class Atan2(Binary):
 
     steep = ("x1", "x2")
     integers_too = False
+    formula = "atan2(x1, x2)"
+    gradient_formulas = {
+        "x1": "div(mul(dy, x2), add(square(x1), square(x2)))",
+        "x2": "neg(div(mul(dy, x1), add(square(x1), square(x2))))",
+    }
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.arctan2(x1, x2)

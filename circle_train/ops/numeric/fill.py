@@ -161,6 +161,8 @@ class Cast(Op):
     """What the file's tensors are: converters leave the options out, and LiteRT never reads them."""
 
     axes = Elementwise()
+    formula = "copy(x)"
+    gradient_formulas = {"x": "copy(dy)"}
     versions = Versions(
         features=(
             any_type(

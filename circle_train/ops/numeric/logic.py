@@ -34,6 +34,7 @@ class Comparison(Op):
 
 @register("EQUAL", "EqualOptions")
 class Equal(Comparison):
+    formula = "equal(x1, x2)"
     versions = Versions({DType.INT8: 2, DType.STRING: 3, DType.INT16: 4})
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -42,6 +43,7 @@ class Equal(Comparison):
 
 @register("NOT_EQUAL", "NotEqualOptions")
 class NotEqual(Comparison):
+    formula = "not_equal(x1, x2)"
     versions = Versions({DType.INT8: 2, DType.STRING: 3})
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -50,6 +52,7 @@ class NotEqual(Comparison):
 
 @register("LESS", "LessOptions")
 class Less(Comparison):
+    formula = "less(x1, x2)"
     versions = Versions(INT8_INT16)
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -58,6 +61,7 @@ class Less(Comparison):
 
 @register("LESS_EQUAL", "LessEqualOptions")
 class LessEqual(Comparison):
+    formula = "less_equal(x1, x2)"
     versions = Versions(INT8)
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -66,6 +70,7 @@ class LessEqual(Comparison):
 
 @register("GREATER", "GreaterOptions")
 class Greater(Comparison):
+    formula = "greater(x1, x2)"
     versions = Versions(INT8)
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -74,6 +79,7 @@ class Greater(Comparison):
 
 @register("GREATER_EQUAL", "GreaterEqualOptions")
 class GreaterEqual(Comparison):
+    formula = "greater_equal(x1, x2)"
     versions = Versions(INT8_INT16)
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -99,18 +105,23 @@ class Connective(Op):
 
 @register("LOGICAL_AND", "LogicalAndOptions")
 class LogicalAnd(Connective):
+    formula = "logical_and(x1, x2)"
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.logical_and(x1, x2)
 
 
 @register("LOGICAL_OR", "LogicalOrOptions")
 class LogicalOr(Connective):
+    formula = "logical_or(x1, x2)"
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.logical_or(x1, x2)
 
 
 @register("LOGICAL_NOT", "LogicalNotOptions")
 class LogicalNot(Op):
+    formula = "logical_not(x)"
     stops_gradient = True
     axes = Elementwise()
 

@@ -69,6 +69,7 @@ class SelectV2(Op):
     axes = Elementwise(data="x1")
     versions = Versions({DType.UINT32: 2})
     formula = "select(condition, x1, x2)"
+    gradient_formulas = {"x1": "mul(dy, condition)", "x2": "mul(dy, logical_not(condition))"}
 
     def infer(self, condition: TensorType, x1: TensorType, x2: TensorType) -> TensorType:
         booleans(self.name, "condition", condition)

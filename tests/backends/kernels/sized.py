@@ -353,5 +353,69 @@ def updated(size: int) -> Call:
     return Call(make, {"w": w}, {"w": w - 0.1 * g})
 
 
+def scanned(outer: int, size: int, inner: int) -> Call:
+    """From the end, without the element itself."""
+    x = rand(outer, size, inner)
+    make = args(
+        "ct_scan_args", x=x, outer=outer, size=size, inner=inner, op=abi.Reduce.SUM, exclusive=1, reverse=1
+    )
+    total = np.flip(np.cumsum(np.flip(x, 1), 1, np.float64), 1)
+    return stored(make, y=total - x)
+
+
+def multiplied(outer: int, size: int, inner: int) -> Call:
+    x = rand(outer, size, inner)
+    make = args("ct_scan_args", x=x, outer=outer, size=size, inner=inner, op=abi.Reduce.PROD)
+    return stored(make, y=np.cumprod(x, 1, np.float64))
+
+
+def extreme(outer: int, along: int, inner: int) -> Call:
+    """Among few different numbers, so that the first of equals shows."""
+    x = np.round(rand(outer, along, inner))
+    make = args(
+        "ct_extreme_args", x=x, outer=outer, size=along, inner=inner, op=abi.Reduce.MIN, place_bytes=8
+    )
+    return Call(make, {"place": np.full((outer, inner), 7, np.int64)}, {"place": x.argmin(1)})
+
+
+def _largest(rows: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers with equals among them, and the places of the larger half."""
+    x = np.round(rand(rows, most))
+    return x, np.argsort(-x, axis=1, kind="stable")[:, : (most + 1) // 2]
+
+
+def top(rows: int, most: int) -> Call:
+    x, places = _largest(rows, most)
+    make = args("ct_top_args", x=x, rows=rows, cols=most, k=places.shape[1])
+    before = {"values": zeros(*places.shape), "places": np.zeros(places.shape, np.int32)}
+    return Call(make, before, {"values": np.take_along_axis(x, places, 1), "places": places})
+
+
+def top_gradient(rows: int, most: int) -> Call:
+    x, places = _largest(rows, most)
+    dy, dx = rand(*places.shape, seed=1), zeros(rows, most)
+    np.put_along_axis(dx, places, dy, 1)
+    return stored(args("ct_top_args", x=x, rows=rows, cols=most, k=places.shape[1], dy=dy), dx=dx)
+
+
+def flat_index(count: int, width: int) -> Call:
+    """Of three coordinates, the last ones counted from the end."""
+    sizes = (width, 3, 2)
+    at = np.stack([np.arange(count) * 7 % size for size in sizes], -1).reshape(count, 3)
+    given = (at - [0, 0, 2]).astype(np.int64)
+    make = args(
+        "ct_flat_index_args", coordinates=given, sizes=[*sizes, 0, 0, 0, 0, 0], count=count, depth=3,
+        index_bytes=8, wraps=1,
+    )  # fmt: skip
+    want = np.ravel_multi_index(tuple(at.T), sizes)
+    return Call(make, {"flat": np.full(count, 7, np.int32)}, {"flat": want})
+
+
+def clip_factor(parts: int) -> Call:
+    sums = np.square(rand(parts)) + 1
+    want = np.array([min(0.5 / (np.sqrt(sums.sum(dtype=np.float64)) + 1e-6), 1)])
+    return stored(args("ct_clip_factor_args", sums=sums, parts=parts, limit=0.5), factor=want)
+
+
 def guarded(size: int) -> Call:
     return Call(args("ct_guard_args", x=rand(size), size=size), {}, {})

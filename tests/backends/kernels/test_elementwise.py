@@ -149,6 +149,8 @@ BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "LOGICAL_NOT": lambda a, b: a == 0,
     "LOGICAL_AND": lambda a, b: (a != 0) & (b != 0),
     "LOGICAL_OR": lambda a, b: (a != 0) | (b != 0),
+    "FLOOR_MOD": np.mod,
+    "ATAN2": np.arctan2,
 }
 
 

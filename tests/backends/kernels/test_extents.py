@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sized
+import swept
 from native import run, tiers
 from sized import Arrays, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
 
@@ -18,7 +19,7 @@ from circle_train.backends.native.engine import abi
 
 LANES = {0: 4, 1: 8, 2: 16}
 """Floats of a tier's vector."""
-LEAST = {"kernel": 1, "stride": 1, "vectors": 1, "multiplier": 1}
+LEAST = {"kernel": 1, "stride": 1, "vectors": 1, "multiplier": 1, "most": 1, "width": 1, "along": 1}
 """Numbers of the operator's, which no extent makes 0."""
 USUAL = {"kernel": 2, "stride": 2, "vectors": 1, "multiplier": 2, "h": 5, "w": 6}
 MARGIN = 64
@@ -72,6 +73,19 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("LAYER_NORM_GRAD", layer_norm, Norm.backward),
     ("RMS_NORM", rms_norm, Norm.forward),
     ("RMS_NORM_GRAD", rms_norm, Norm.backward),
+    ("LSTM", swept.Lstm, swept.Lstm.forward),
+    ("LSTM_GRAD", swept.Lstm, swept.Lstm.backward),
+    ("GRU", swept.Gru, swept.Gru.forward),
+    ("GRU_GRAD", swept.Gru, swept.Gru.backward),
+    ("RNN", swept.Rnn, swept.Rnn.forward),
+    ("RNN_GRAD", swept.Rnn, swept.Rnn.backward),
+    ("SCAN", sized.scanned, Call.itself),
+    ("SCAN", sized.multiplied, Call.itself),
+    ("EXTREME", sized.extreme, Call.itself),
+    ("TOP", sized.top, Call.itself),
+    ("TOP", sized.top_gradient, Call.itself),
+    ("FLAT_INDEX", sized.flat_index, Call.itself),
+    ("CLIP_FACTOR", sized.clip_factor, Call.itself),
     ("UPDATE", sized.updated, Call.itself),
     ("GUARD_FINITE", sized.guarded, Call.itself),
 ]

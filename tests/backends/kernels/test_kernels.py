@@ -251,6 +251,14 @@ def updated(
         g = g + decay * w
     if kind == "SGD":
         return w - step * g, m, v
+    if kind == "ADAGRAD":
+        v = v + g * g
+        return w - step * g / (np.sqrt(v + float(s[2])) + eps), m, v
+    if kind.startswith("RMSPROP"):
+        v = v + (g * g - v) * rest2
+        g = g / (np.sqrt(v) + eps)
+        m = b1 * m + g if kind.endswith("MOMENTUM") else m
+        return w - step * (m if kind.endswith("MOMENTUM") else g), m, v
     if kind in ("MOMENTUM", "NESTEROV"):
         m = b1 * m + rest1 * g
         return w - step * (g + b1 * m if kind == "NESTEROV" else m), m, v
@@ -260,7 +268,17 @@ def updated(
     return (w - decay * w if kind == "ADAMW_ORT" else w), m, v
 
 
-UPDATES = ["SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAMW_TORCH", "ADAMW_ORT"]
+UPDATES = [
+    "SGD",
+    "MOMENTUM",
+    "NESTEROV",
+    "ADAM",
+    "ADAMW_TORCH",
+    "ADAMW_ORT",
+    "RMSPROP",
+    "RMSPROP_MOMENTUM",
+    "ADAGRAD",
+]
 SCALARS = np.array([0.01, 0.9, 0.999, 1e-7, 0.02, 0.3, 0.1, 0.001] + [0] * 8, np.float32)
 
 

@@ -128,6 +128,33 @@ def test_gather_and_scatter(outer: int, rows: int, width: int, count: int) -> No
         )
 
 
+@pytest.mark.parametrize("kind", ["SGD", "ADAGRAD"])
+@pytest.mark.parametrize("width", [1, 33, 300])
+def test_without_decay_only_the_rows_that_are_named_move(kind: str, width: int) -> None:
+    """Row 7 is named so often that its positions span several threads' work."""
+    rows, count = 900, 400
+    scalars = SCALARS.copy()
+    scalars[abi.Scalar.DECAY] = 0
+    index = np.where(np.arange(count) % 3, 7, np.arange(count) * 11 % rows - rows // 2).astype(np.int32)
+    dy, w = rand(count, width, seed=1) / 16, rand(rows, width)
+    m, v = rand(rows, width, seed=4), np.abs(rand(rows, width, seed=5))
+    g = np.zeros((rows, width))
+    for j, row in enumerate(index):
+        g[row] += dy[j]
+    w2, m2, v2 = updated(kind, scalars, g, w, m, v)
+    sizes = {"outer": 1, "rows": rows, "width": width, "count": count, "index_bytes": 4, "index": index}
+    check(
+        "SCATTER_ADD",
+        lambda out: struct(
+            "ct_scatter_add_args", dy=dy, update=struct("ct_update", kind=abi.UpdateKind[kind], scalars=scalars, **out),
+            **sizes,
+        ),
+        {"w": w, "m": m, "v": v},
+        {"w": w2, "m": m2, "v": v2},
+        2e-6,
+    )  # fmt: skip
+
+
 def test_an_index_out_of_range_stops_the_run() -> None:
     x, y = rand(4, 3), rand(2, 3)
     for bad in (4, -5):

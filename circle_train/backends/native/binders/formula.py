@@ -1,7 +1,7 @@
 """Formulas that operators declare (`Op.formula`), as programs of the chain kernel.
 
 `mul_imm(div(dy, y), imm=0.5)`: calls are opcodes; names are inputs of the operator or gradient, else its options; `*xs` is
-any number of inputs, taken one after the other; `f if option else g` asks whether the option is set.
+any number of inputs, taken one after the other; `f if name else g` asks whether the option is set, or the input given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Formula:
 
     builder: Builder
     op: Op
-    inputs: dict[str, int | Sequence[int]]
+    inputs: dict[str, int | Sequence[int] | None]
 
     def emit(self, text: str) -> int:
         """The value of the formula."""
@@ -30,8 +30,7 @@ class Formula:
 
     def _value(self, term: ast.expr) -> int:
         if isinstance(term, ast.IfExp):
-            is_set = self._number(term.test) not in (None, False)
-            return self._value(term.body if is_set else term.orelse)
+            return self._value(term.body if self._is_set(term.test) else term.orelse)
         if isinstance(term, ast.Call):
             return self._call(term)
         given = self.inputs.get(term.id) if isinstance(term, ast.Name) else None
@@ -42,11 +41,16 @@ class Formula:
         imm = next((self._number(keyword.value) for keyword in term.keywords), 0.0)
         if isinstance(term.args[0], ast.Starred):
             values = self.inputs[ast.unparse(term.args[0].value)]
-            assert not isinstance(values, int)
+            assert values is not None and not isinstance(values, int)
             if len(values) == 1:
                 return self.builder.emit(ChainOp.COPY, values[0])
             return reduce(lambda total, value: self.builder.emit(code, total, value), values)
         return self.builder.emit(code, *[self._value(argument) for argument in term.args], imm=imm)
+
+    def _is_set(self, term: ast.expr) -> bool:
+        if isinstance(term, ast.Name) and term.id in self.inputs:
+            return self.inputs[term.id] is not None
+        return self._number(term) not in (None, False)
 
     def _number(self, term: ast.expr) -> float:
         number: float = getattr(self.op, term.id) if isinstance(term, ast.Name) else ast.literal_eval(term)

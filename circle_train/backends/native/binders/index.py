@@ -1,4 +1,4 @@
-"""GATHER and EMBEDDING_LOOKUP; the gradient of a table adds rows up."""
+"""Rows of a table by index; the gradient of a table adds rows up."""
 
 from __future__ import annotations
 
@@ -23,19 +23,10 @@ from circle_train.backends.native.engine.binding import (
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.gather_from_end import GatherFromEnd
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.shapes.index import EmbeddingLookup, Gather
+from circle_train.ops.shapes.index import EmbeddingLookup
 
 INDEX_TYPES = (np.int32, np.int64)
-
-
-@binds(Gather, GatherFromEnd)
-def gather(op: Gather | GatherFromEnd, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    table, indices = inputs
-    if getattr(op, "batch_dims", 0):
-        return None
-    return gathered(table, indices, op.axis % table.ndim, outputs[0])
 
 
 @binds(EmbeddingLookup)
@@ -60,16 +51,6 @@ def gathered(table: Array, indices: Array, axis: int, y: Array) -> Calls:
         indices.itemsize,
     )
     return [call(Kernel.GATHER, args, table, indices, y)]
-
-
-@binds_gradient("table", Gather, GatherFromEnd)
-def gather_table(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    assert isinstance(op.of, (Gather, GatherFromEnd))
-    if getattr(op.of, "batch_dims", 0):
-        return None
-    return scattered(
-        given["dy"], given["indices"], out.shape, op.of.axis % out.ndim, gradient_only(out), (out,)
-    )
 
 
 @binds_gradient("table", EmbeddingLookup)

@@ -93,27 +93,27 @@ def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Arr
 def fully_connected_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     if not floats(given["dy"], given["x"], out):
         return None
-    return _weights(op.of, out.shape, {"w": gradient_only(out)}, {**given, "out": out})
+    return weight_gradients(op.of, out.shape, {"w": gradient_only(out)}, {**given, "out": out})
 
 
 @binds_gradient("b", FullyConnected, RoundedFullyConnected)
 def fully_connected_b(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     if not floats(given["dy"], out):
         return None
-    return _weights(op.of, (out.size, 1), {"b": gradient_only(out)}, {**given, "out": out})
+    return weight_gradients(op.of, (out.size, 1), {"b": gradient_only(out)}, {**given, "out": out})
 
 
 @binds_fused("fully_connected_w")
-def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+def fusedweight_gradients(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
     made = dict(zip(op.settings.made, outputs, strict=True))
     if not (floats(given["dy"], *outputs) and storable(given.get("x"))):
         return None
     updates = {name: update_of(getattr(op.settings, name), name, given, made) for name in "wb"}
-    return _weights(op.settings.op, op.settings.shape, updates, {**given, **made})
+    return weight_gradients(op.settings.op, op.settings.shape, updates, {**given, **made})
 
 
-def _weights(op: Op, shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
+def weight_gradients(op: Op, shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
     """The gradients that have an update; the others are not wanted."""
     (outs, ins), dy = shape, arrays["dy"]
     w, b = updates.get("w"), updates.get("b")

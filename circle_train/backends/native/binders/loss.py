@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.backends.native.binders.chain import chain
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.abi import Kernel
+from circle_train.backends.native.engine.abi import ChainOp, Kernel
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -20,9 +21,15 @@ from circle_train.backends.native.engine.binding import (
     pointer,
 )
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import Op
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.internal.loss import SoftmaxCrossEntropy
+from circle_train.ops.internal.loss import (
+    CrossEntropy,
+    SoftmaxCrossEntropy,
+    SparseCrossEntropy,
+    SparseSoftmaxCrossEntropy,
+)
 from circle_train.ops.numeric.activation import LogSoftmax, Softmax
 from circle_train.record import record
 
@@ -55,17 +62,33 @@ IGNORED = -(1 << 31)
 """A label that no data holds."""
 
 
-@binds(SoftmaxCrossEntropy)
-def cross_entropy(op: SoftmaxCrossEntropy, inputs: Values, outputs: Sequence[Array]) -> Calls:
+@binds(SoftmaxCrossEntropy, CrossEntropy, SparseSoftmaxCrossEntropy, SparseCrossEntropy)
+def cross_entropy(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
     """One loss a row."""
-    x, target = inputs
-    if not floats(x, target, outputs[0]) or not x.size:
+    return of_rows(op, *inputs, row_loss=outputs[0])
+
+
+@binds_gradient("x", SoftmaxCrossEntropy, CrossEntropy, SparseSoftmaxCrossEntropy, SparseCrossEntropy)
+def cross_entropy_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
+    """The gradient of each row's loss, times what comes from behind."""
+    made, dy = of_rows(op.of, given["x"], given["target"], dz=out), given["dy"]
+    scaled = chain(lambda b, g, dy: b.emit(ChainOp.MUL, g, dy), [out, dy.reshape(*dy.shape, 1)], out)
+    return None if made is None or scaled is None else [*made, *scaled]
+
+
+def of_rows(op: Op, x: Array, target: Array, **made: Array) -> Calls:
+    """Loss or gradient of each row by itself; a label outside the classes counts nothing."""
+    sparse = isinstance(op, (SparseSoftmaxCrossEntropy, SparseCrossEntropy))
+    fits = target.dtype == np.int32 if sparse else floats(target)
+    if not fits or not floats(x, *made.values()) or not x.size:
         return None
+    pointers = {name: pointer(array) for name, array in made.items()}
     args = abi.CrossEntropyArgs(
-        logits=pointer(x), target=pointer(target), row_loss=pointer(outputs[0]), rows=x.size // x.shape[-1],
-        cols=x.shape[-1], loss_scale=1.0, grad_scale=1.0, ignore_label=IGNORED,
+        logits=pointer(x), target=None if sparse else pointer(target), labels=pointer(target) if sparse else None,
+        rows=x.size // x.shape[-1], cols=x.shape[-1], loss_scale=1.0, grad_scale=1.0, ignore_label=IGNORED,
+        skip_outside=1, probabilities=isinstance(op, (CrossEntropy, SparseCrossEntropy)), **pointers,
     )  # fmt: skip
-    return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, outputs[0])]
+    return [call(Kernel.SOFTMAX_CROSS_ENTROPY, args, x, target, *made.values())]
 
 
 @record

@@ -96,10 +96,8 @@ def _moves(pairs: Sequence[tuple[Array, Array]], sources: Sequence[Any]) -> Call
     shape.Transpose,
     shape.BroadcastTo,
     slices.Slice,
-    slices.StridedSlice,
     join.Split,
     join.SplitV,
-    join.Unpack,
 )
 def view(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
     """The op's own numpy gives a view of the input."""
@@ -108,8 +106,15 @@ def view(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return _moves(list(zip(views, outputs, strict=True)), inputs)
 
 
-@binds_gradient("x", shape.Transpose, pad.Pad)
-@binds_gradient("xs", join.Concatenation, join.Pack)
+@binds(slices.StridedSlice)
+def strided_slice(op: slices.StridedSlice, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    x, *bounds = inputs
+    where = (*op.layout(x.ndim, *bounds), Ellipsis)  # a view also where every axis is an index
+    return strided_copy(x[where], outputs[0])
+
+
+@binds_gradient("x", shape.Transpose, pad.Pad, pad.PadV2)
+@binds_gradient("xs", join.Concatenation)
 def view_of_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     method = getattr(op.of, op.of.gradients[op.of.input_name(op.wrt)].method)
     return _moves([(np.asarray(method(**given)), out)], [given["dy"]])

@@ -78,15 +78,15 @@ def sum_to(op: SumTo, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return summed(inputs[0], outputs[0])
 
 
-def summed(x: Array, y: Array) -> Calls:
-    """Sum over the axes along which y's shape was broadcast to x's."""
+def summed(x: Array, y: Array, scale: float = 1.0) -> Calls:
+    """Sum over the axes along which y's shape was broadcast to x's, times a number."""
     extra = x.ndim - y.ndim
     axes = [*range(extra), *(i + extra for i, n in enumerate(y.shape) if n == 1)]
     if x.ndim == extra or any(n not in (1, x.shape[i + extra]) for i, n in enumerate(y.shape)):
         axes = list(range(x.ndim)) if y.size == 1 else []
         if not axes:
             return None
-    return reduced(x, y, axes)
+    return reduced(x, y, axes, Reduce.SUM, scale)
 
 
 @binds_gradient("b", conv.Conv2D, conv.DepthwiseConv2D)
@@ -107,15 +107,21 @@ def spread(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     return chain(lambda b, x: b.emit(ChainOp.MUL_IMM, x, imm=scale), [kept], out)
 
 
-def _or_summed(alone: GradientBinder) -> GradientBinder:
-    """The gradient of a sum's operand is dy itself, summed where the operand was broadcast."""
+def _or_summed(alone: GradientBinder, sign: float) -> GradientBinder:
+    """The gradient of a sum's operand is dy itself, or its opposite, summed where the operand was broadcast."""
 
     def binder(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
         found = alone(op, given, out)
-        return summed(given["dy"], out) if found is None else found
+        return summed(given["dy"], out, sign) if found is None else found
 
     return binder
 
 
-for _key in ((arithmetic.Add, "x1"), (arithmetic.Add, "x2"), (arithmetic.Sub, "x1")):
-    GRADIENTS[_key] = _or_summed(GRADIENTS[_key])
+for _op, _wrt, _sign in (
+    (arithmetic.Add, "x1", 1.0),
+    (arithmetic.Add, "x2", 1.0),
+    (arithmetic.Sub, "x1", 1.0),
+    (arithmetic.Sub, "x2", -1.0),
+    (arithmetic.FloorMod, "x1", 1.0),
+):
+    GRADIENTS[_op, _wrt] = _or_summed(GRADIENTS[_op, _wrt], _sign)

@@ -9,7 +9,14 @@ import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.abi import UPDATE_SCALARS, ChainOp, Kernel, Scalar, UpdateKind
+from circle_train.backends.native.engine.abi import (
+    UPDATE_SCALARS,
+    ChainOp,
+    Kernel,
+    Reduce,
+    Scalar,
+    UpdateKind,
+)
 from circle_train.backends.native.engine.binding import (
     Calls,
     Values,
@@ -19,6 +26,7 @@ from circle_train.backends.native.engine.binding import (
     copied,
     floats,
     pointer,
+    sizes,
 )
 from circle_train.backends.native.engine.step import Call
 from circle_train.ir import DType, TensorType
@@ -27,7 +35,8 @@ from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op, register
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
-from circle_train.optimizers import SGD, Adam, AdamW, AdamWStyle, Optimizer
+from circle_train.ops.internal.update import ClipFactor
+from circle_train.optimizers import SGD, Adagrad, Adam, AdamW, AdamWStyle, Optimizer, RMSprop
 from circle_train.record import record
 
 
@@ -41,7 +50,20 @@ def kind_of(rule: Any) -> UpdateKind | None:
         )
     if type(rule) is AdamW:
         return UpdateKind.ADAMW_TORCH if rule.style is AdamWStyle.TORCH else UpdateKind.ADAMW_ORT
-    return UpdateKind.ADAM if type(rule) is Adam else None
+    if type(rule) is RMSprop:
+        return RMSPROPS[rule.centered, bool(rule.momentum)]
+    return {Adam: UpdateKind.ADAM, Adagrad: UpdateKind.ADAGRAD}.get(type(rule))
+
+
+RMSPROPS = {
+    (False, False): UpdateKind.RMSPROP,
+    (True, False): UpdateKind.RMSPROP_CENTERED,
+    (False, True): UpdateKind.RMSPROP_MOMENTUM,
+    (True, True): UpdateKind.RMSPROP_CENTERED_MOMENTUM,
+}
+"""By whether it is centered, and has momentum."""
+SLOTS = {"momentum": "m", "m": "m", "v": "v", "square": "v", "average": "a"}
+"""Where the kernels look for a rule's slots."""
 
 
 @register("UPDATE_NUMBERS", internal=True)
@@ -50,6 +72,8 @@ class UpdateNumbers(Op):
     """A rule's scalars in the places where the kernels look for them, with the rule's constants around."""
 
     rule: Optimizer
+    limit: float = 0.0
+    """What no element of a gradient may exceed; 0: nothing."""
 
     axes = Mixes("its operand is a list of different numbers")
 
@@ -67,7 +91,13 @@ class UpdateNumbers(Op):
     def constants(self) -> Array:
         """What stays the same from step to step."""
         rule, numbers = self.rule, np.zeros(UPDATE_SCALARS, np.float32)
-        numbers[Scalar.SQRT_BIAS2] = 1
+        numbers[Scalar.SQRT_BIAS2], numbers[Scalar.LIMIT] = 1, self.limit
+        if isinstance(rule, (RMSprop, Adagrad)):
+            numbers[Scalar.EPS], numbers[Scalar.DECAY] = rule.epsilon, rule.weight_decay
+        if isinstance(rule, Adagrad):
+            numbers[Scalar.BETA2] = rule.initial_accumulator_value
+        if isinstance(rule, RMSprop):
+            numbers[Scalar.BETA1], numbers[Scalar.ONE_MINUS_BETA2] = rule.momentum, 1 - rule.rho
         if isinstance(rule, SGD):
             numbers[Scalar.BETA1], numbers[Scalar.ONE_MINUS_BETA1] = rule.momentum, 1
             numbers[Scalar.DECAY] = rule.weight_decay
@@ -119,10 +149,8 @@ def update_of(
         return abi.Update(
             g=pointer(given[f"{name}.g"] if fate.accumulate else made[name]), accumulate=fate.accumulate
         )
-    w, m, v = (given.get(f"{name}.{role}") for role in "wmv")
-    return abi.Update(
-        None, pointer(w), pointer(m), pointer(v), pointer(given[f"{name}.numbers"]), int(fate.kind), 0
-    )
+    pointers = {role: pointer(given.get(f"{name}.{role}")) for role in ("w", "m", "v", "a", "factor")}
+    return abi.Update(scalars=pointer(given[f"{name}.numbers"]), kind=int(fate.kind), **pointers)
 
 
 @binds_fused("update")
@@ -141,6 +169,21 @@ def accumulate(op: Accumulate, inputs: Values, outputs: Sequence[Array]) -> Call
     if not floats(total, g):
         return None
     return chain(lambda b, x, y: b.emit(ChainOp.ADD, x, y), [total, g], total)
+
+
+@binds(ClipFactor)
+def clip_factor(op: ClipFactor, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    """From the sums of squares of all gradients what they are multiplied by."""
+    if not floats(*inputs, outputs[0]):
+        return None
+    sums = np.empty(len(inputs), np.float32)
+    made: list[Call] = []
+    for g, total in zip(inputs, np.split(sums, len(inputs)), strict=True):
+        squares = int(Reduce.SUM_SQUARES)
+        reduced = abi.ReduceArgs(pointer(g), pointer(total), sizes([g.size]), (1,), 1, squares, 1.0, 0)
+        made.append(call(Kernel.REDUCE, reduced, g, sums))
+    args = abi.ClipFactorArgs(pointer(sums), pointer(outputs[0]), len(inputs), op.max_norm)
+    return [*made, call(Kernel.CLIP_FACTOR, args, sums, outputs[0])]
 
 
 @binds(GuardFinite)

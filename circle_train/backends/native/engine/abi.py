@@ -50,10 +50,21 @@ class Kernel(enum.IntEnum):
     RMS_NORM_GRAD = 28
     BATCH_NORM = 29
     BATCH_NORM_GRAD = 30
-    UPDATE = 31
-    GUARD_FINITE = 32
-    CONV_POOL = 33
-    POOL_CONV_GRAD_W = 34
+    LSTM = 31
+    LSTM_GRAD = 32
+    GRU = 33
+    GRU_GRAD = 34
+    RNN = 35
+    RNN_GRAD = 36
+    SCAN = 37
+    EXTREME = 38
+    TOP = 39
+    FLAT_INDEX = 40
+    CLIP_FACTOR = 41
+    UPDATE = 42
+    GUARD_FINITE = 43
+    CONV_POOL = 44
+    POOL_CONV_GRAD_W = 45
 
 
 class Act(enum.IntEnum):
@@ -78,6 +89,11 @@ class UpdateKind(enum.IntEnum):
     ADAM = 4
     ADAMW_TORCH = 5
     ADAMW_ORT = 6
+    RMSPROP = 7
+    RMSPROP_CENTERED = 8
+    RMSPROP_MOMENTUM = 9
+    RMSPROP_CENTERED_MOMENTUM = 10
+    ADAGRAD = 11
 
 
 class Scalar(enum.IntEnum):
@@ -91,6 +107,7 @@ class Scalar(enum.IntEnum):
     SQRT_BIAS2 = 5
     ONE_MINUS_BETA1 = 6
     ONE_MINUS_BETA2 = 7
+    LIMIT = 8
 
 
 class Bf16(enum.IntFlag):
@@ -176,6 +193,8 @@ class ChainOp(enum.IntEnum):
     ELU_GRAD = 56
     SOFTPLUS = 57
     ROUND_BF16 = 58
+    FLOOR_MOD = 59
+    ATAN2 = 60
 
 
 class Reduce(enum.IntEnum):
@@ -217,6 +236,8 @@ class Update(Structure):
         ("scalars", c_void_p),
         ("kind", c_int32),
         ("accumulate", c_int32),
+        ("a", c_void_p),
+        ("factor", c_void_p),
     ]
 
 
@@ -414,6 +435,7 @@ class CrossEntropyArgs(Structure):
         ("loss_scale", c_float),
         ("grad_scale", c_float),
         ("ignore_label", c_int32),
+        ("skip_outside", c_int32),
         ("probabilities", c_int32),
     ]
 
@@ -626,6 +648,116 @@ class BatchNormGradArgs(Structure):
     ]
 
 
+class RecurrentArgs(Structure):
+    """ct_recurrent_args."""
+
+    _fields_ = [
+        ("gate0", c_void_p),
+        ("gate1", c_void_p),
+        ("gate2", c_void_p),
+        ("gate3", c_void_p),
+        ("r0", c_void_p),
+        ("r1", c_void_p),
+        ("r2", c_void_p),
+        ("r3", c_void_p),
+        ("bias0", c_void_p),
+        ("bias1", c_void_p),
+        ("bias2", c_void_p),
+        ("bias3", c_void_p),
+        ("h0", c_void_p),
+        ("c0", c_void_p),
+        ("h1", c_void_p),
+        ("c1", c_void_p),
+        ("c", c_void_p),
+        ("before", c_void_p),
+        ("y", c_void_p),
+        ("dy", c_void_p),
+        ("dh0", c_void_p),
+        ("dc0", c_void_p),
+        ("steps", c_int64),
+        ("samples", c_int64),
+        ("units", c_int64),
+        ("time_row", c_int64),
+        ("sample_row", c_int64),
+        ("y_time_row", c_int64),
+        ("y_sample_row", c_int64),
+        ("gates", c_int32),
+        ("backwards", c_int32),
+        ("act", c_int32),
+    ]
+
+
+class ScanArgs(Structure):
+    """ct_scan_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("outer", c_int64),
+        ("size", c_int64),
+        ("inner", c_int64),
+        ("op", c_int32),
+        ("exclusive", c_int32),
+        ("reverse", c_int32),
+    ]
+
+
+class ExtremeArgs(Structure):
+    """ct_extreme_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("place", c_void_p),
+        ("outer", c_int64),
+        ("size", c_int64),
+        ("inner", c_int64),
+        ("op", c_int32),
+        ("place_bytes", c_int32),
+    ]
+
+
+class TopArgs(Structure):
+    """ct_top_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("values", c_void_p),
+        ("places", c_void_p),
+        ("dy", c_void_p),
+        ("dx", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("k", c_int64),
+    ]
+
+
+class FlatIndexArgs(Structure):
+    """ct_flat_index_args."""
+
+    _fields_ = [
+        ("coordinates", c_void_p),
+        ("flat", c_void_p),
+        ("sizes", c_int64 * MAX_RANK),
+        ("count", c_int64),
+        ("group", c_int64),
+        ("depth", c_int32),
+        ("index_bytes", c_int32),
+        ("wraps", c_int32),
+        ("drops", c_int32),
+    ]
+
+
+class ClipFactorArgs(Structure):
+    """ct_clip_factor_args."""
+
+    _fields_ = [
+        ("sums", c_void_p),
+        ("factor", c_void_p),
+        ("parts", c_int64),
+        ("limit", c_float),
+    ]
+
+
 class Step(Structure):
     """ct_step."""
 
@@ -667,6 +799,17 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.RMS_NORM_GRAD: NormGradArgs,
     Kernel.BATCH_NORM: BatchNormArgs,
     Kernel.BATCH_NORM_GRAD: BatchNormGradArgs,
+    Kernel.LSTM: RecurrentArgs,
+    Kernel.LSTM_GRAD: RecurrentArgs,
+    Kernel.GRU: RecurrentArgs,
+    Kernel.GRU_GRAD: RecurrentArgs,
+    Kernel.RNN: RecurrentArgs,
+    Kernel.RNN_GRAD: RecurrentArgs,
+    Kernel.SCAN: ScanArgs,
+    Kernel.EXTREME: ExtremeArgs,
+    Kernel.TOP: TopArgs,
+    Kernel.FLAT_INDEX: FlatIndexArgs,
+    Kernel.CLIP_FACTOR: ClipFactorArgs,
     Kernel.UPDATE: UpdateArgs,
     Kernel.GUARD_FINITE: GuardArgs,
     Kernel.CONV_POOL: ConvPoolArgs,

@@ -15,6 +15,7 @@ from circle_train.backends.native.fusion.patterns import RECOGNISERS
 from circle_train.backends.native.fusion.pooled import join_pooled_gradients, join_pools
 from circle_train.backends.native.fusion.pools import remember_places
 from circle_train.backends.native.fusion.products import extend_forward, extend_input_gradients
+from circle_train.backends.native.fusion.recurrences import keep_tapes
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.fusion.updates import name_updates
 from circle_train.backends.native.fusion.weights import join_table_gradients, join_weight_gradients
@@ -27,6 +28,7 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     join_batch_norms,
     keep_bits,
     join_norms,
+    keep_tapes,
     absorb_transposes,
     extend_forward,
     join_pools,

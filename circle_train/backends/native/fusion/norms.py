@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from circle_train.backends.native.binders.update import Fate
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.backends.native.fusion.weights import WeightOptions, destiny
+from circle_train.backends.native.fusion.weights import Destiny, WeightOptions, destiny
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gradient import Gradient
@@ -67,6 +68,11 @@ def _gradients(rewriter: Rewriter, node: Node) -> dict[str, Node]:
     return {n.op.of.input_name(n.op.wrt): n for n in found} if len(dys) == 1 else {}
 
 
+def stored(gradient: Node) -> Destiny:
+    """A gradient of parameters beside that of x waits: what is made of x's may refuse the step, and so comes before updates."""
+    return Destiny(Fate(), [gradient], {}, [gradient.outputs[0]])
+
+
 def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
     x, gamma, *beta = node.inputs
     assert x is not None
@@ -95,7 +101,7 @@ def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
             names.append("dx")
             continue
         short = {"gamma": "w", "beta": "b"}[name]
-        end = destiny(rewriter, gradient, short)
+        end = stored(gradient) if "x" in gradients else destiny(rewriter, gradient, short)
         fates[short] = end.fate
         members += end.members
         roles.update(end.roles)

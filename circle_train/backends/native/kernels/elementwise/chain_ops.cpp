@@ -68,6 +68,12 @@ inline vf softplus(vf a) {
   return at_least(a, vf{}) + l;
 }
 
+float floor_mod(float a, float b) {
+  const float r = std::fmod(a, b);
+  if (r == 0) return std::copysign(0.0f, b);
+  return (r < 0) != (b < 0) ? r + b : r;
+}
+
 bool run_arithmetic(int32_t op, const float* a, const float* b, const float* c, float k, float* y, int64_t n) {
   switch (op) {
     case CT_OP_CONST: each_vector(n, [&](int64_t i, auto lanes) { store_some(y + i, splat(k), lanes); }); return true;
@@ -121,6 +127,8 @@ bool run_function(int32_t op, const float* a, const float* b, float k, float* y,
     case CT_OP_CEIL: scalar(a, a, y, n, [](float x, float) { return std::ceil(x); }); return true;
     case CT_OP_ROUND: scalar(a, a, y, n, [](float x, float) { return std::nearbyint(x); }); return true;
     case CT_OP_SIN: scalar(a, a, y, n, [](float x, float) { return std::sin(x); }); return true;
+    case CT_OP_FLOOR_MOD: scalar(a, b, y, n, floor_mod); return true;
+    case CT_OP_ATAN2: scalar(a, b, y, n, [](float p, float q) { return std::atan2(p, q); }); return true;
     case CT_OP_COS: scalar(a, a, y, n, [](float x, float) { return std::cos(x); }); return true;
     default: return false;
   }

@@ -32,16 +32,22 @@ float dense_row(const ct_cross_entropy_args& t, int64_t row, float top, float to
   return sum(loss);
 }
 
-float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, float top, float total, float log_total) {
+// The gradient holds the exponentials first: they are made once.
+float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, float top) {
   const float* const z = t.logits + row * t.cols;
-  const float loss = log_total - (z[label] - top);
-  if (t.dz) {
-    float* const dz = t.dz + row * t.cols;
-    const float scale = t.grad_scale / total;
-    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(dz + i, exp(load_some(z + i, lanes) - top) * scale, lanes); });
-    dz[label] -= t.grad_scale;
-  }
-  return loss;
+  const float distance = z[label] - top;
+  if (!t.dz) return std::log(row_sum_exp(z, t.cols, 1, top)) - distance;
+  float* const dz = t.dz + row * t.cols;
+  vf sums{};
+  each_vector(t.cols, [&](int64_t i, auto lanes) {
+    const vf e = exp(load_some(z + i, lanes) - top);
+    store_some(dz + i, e, lanes);
+    sums += lanes == W ? e : load_some(dz + i, lanes);
+  });
+  const float total = sum(sums), scale = t.grad_scale / total;
+  each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(dz + i, load_some(dz + i, lanes) * scale, lanes); });
+  dz[label] -= t.grad_scale;
+  return std::log(total) - distance;
 }
 
 float ignored_row(const ct_cross_entropy_args& t, int64_t row) {
@@ -65,17 +71,17 @@ float probability_row(const ct_cross_entropy_args& t, int64_t row) {
 }
 
 float cross_entropy_row(const ct_cross_entropy_args& t, int64_t row) {
-  if (!t.target && t.labels[row] == t.ignore_label) return ignored_row(t, row);
+  if (!t.target && (t.labels[row] == t.ignore_label || t.labels[row] < 0 || t.labels[row] >= t.cols)) return ignored_row(t, row);
   if (t.probabilities) return probability_row(t, row);
   const float* const z = t.logits + row * t.cols;
   const float top = row_maximum(z, t.cols);
+  if (!t.target) return label_row(t, row, t.labels[row], top);
   const float total = row_sum_exp(z, t.cols, 1, top);
-  const float log_total = std::log(total);
-  return t.target ? dense_row(t, row, top, total, log_total) : label_row(t, row, t.labels[row], top, total, log_total);
+  return dense_row(t, row, top, total, std::log(total));
 }
 
 bool labels_fit(const ct_cross_entropy_args& t) {
-  if (t.target) return true;
+  if (t.target || t.skip_outside) return true;
   for (int64_t r = 0; r < t.rows; ++r)
     if (t.labels[r] != t.ignore_label && (t.labels[r] < 0 || t.labels[r] >= t.cols)) return false;
   return true;

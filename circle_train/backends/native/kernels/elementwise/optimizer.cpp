@@ -12,12 +12,37 @@ namespace {
 struct Scalars {
   explicit Scalars(const float* s)
       : step(s[CT_SCALAR_STEP]), beta1(s[CT_SCALAR_BETA1]), eps(s[CT_SCALAR_EPS]), decay(s[CT_SCALAR_DECAY]),
-        sqrt_bias2(s[CT_SCALAR_SQRT_BIAS2]), rest1(s[CT_SCALAR_ONE_MINUS_BETA1]), rest2(s[CT_SCALAR_ONE_MINUS_BETA2]) {}
-  float step, beta1, eps, decay, sqrt_bias2, rest1, rest2;
+        sqrt_bias2(s[CT_SCALAR_SQRT_BIAS2]), rest1(s[CT_SCALAR_ONE_MINUS_BETA1]), rest2(s[CT_SCALAR_ONE_MINUS_BETA2]),
+        beta2(s[CT_SCALAR_BETA2]), limit(s[CT_SCALAR_LIMIT]) {}
+  float step, beta1, eps, decay, sqrt_bias2, rest1, rest2, beta2, limit;
 };
 
+constexpr bool is_centered(int kind) { return kind == CT_UPDATE_RMSPROP_CENTERED || kind == CT_UPDATE_RMSPROP_CENTERED_MOMENTUM; }
+constexpr bool is_rms_with_momentum(int kind) { return kind == CT_UPDATE_RMSPROP_MOMENTUM || kind == CT_UPDATE_RMSPROP_CENTERED_MOMENTUM; }
+
+// RMSPROP and its kin, and ADAGRAD.
 template <int Kind>
-inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v) {
+inline void move_by_root(const Scalars& s, vf g, vf& w, vf& m, vf& v, vf& a) {
+  g += s.decay * w;
+  if (Kind == CT_UPDATE_ADAGRAD) {
+    v += g * g;
+    w -= s.step * g / (sqrt(v + s.beta2) + s.eps);
+    return;
+  }
+  v += (g * g - v) * s.rest2;
+  vf spread = v;
+  if (is_centered(Kind)) {
+    a += (g - a) * s.rest2;
+    spread = at_least(v - a * a, vf{});
+  }
+  g = g / (sqrt(spread) + s.eps);
+  if (is_rms_with_momentum(Kind)) g = m = s.beta1 * m + g;
+  w -= s.step * g;
+}
+
+template <int Kind>
+inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v, vf& a) {
+  if (Kind >= CT_UPDATE_RMSPROP) return move_by_root<Kind>(s, g, w, m, v, a);
   if (Kind == CT_UPDATE_ADAMW_TORCH) {
     w -= s.decay * w;
   } else if (Kind != CT_UPDATE_ADAMW_ORT) {
@@ -40,22 +65,29 @@ inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v) {
 
 template <int Kind>
 void sweep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
-  constexpr bool has_m = Kind != CT_UPDATE_SGD, has_v = Kind >= CT_UPDATE_ADAM;
+  constexpr bool has_v = Kind >= CT_UPDATE_ADAM, has_a = is_centered(Kind);
+  constexpr bool has_m = Kind >= CT_UPDATE_RMSPROP ? is_rms_with_momentum(Kind) : Kind != CT_UPDATE_SGD;
   const Scalars s(u.scalars);
+  const float factor = u.factor ? *u.factor : 1.0f;
   float* const w = u.w + offset;
   float* const m = has_m ? u.m + offset : nullptr;
   float* const v = has_v ? u.v + offset : nullptr;
+  float* const a = has_a ? u.a + offset : nullptr;
   const float* const more = u.accumulate ? u.g + offset : nullptr;
   each_vector(n, [&](int64_t i, auto lanes) {
     vf g = grad ? load_some(grad + i, lanes) : vf{};
     if (more) g += load_some(more + i, lanes);
+    if (s.limit > 0) g = at_most(at_least(g, splat(-s.limit)), splat(s.limit));
+    if (u.factor) g *= factor;
     vf wv = load_some(w + i, lanes);
     vf mv = has_m ? load_some(m + i, lanes) : vf{};
     vf vv = has_v ? load_some(v + i, lanes) : vf{};
-    move<Kind>(s, g, wv, mv, vv);
+    vf av = has_a ? load_some(a + i, lanes) : vf{};
+    move<Kind>(s, g, wv, mv, vv, av);
     store_some(w + i, wv, lanes);
     if (has_m) store_some(m + i, mv, lanes);
     if (has_v) store_some(v + i, vv, lanes);
+    if (has_a) store_some(a + i, av, lanes);
   });
 }
 
@@ -78,6 +110,11 @@ void dispatch(const ct_update& u, int64_t offset, const float* grad, int64_t n) 
     case CT_UPDATE_ADAM: return sweep<CT_UPDATE_ADAM>(u, offset, grad, n);
     case CT_UPDATE_ADAMW_TORCH: return sweep<CT_UPDATE_ADAMW_TORCH>(u, offset, grad, n);
     case CT_UPDATE_ADAMW_ORT: return sweep<CT_UPDATE_ADAMW_ORT>(u, offset, grad, n);
+    case CT_UPDATE_RMSPROP: return sweep<CT_UPDATE_RMSPROP>(u, offset, grad, n);
+    case CT_UPDATE_RMSPROP_CENTERED: return sweep<CT_UPDATE_RMSPROP_CENTERED>(u, offset, grad, n);
+    case CT_UPDATE_RMSPROP_MOMENTUM: return sweep<CT_UPDATE_RMSPROP_MOMENTUM>(u, offset, grad, n);
+    case CT_UPDATE_RMSPROP_CENTERED_MOMENTUM: return sweep<CT_UPDATE_RMSPROP_CENTERED_MOMENTUM>(u, offset, grad, n);
+    case CT_UPDATE_ADAGRAD: return sweep<CT_UPDATE_ADAGRAD>(u, offset, grad, n);
     default: return keep(u, offset, grad, n);
   }
 }
@@ -86,7 +123,21 @@ void dispatch(const ct_update& u, int64_t offset, const float* grad, int64_t n) 
 
 void apply_update(const ct_update& u, int64_t offset, const float* grad, int64_t n) { dispatch(u, offset, grad, n); }
 
-void apply_zero_update(const ct_update& u, int64_t offset, int64_t n) { dispatch(u, offset, nullptr, n); }
+bool rests_without_gradient(const ct_update& u) {
+  return !u.accumulate && (u.kind == CT_UPDATE_SGD || u.kind == CT_UPDATE_ADAGRAD) && u.scalars[CT_SCALAR_DECAY] == 0;
+}
+
+void apply_zero_update(const ct_update& u, int64_t offset, int64_t n) {
+  if (!rests_without_gradient(u)) dispatch(u, offset, nullptr, n);
+}
+
+int32_t clip_factor(Context&, const void* opaque) {
+  const auto& t = *static_cast<const ct_clip_factor_args*>(opaque);
+  double total = 0;
+  for (int64_t p = 0; p < t.parts; ++p) total += t.sums[p];
+  t.factor[0] = float(std::min(double(t.limit) / (std::sqrt(total) + 1e-6), 1.0));
+  return CT_OK;
+}
 
 int32_t update(Context& context, const void* opaque) {
   const auto& args = *static_cast<const ct_update_args*>(opaque);

@@ -10,6 +10,8 @@ namespace CT_TIER {
 void apply_update(const ct_update& u, int64_t offset, const float* grad, int64_t n);
 
 // The same for a gradient that is zero.
+// Whether a gradient of nothing but zeros changes nothing.
+bool rests_without_gradient(const ct_update& u);
 void apply_zero_update(const ct_update& u, int64_t offset, int64_t n);
 
 }  // namespace CT_TIER

@@ -79,8 +79,8 @@ int32_t softmax(Context& context, const void* opaque) {
       store_some(y + i, e, lanes);
       total += lanes == W ? e : load_n(y + i, lanes);
     });
-    const float whole = sum(total);
-    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(y + i, load_some(y + i, lanes) / whole, lanes); });
+    const float share = 1.0f / sum(total);
+    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(y + i, load_some(y + i, lanes) * share, lanes); });
   });
 }
 

@@ -67,6 +67,17 @@ extern "C" {
   X(RMS_NORM_GRAD, rms_norm_grad, norm_grad_scratch, ct_norm_grad_args)                                 \
   X(BATCH_NORM, batch_norm, batch_norm_scratch, ct_batch_norm_args)                                     \
   X(BATCH_NORM_GRAD, batch_norm_grad, batch_norm_grad_scratch, ct_batch_norm_grad_args)                 \
+  X(LSTM, lstm, recurrent_scratch, ct_recurrent_args)                                                   \
+  X(LSTM_GRAD, lstm_grad, recurrent_scratch, ct_recurrent_args)                                         \
+  X(GRU, gru, recurrent_scratch, ct_recurrent_args)                                                     \
+  X(GRU_GRAD, gru_grad, recurrent_scratch, ct_recurrent_args)                                           \
+  X(RNN, rnn, recurrent_scratch, ct_recurrent_args)                                                     \
+  X(RNN_GRAD, rnn_grad, recurrent_scratch, ct_recurrent_args)                                           \
+  X(SCAN, scan, no_scratch, ct_scan_args)                                                               \
+  X(EXTREME, extreme, no_scratch, ct_extreme_args)                                                      \
+  X(TOP, top, top_scratch, ct_top_args)                                                                 \
+  X(FLAT_INDEX, flat_index, no_scratch, ct_flat_index_args)                                             \
+  X(CLIP_FACTOR, clip_factor, no_scratch, ct_clip_factor_args)                                          \
   X(UPDATE, update, no_scratch, ct_update_args)                                                         \
   X(GUARD_FINITE, guard_finite, no_scratch, ct_guard_args)                                              \
   X(CONV_POOL, conv_pool, conv_pool_scratch, ct_conv_pool_args)                                         \
@@ -101,7 +112,12 @@ typedef enum ct_update_kind {
   CT_UPDATE_ADAM = 4,        /* g += DECAY*w; m += (g-m)*ONE_MINUS_BETA1; v += (g*g-v)*ONE_MINUS_BETA2; w -= STEP*m/(sqrt(v)+EPS) */
   CT_UPDATE_ADAMW_TORCH = 5, /* w -= DECAY*w first (DECAY holds lr*weight_decay), then ADAM without decay in g, its last line
                               * w -= STEP*m/(sqrt(v)/SQRT_BIAS2+EPS) */
-  CT_UPDATE_ADAMW_ORT = 6    /* ADAM without decay in g, then w -= DECAY*w (DECAY holds lr*weight_decay) */
+  CT_UPDATE_ADAMW_ORT = 6,   /* ADAM without decay in g, then w -= DECAY*w (DECAY holds lr*weight_decay) */
+  CT_UPDATE_RMSPROP = 7,     /* g += DECAY*w; v += (g*g-v)*ONE_MINUS_BETA2; w -= STEP*g/(sqrt(v)+EPS) */
+  CT_UPDATE_RMSPROP_CENTERED = 8,          /* a += (g-a)*ONE_MINUS_BETA2 too, sqrt(max(v-a*a, 0)) instead */
+  CT_UPDATE_RMSPROP_MOMENTUM = 9,          /* RMSPROP, but m = BETA1*m + g/(sqrt(v)+EPS); w -= STEP*m */
+  CT_UPDATE_RMSPROP_CENTERED_MOMENTUM = 10, /* both */
+  CT_UPDATE_ADAGRAD = 11     /* g += DECAY*w; v += g*g; w -= STEP*g/(sqrt(v+BETA2)+EPS) */
 } ct_update_kind;
 
 /* Indices into scalars (float[CT_UPDATE_SCALARS]). ADAM, ADAMW_ORT: STEP = lr*sqrt(1-b2^t)/(1-b1^t). ADAMW_TORCH: STEP = lr/(1-b1^t). */
@@ -113,11 +129,12 @@ typedef enum ct_scalar {
   CT_SCALAR_DECAY = 4,
   CT_SCALAR_SQRT_BIAS2 = 5,
   CT_SCALAR_ONE_MINUS_BETA1 = 6,
-  CT_SCALAR_ONE_MINUS_BETA2 = 7
+  CT_SCALAR_ONE_MINUS_BETA2 = 7,
+  CT_SCALAR_LIMIT = 8 /* g is first brought between -LIMIT and LIMIT; 0: it is not */
 } ct_scalar;
 
-/* What becomes of a gradient: total = computed + (accumulate ? g : 0), then kind NONE: g = total, else w, m, v move and
- * g is only read (accumulate) or not needed at all (may be NULL). */
+/* What becomes of a gradient: total = computed + (accumulate ? g : 0), then kind NONE: g = total, else w, m, v, a move and
+ * g is only read (accumulate) or not needed at all (may be NULL). Where `factor` is given the total is multiplied by it. */
 typedef struct ct_update {
   float* g;
   float* w;
@@ -126,6 +143,8 @@ typedef struct ct_update {
   const float* scalars;
   int32_t kind;
   int32_t accumulate;
+  float* a;
+  const float* factor;
 } ct_update;
 
 /* CT_UPDATE: the gradient is `grad` (contiguous, `size`); update.g as above (normally NULL, accumulate 0). */
@@ -310,7 +329,7 @@ typedef struct ct_softmax_args {
 
 /* loss[0] = loss_scale * sum_r sum_c t (lse - z); dz = grad_scale * (softmax(z) * T - t), T = sum_c t. Targets: dense
  * `target` (rows x cols) or int32 `labels` (a row whose label is ignore_label gives 0; other labels outside 0..cols-1 are an
- * error). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. */
+ * error, or, with skip_outside, give 0 too). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. */
 typedef struct ct_cross_entropy_args {
   const float* logits;
   const float* target;
@@ -323,6 +342,7 @@ typedef struct ct_cross_entropy_args {
   float loss_scale;
   float grad_scale;
   int32_t ignore_label;
+  int32_t skip_outside;
   int32_t probabilities; /* `logits` are probabilities p: loss of -sum t log max(p, 1e-20), dz = -grad_scale*t/p where p > 1e-20 */
 } ct_cross_entropy_args;
 
@@ -411,7 +431,9 @@ typedef enum ct_chain_op {
   CT_OP_ELU_GRAD = 56,      /* y = a, dy = b: a > 0 ? b : b * (a + 1) */
   CT_OP_SOFTPLUS = 57,      /* log(1 + exp a) */
   CT_OP_ROUND_BF16 = 58,    /* the nearest bfloat16, ties to even, subnormals 0 */
-  CT_OP_COUNT = 59
+  CT_OP_FLOOR_MOD = 59,     /* a - floor(a / b) * b, exactly: the remainder with the divisor's sign */
+  CT_OP_ATAN2 = 60,         /* libm atan2f(a, b) */
+  CT_OP_COUNT = 61
 } ct_chain_op;
 
 #define CT_CHAIN_REGISTERS 24
@@ -581,6 +603,118 @@ typedef struct ct_batch_norm_grad_args {
   float eps;
   int32_t act;
 } ct_batch_norm_grad_args;
+/* ---- along time -------------------------------------------------------------------------------------------------- */
+
+/* Row t*time_row + s*sample_row of a tensor belongs to step t of sample s (y and dy have rows of their own); a row has `units`
+ * floats. A sweep goes from the first step to the last, or the other way (`backwards`). Gates hold what the inputs give them
+ * (W x + b); the sweep adds R h + bias and puts the gates' values there; its gradient finds these and puts the gradients of the sums
+ * there. `before` is h as each step found it.
+ * LSTM: gates 0-3 are i, f, g, o; c = f c + i g; h = o tanh(c). c has a row for each step.
+ * GRU: gates 0-2 are z, r, n; n = tanh(W_n x + b_n + r inner), h = z h + (1-z) n; inner = R_n h + bias_n goes to c, and the gradient
+ * leaves its own there.
+ * RNN: gate 0; h = act(gate).
+ * r0-r3: units x units, a row for each unit of the gate. States are samples x units. h0, c0: the first, zeros where NULL; h1, c1: the
+ * last, which a gradient reads (zeros where NULL) as their gradients, then giving dh0, dc0. All of these, the biases and, in a
+ * forward sweep, c and before may be NULL, y and dy too. */
+typedef struct ct_recurrent_args {
+  float* gate0;
+  float* gate1;
+  float* gate2;
+  float* gate3;
+  const float* r0;
+  const float* r1;
+  const float* r2;
+  const float* r3;
+  const float* bias0;
+  const float* bias1;
+  const float* bias2;
+  const float* bias3;
+  const float* h0;
+  const float* c0;
+  float* h1;
+  float* c1;
+  float* c;
+  float* before;
+  float* y;
+  const float* dy;
+  float* dh0;
+  float* dc0;
+  int64_t steps;
+  int64_t samples;
+  int64_t units;
+  int64_t time_row;
+  int64_t sample_row;
+  int64_t y_time_row;
+  int64_t y_sample_row;
+  int32_t gates;
+  int32_t backwards;
+  int32_t act;
+} ct_recurrent_args;
+
+/* ---- along an axis ----------------------------------------------------------------------------------------------- */
+
+/* Tensors are outer x size x inner. y = running sum (product: `op` PROD) of x along the middle; exclusive: of those before;
+ * reverse: from the end. */
+typedef struct ct_scan_args {
+  const float* x;
+  float* y;
+  int64_t outer;
+  int64_t size;
+  int64_t inner;
+  int32_t op;
+  int32_t exclusive;
+  int32_t reverse;
+} ct_scan_args;
+
+/* place[outer, inner] = where along the middle the largest (op MAX) or smallest (MIN) element is, the first of equals; a NaN
+ * beats all. int32_t, or int64_t where place_bytes is 8. */
+typedef struct ct_extreme_args {
+  const float* x;
+  void* place;
+  int64_t outer;
+  int64_t size;
+  int64_t inner;
+  int32_t op;
+  int32_t place_bytes;
+} ct_extreme_args;
+
+/* The k largest of each of the rows of x, falling, the first of equals first, NaN before all: values and int32 places. With dy
+ * (rows x k) given, dx gets it at those places and 0 elsewhere; values, places, dy with dx may be NULL. */
+typedef struct ct_top_args {
+  const float* x;
+  float* values;
+  int32_t* places;
+  const float* dy;
+  float* dx;
+  int64_t rows;
+  int64_t cols;
+  int64_t k;
+} ct_top_args;
+
+/* flat[i] = sum over d of coordinate[i,d] * (product of sizes behind d), i < count, in int32; every coordinate is checked, negative
+ * ones count from the end where `wraps`; with `drops` a negative one makes it the place behind the last (one size only).
+ * Coordinates are int32_t, or int64_t where index_bytes is 8. With group > 0 (and one size) the i-th coordinate belongs to table
+ * i / group, its sizes[0] rows behind those of the tables before. */
+typedef struct ct_flat_index_args {
+  const void* coordinates;
+  int32_t* flat;
+  int64_t sizes[CT_MAX_RANK];
+  int64_t count;
+  int64_t group;
+  int32_t depth;
+  int32_t index_bytes;
+  int32_t wraps;
+  int32_t drops;
+} ct_flat_index_args;
+
+/* factor[0] = min(limit / (sqrt(sum over parts of sums[p]) + 1e-6), 1): what brings gradients down to a norm, from their sums of
+ * squares. */
+typedef struct ct_clip_factor_args {
+  const float* sums;
+  float* factor;
+  int64_t parts;
+  float limit;
+} ct_clip_factor_args;
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 
