@@ -6,7 +6,7 @@ Example:
     >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
 """
 
-from circle_train import data, losses, optimizers
+from circle_train import callbacks, data, losses, metrics, optimizers, schedules
 from circle_train.errors import (
     CheckpointError,
     CircleTrainError,
@@ -17,9 +17,7 @@ from circle_train.errors import (
     UnsupportedOpError,
 )
 from circle_train.finetuning import finetune
-from circle_train.fitting import callbacks, metrics
 from circle_train.model import Model, load
-from circle_train.optimizers import schedules
 from circle_train.session import InferenceSession, TrainSession
 from circle_train.session.packages import make_artifacts
 from circle_train.settings.config import TrainConfig
@@ -48,3 +46,8 @@ __all__ = [
     "optimizers",
     "schedules",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return sorted([*__all__, "__version__"])

@@ -8,7 +8,8 @@ they are called. `dataclasses.fields`, `replace`, `field` and `__post_init__` wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from circle_train.likeness import likeness
@@ -35,7 +36,28 @@ def record(cls: Class) -> Class:
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
         if method.__name__ not in cls.__dict__:
             setattr(made, method.__name__, method)
+    made.__signature__ = _Arguments()  # type: ignore[attr-defined]
     return made
+
+
+class _Arguments:
+    """`__signature__` of a class whose __init__ is ours: made from its fields when asked, as defining must cost nothing."""
+
+    def __get__(self, instance: object, owner: type) -> Signature:
+        if instance is not None or owner.__init__ is not __init__:  # type: ignore[misc]
+            raise AttributeError("__signature__")
+        given = sorted((one for one in fields(owner) if one.init), key=lambda one: one.kw_only is True)
+        return Signature([_argument(one) for one in given])
+
+
+def _argument(one: Field[Any]) -> Parameter:
+    default = one.default if one.default_factory is MISSING else one.default_factory()
+    return Parameter(
+        one.name,
+        Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+        default=Parameter.empty if default is MISSING else default,
+        annotation=one.type,
+    )
 
 
 def _declare_frozen(classes: Sequence[type], frozen: bool) -> None:

@@ -30,8 +30,10 @@ LAYERS = (
     {"checkpoints", "model"},
     {"session"},
     {"finetuning", "report"},
+    {"callbacks", "metrics", "schedules"},
     {"__init__", "__version__"},
     {"cli"},
+    {"__main__"},
 )
 """Rooms, lowest first: a room may import itself, the leaves and what lies in a layer below."""
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}

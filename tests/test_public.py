@@ -27,6 +27,18 @@ def test_the_public_surface_is_pinned() -> None:
     assert len(NAMES) <= 20
 
 
+@pytest.mark.parametrize("name", ["callbacks", "data", "losses", "metrics", "optimizers", "schedules"])
+def test_rooms_are_modules_that_offer_their_public_names(name: str) -> None:
+    room = importlib.import_module(f"circle_train.{name}")
+    assert room is getattr(ct, name)
+    assert dir(room) == sorted(room.__all__)
+    assert all(hasattr(room, public) for public in room.__all__)
+
+
+def test_completion_offers_public_names() -> None:
+    assert dir(ct) == sorted([*NAMES, "__version__"])
+
+
 def test_every_error_is_a_circle_train_error() -> None:
     assert issubclass(ct.UnsupportedOpError, ct.ModelError)
     for name in NAMES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import ClassVar
 
@@ -69,3 +70,23 @@ def test_a_frozen_dataclass_may_extend_a_record() -> None:
     assert Mixed(1).only == 7
     with pytest.raises(FrozenInstanceError):
         Mixed(1).extra = "g"
+
+
+def test_signatures_are_the_fields() -> None:
+    found = inspect.signature(Derived)
+    assert list(found.parameters) == ["size", "scale", "names", "notes", "only"]
+    assert found.parameters["size"].default is inspect.Parameter.empty
+    assert (found.parameters["scale"].default, found.parameters["notes"].default) == (1.0, [])
+    assert found.parameters["only"].kind is inspect.Parameter.KEYWORD_ONLY
+    found.bind(1, only=3)
+    with pytest.raises(TypeError):
+        found.bind()
+
+
+def test_a_class_with_an_init_of_its_own_shows_that() -> None:
+    class Own(Derived):
+        def __init__(self, word: str) -> None:
+            super().__init__(len(word))
+
+    assert list(inspect.signature(Own).parameters) == ["word"]
+    assert not hasattr(Derived(1), "__signature__")

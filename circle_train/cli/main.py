@@ -18,6 +18,7 @@ from circle_train.cli import (
     convert,
     data,
     demo,
+    doctor,
     evaluate,
     export,
     finetune,
@@ -30,7 +31,21 @@ from circle_train.errors import CircleTrainError, shown
 from circle_train.likeness import likeness
 from circle_train.printable import printable
 
-COMMANDS = (demo, finetune, info, check, convert, plus, artifacts, data, train, evaluate, predict, export)
+COMMANDS = (
+    demo,
+    finetune,
+    info,
+    check,
+    convert,
+    plus,
+    artifacts,
+    data,
+    train,
+    evaluate,
+    predict,
+    export,
+    doctor,
+)
 
 EPILOG = """\
 the first five minutes:

@@ -7,3 +7,8 @@ from circle_train.data.sounds import sounds
 from circle_train.data.text import text
 
 __all__ = ["files", "images", "raw", "sounds", "table", "text", "windows"]
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return sorted(__all__)

@@ -48,3 +48,8 @@ BY_NAME: dict[str, type[Loss]] = {
     "pass_through": PassThrough,
     "unused": Unused,
 }
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return sorted(__all__)

@@ -31,3 +31,8 @@ def _rules(base: type[Optimizer]) -> Iterator[type[Optimizer]]:
 
 BY_NAME: dict[str, type[Optimizer]] = {rule.__name__.lower(): rule for rule in _rules(Optimizer)}
 """Every rule of this package, by its name in small letters."""
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return sorted(__all__)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import re
 import struct
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,23 +16,11 @@ import pytest
 from idx_files import make_family
 
 import circle_train as ct
+from circle_train.cli.onert import circle_plus_gen, generate_datafile
+from circle_train.cli.onert import train as onert_train
 
 ROOT = Path(__file__).parents[2]
 MNIST = ROOT / "tests" / "data" / "mnist.circle"
-
-
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-onert_train, circle_plus_gen, generate_datafile = map(
-    tool, ("onert_train", "circle_plus_gen", "generate_datafile")
-)
 
 
 @pytest.fixture
@@ -266,3 +254,14 @@ def test_generate_datafile(family: Path, tmp_path: Path, capsys: pytest.CaptureF
         generate_datafile.main(["--length", "1"])
     assert generate_datafile.main(["-s"]) == 0
     assert "fashion_mnist" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["onert_train", "circle_plus_gen", "generate_datafile"])
+def test_scripts_are_the_installed_commands(name: str) -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(rf'^{name} = "([\w.]+):main"$', project, re.MULTILINE)
+    assert found and callable(importlib.import_module(found[1]).main)
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / f"{name}.py", "-h"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"usage: {name} ")

@@ -1,0 +1,1 @@
+"""ONERT's tools: their names, flags and lines, over circle_train."""
