@@ -30,6 +30,7 @@ def wrong_channels() -> Model:
     x = graph.emit(conv, graph.inputs[0], weight("w", 16, 3, 3, 4), weight("b", 16), name="block1/conv")
     model = finish(graph, x)
     graph.inputs[0].type = graph.inputs[0].type.with_shape((1, 8, 8, 3))
+    graph.inputs[0].shape_signature = (-1, 8, 8, 3)
     return model
 
 

@@ -25,6 +25,7 @@ from circle_train.format.model import reader, tensors
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
+from circle_train.ops.control import loop
 from circle_train.passes import fold
 from circle_train.runtime import pages
 
@@ -46,6 +47,7 @@ LIMITS = {
     "nodes, and initializers, of an ONNX graph": protobuf.MOST,
     "cells along an axis that an ONNX window goes over": window.WIDEST,
     "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,
+    "turns of a loop": loop.MOST_TURNS,
 }
 
 

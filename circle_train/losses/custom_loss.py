@@ -137,6 +137,10 @@ def trace_jointly(loss: Joint, outputs: Sequence[TensorType]) -> Graph:
 
 def _replay(traced: Graph, graph: Graph, tensors: Sequence[Tensor], name: str) -> Tensor:
     """Append a traced graph's nodes to another one, reading these tensors; sizes of batches may differ."""
+    if len(traced.inputs) != len(tensors):
+        raise ConfigError(
+            f"loss '{name}' is of {len(traced.inputs)} tensors, the model has {len(tensors)} for it"
+        )
     for wanted, found in zip(traced.inputs, tensors, strict=True):
         if (wanted.dtype, wanted.shape[1:]) != (found.dtype, found.shape[1:]):
             raise ConfigError(f"loss '{name}' was made for {wanted.type}, the model has {found.type}")

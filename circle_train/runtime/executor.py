@@ -12,6 +12,7 @@ import numpy as np
 from circle_train.backends import blas
 from circle_train.backends.base import Backend, Reference, Step
 from circle_train.compile.program import Prefix, Program
+from circle_train.errors import ModelError
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
 from circle_train.ir.tensor_type import Array
@@ -189,7 +190,8 @@ class Executor:
         if tensor in memory.block_of:
             start = memory.offset(tensor)
             numpy_dtype = tensor.dtype.numpy
-            assert numpy_dtype is not None
+            if numpy_dtype is None:
+                raise ModelError(f"{tensor} holds no numbers and cannot be computed; cut the model before it")
             return self.arena[start : start + tensor.type.nbytes].view(numpy_dtype).reshape(tensor.shape)
         return aligned(tensor.data)
 

@@ -7,6 +7,7 @@ from dataclasses import field
 
 import numpy as np
 
+from circle_train.errors import ModelError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
@@ -15,6 +16,9 @@ from circle_train.ops.control.subgraph import WithGraphs, common, infer_graph, r
 from circle_train.ops.numeric.arithmetic import Add, Mul
 from circle_train.ops.numeric.logic import Less
 from circle_train.record import record
+
+MOST_TURNS = 1 << 16
+"""Of a loop whose end only its values decide."""
 
 
 @register("WHILE", "WhileOptions")
@@ -41,9 +45,13 @@ class While(WithGraphs):
     def forward(self, *xs: Array) -> list[Array]:
         condition, body = self.graphs
         values = list(xs)
-        while run_graph(condition, values)[0].reshape(()):
+        for _ in range(MOST_TURNS):
+            if not run_graph(condition, values)[0].reshape(()):
+                return values
             values = run_graph(body, values)
-        return values
+        raise ModelError(
+            f"{self.name}: its condition still holds after {MOST_TURNS} turns; give other inputs, or a model whose loop ends"
+        )
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
