@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
@@ -136,8 +138,12 @@ class Model:
         [('x', (1, 6))]
     """
 
-    def __init__(self, module: Module, provenance: Any = None) -> None:
+    def __init__(
+        self, module: Module, provenance: Any = None, options: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self.module = module
+        self.options = options
+        """What load was told of an ONNX file."""
         self.provenance = provenance
         """How an ONNX file's initializers became constants; None for other files."""
         self.files = files_behind(module)
@@ -217,8 +223,11 @@ class Model:
             )
         known = self.description
         said = replace(known or Description(), labels=names, scores=scores)
-        made = with_head(self.module, count, scores)
-        return Model(describe(made, said if names or known else None), self.provenance)
+        said_so = said if names or known else None
+        if self.provenance is not None and self.provenance.source is not None and find_spec("onnx"):
+            made = load(convert.with_head(self.provenance, count, scores), **self.options)
+            return made.described(said_so)
+        return Model(describe(with_head(self.module, count, scores), said_so), self.provenance)
 
     @property
     def description(self) -> Description | None:
@@ -232,7 +241,7 @@ class Model:
 
     def described(self, description: Description | None) -> Model:
         """A model that carries this description."""
-        return Model(describe(self.module, description), self.provenance)
+        return Model(describe(self.module, description), self.provenance, self.options)
 
     def parameters_of(self, state: State) -> Parameters:
         """A state's weights, in the names, layouts and order of the file that was loaded."""
@@ -273,7 +282,7 @@ def load(source: Source | Model, **options: Any) -> Model:
     if _is_onnx(source):
         _refuse(options.keys() - set(convert.OPTIONS), f"expected one of {', '.join(convert.OPTIONS)}")
         module, provenance = convert.load_onnx(source, **options)
-        return Model(hints.attach(module), provenance)
+        return Model(hints.attach(module), provenance, options)
     _refuse(options.keys() - {"shapes"}, "a Circle or TFLite model takes shapes alone")
     module = format.read(source, name and str(name))
     hints.restore(module)

@@ -13,7 +13,16 @@ from circle_train.errors import ConversionError, refusing
 from circle_train.ir import Module
 from circle_train.ir.tensor_type import Array
 
-__all__ = ["FIRST_BYTES", "OPTIONS", "Provenance", "load_onnx", "load_with_onnx2tf", "verify", "write_back"]
+__all__ = [
+    "FIRST_BYTES",
+    "OPTIONS",
+    "Provenance",
+    "load_onnx",
+    "load_with_onnx2tf",
+    "verify",
+    "with_head",
+    "write_back",
+]
 
 OPTIONS = ("engine", "io", "fold_batchnorm", "shapes")
 """Of load_onnx."""
@@ -55,6 +64,13 @@ def load_with_onnx2tf(source: Any) -> Module:
     return module
 
 
+def with_head(provenance: Provenance, outputs: int, scores: str) -> bytes:
+    """The ONNX model that was loaded with a new last layer of so many outputs."""
+    with _needing_onnx(), refusing(ConversionError, "the ONNX model", "check it with onnx.checker"):
+        made: bytes = _import("back.new_head").with_head(provenance, outputs, scores)
+    return made
+
+
 def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
     """By output, the largest difference from the ONNX model on a random input, relative to the largest value.
 
@@ -70,10 +86,11 @@ def write_back(
     values: Mapping[str, Array],
     path: str | PathLike[str],
     outputs: Sequence[str] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the ONNX model again, with these values (as the Circle module holds them) in its initializers."""
     with _needing_onnx():
-        _import("back.writeback").write_back(provenance, values, path, outputs)
+        _import("back.writeback").write_back(provenance, values, path, outputs, metadata)
 
 
 def _import(name: str) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 
 from circle_train import convert
 from circle_train.errors import ConfigError
+from circle_train.format.metadata.description import OURS
+from circle_train.format.metadata.training_info import find
 from circle_train.model import Model
 from circle_train.runtime import litert
 from circle_train.runtime.module import is_changed, with_outputs, with_values
@@ -37,4 +40,13 @@ def export_onnx(
         for name, parameter in state.parameters.items()
         if is_changed(state, parameter)
     }
-    convert.write_back(model.provenance, values, path, outputs)
+    convert.write_back(model.provenance, values, path, outputs, _said(model))
+
+
+def _said(model: Model) -> dict[str, str]:
+    """The model's description for the properties of an ONNX file: ours, and the labels as others write them."""
+    raw = find(model.module, OURS)
+    if raw is None:
+        return {}
+    named = {"names": json.dumps(dict(enumerate(model.labels)))} if model.labels else {}
+    return {OURS: raw.decode(), **named}

@@ -95,3 +95,60 @@ def test_real_models_run_elsewhere_with_their_new_head(name: str, tmp_path: Path
     runtime.allocate_tensors()
     runtime.invoke()
     np.testing.assert_allclose(runtime.get_tensor(runtime.get_output_details()[0]["index"]), [[0.5, 0.5]])
+
+
+def onnx_net(layer: str) -> bytes:
+    """A convolution, a mean over places, and a classifier of five classes as this layer."""
+    onnx = pytest.importorskip("onnx")
+    helper, arrays = onnx.helper, onnx.numpy_helper
+    rng = np.random.default_rng(0)
+    held = {"w": rng.normal(size=(8, 3, 3, 3)), "b": rng.normal(size=8), "c": rng.normal(size=5)}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["h"]), helper.make_node("Relu", ["h"], ["r"])]
+    if layer == "Conv":
+        held["v"] = rng.normal(size=(5, 8, 1, 1))
+        nodes += [
+            helper.make_node("Conv", ["r", "v", "c"], ["s"]),
+            helper.make_node("GlobalAveragePool", ["s"], ["p"]),
+        ]
+        nodes.append(helper.make_node("Flatten", ["p"], ["z"]))
+    else:
+        held["v"] = rng.normal(size=(8, 5))
+        nodes += [
+            helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+            helper.make_node("Flatten", ["p"], ["f"]),
+        ]
+        if layer == "Gemm":
+            nodes.append(helper.make_node("Gemm", ["f", "v", "c"], ["z"]))
+        else:
+            nodes += [
+                helper.make_node("MatMul", ["f", "v"], ["m"]),
+                helper.make_node("Add", ["m", "c"], ["z"]),
+            ]
+    nodes.append(helper.make_node("Softmax", ["z"], ["y"], axis=1))
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", 1, ["n", 3, 12, 12])],
+        [helper.make_tensor_value_info("y", 1, ["n", 5])],
+        [arrays.from_array(value.astype(np.float32), name) for name, value in held.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("layer", ["Gemm", "MatMul", "Conv"])
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid", "values"])
+def test_a_new_head_goes_back_into_onnx(layer: str, scores: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    headed = ct.load(onnx_net(layer)).with_head(["a", "b", "c"], scores=scores)
+    config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(learning_rate=0.1), batch_size=4)
+    session = ct.TrainSession(headed, config)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(4, 3, 12, 12)).astype(np.float32), rng.normal(size=(4, 3)).astype(np.float32)
+    session.train_step(x, y)
+    session.export(tmp_path / "net.onnx")
+    (found,) = runtime.InferenceSession(tmp_path / "net.onnx").run(None, {"x": x})
+    np.testing.assert_allclose(found, session.predict(x), atol=1e-5)
+    assert np.ptp(found) > 0
+    assert ct.load(tmp_path / "net.onnx").labels == ("a", "b", "c")

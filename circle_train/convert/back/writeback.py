@@ -20,6 +20,8 @@ from circle_train.errors import ConversionError
 from circle_train.format.atomic import atomic_write, atomic_writes
 from circle_train.ir.tensor_type import Array
 
+METADATA_PROPS = 14
+"""The field of ModelProto."""
 ALIGNMENT = 4096
 """Of tensors in an external data file, so that they can be mapped into memory."""
 
@@ -29,12 +31,14 @@ def write_back(
     values: Mapping[str, Array],
     path: str | os.PathLike[str],
     outputs: Sequence[str] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model that was loaded to `path`, with these values of constants in its initializers.
 
-    With `outputs` it computes the tensors of these names and holds nothing that they do not need.
+    With `outputs` it computes the tensors of these names and holds nothing that they do not need; `metadata` are added to its
+    properties.
     """
-    raw = _read(provenance)
+    raw = source_of(provenance)
     strangers = sorted(set(values) - set(provenance.lineages))
     if strangers:
         raise ConversionError(
@@ -42,7 +46,7 @@ def write_back(
             f"cannot be put back ({provenance.engine} engine); export it as .circle"
         )
     if outputs is not None:
-        raw = _choose_outputs(raw, outputs)
+        raw = choose_outputs(raw, outputs)
     model = read_model(raw)
     fresh = {name: provenance.to_onnx(name, value) for name, value in values.items()}
     external = [tensor for tensor in model.graph.initializer if tensor.data_location == EXTERNAL]
@@ -53,15 +57,23 @@ def write_back(
     changes = {held[name]: _with_elements(held[name], value) for name, value in fresh.items() if name in held}
     if not external:
         with atomic_write(path) as file:
-            file.write(rewritten(model, changes))
+            file.write(rewritten(model, changes) + _properties(metadata or {}))
         return
     beside = f"{os.fspath(path)}.data"
     with atomic_writes([beside, path]) as (data, file):
         changes |= _write_external(external, provenance, fresh, data, os.path.basename(beside))
-        file.write(rewritten(model, changes))
+        file.write(rewritten(model, changes) + _properties(metadata or {}))
 
 
-def _choose_outputs(raw: bytes, names: Sequence[str]) -> bytes:
+def _properties(metadata: Mapping[str, str]) -> bytes:
+    """Entries of metadata_props, which a reader adds to those before."""
+    entries = (
+        field_bytes(1, key.encode()) + field_bytes(2, value.encode()) for key, value in metadata.items()
+    )
+    return b"".join(field_bytes(METADATA_PROPS, entry) for entry in entries)
+
+
+def choose_outputs(raw: bytes, names: Sequence[str]) -> bytes:
     """Make these tensors the outputs; take out nodes and initializers that none of them needs. Types are for onnx to infer."""
     import onnx
 
@@ -92,7 +104,7 @@ def _choose_outputs(raw: bytes, names: Sequence[str]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _read(provenance: Provenance) -> bytes:
+def source_of(provenance: Provenance) -> bytes:
     """The bytes of the file that was loaded; it must not have changed since."""
     if isinstance(provenance.source, bytes):
         return provenance.source

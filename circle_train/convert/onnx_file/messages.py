@@ -183,6 +183,7 @@ MODEL = Kind(
         2: text("producer_name"),
         7: message("graph", lambda: GRAPH),
         8: messages("opset_import", lambda: OPSET),
+        14: messages("metadata_props", lambda: ENTRY),
         25: messages("functions", lambda: FUNCTION),
     },
 )

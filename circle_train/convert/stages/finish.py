@@ -16,6 +16,7 @@ from circle_train.convert.stages.lower import lower
 from circle_train.convert.stages.sweeps import lower_sweeps
 from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
+from circle_train.format.metadata.description import OURS as DESCRIBED
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.node import known_type
 from circle_train.ir.size import Size, is_open
@@ -38,10 +39,16 @@ def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
     turned = [t.name for t in (*graph.inputs, *graph.outputs) if t in builder.turned]
     facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
     note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
+    said = [
+        Metadata(DESCRIBED, Buffer(np.frombuffer(entry.value.encode(), np.uint8)))
+        for entry in model.model.metadata_props
+        if entry.key == DESCRIBED
+    ]
     graphs = [graph, *inner]
     constants = dict.fromkeys(t.buffer for g in graphs for t in g.all_tensors() if t.buffer is not None)
-    buffers = [Buffer(), *constants, note.buffer]
-    return Module(graphs, buffers, [note], description="converted from ONNX by circle-train")
+    notes = [note, *said[-1:]]
+    buffers = [Buffer(), *constants, *(one.buffer for one in notes)]
+    return Module(graphs, buffers, notes, description="converted from ONNX by circle-train")
 
 
 def conversion_note(facts: dict[str, Any]) -> Metadata:
