@@ -6,7 +6,15 @@ import argparse
 from typing import Any
 
 from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json
-from circle_train.session.foresight import Choice, OperatorCheck, choices, operator_checks
+from circle_train.printable import printable
+from circle_train.session.foresight import (
+    Choice,
+    ConstantCheck,
+    OperatorCheck,
+    choices,
+    constant_checks,
+    operator_checks,
+)
 from circle_train.session.plan import count, size, table
 from circle_train.settings.config import Activations
 
@@ -38,12 +46,18 @@ def run(options: argparse.Namespace) -> int:
     model = load_model(options, options.model)
     operators = operator_checks(model)
     found = choices(model, options.loss, options.optimizer, options.batch_size, options.activations)
+    constants = constant_checks(model)
     if options.json:
         print_json(
-            {"operators": [vars(op) for op in operators], "choices": [vars(choice) for choice in found]}
+            {
+                "operators": [vars(op) for op in operators],
+                "choices": [vars(choice) for choice in found],
+                "constants": [vars(constant) for constant in constants],
+            }
         )
         return 0
     print("\n".join(operator_table(operators)))
+    print("\n".join(constant_lists(constants)))
     rounding = "" if options.activations == "float32" else f", {options.activations} activations"
     print(
         f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}{rounding}:\n"
@@ -60,6 +74,18 @@ def operator_table(operators: list[OperatorCheck]) -> list[str]:
             (str(op.index), op.name, op.output, gradients, ", ".join(op.parameters) or "-", op.obstacle)
         )
     return table(rows)
+
+
+def constant_lists(constants: list[ConstantCheck]) -> list[str]:
+    """What trainable="all" trains, and what has to be named."""
+    trained = ", ".join(printable(constant.name) for constant in constants if constant.trained)
+    others = [constant for constant in constants if not constant.trained]
+    found = ["", f"trained by 'all': {trained or '-'}"]
+    if others:
+        found += ["", "constants that are trained only if they are named:", ""]
+        rows = [(c.name, "×".join(map(str, c.shape)) or "scalar", c.why_not) for c in others]
+        found += table([("constant", "shape", "because it is"), *rows])
+    return found
 
 
 def choice_table(found: list[Choice]) -> list[str]:

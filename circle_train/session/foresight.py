@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from circle_train import passes
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
 from circle_train.settings.config import TrainConfig
+from circle_train.settings.parameters import find_parameters
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,31 @@ class Choice:
     optimizer_bytes: int = 0
     flops: int = 0
     refused: str = ""
+
+
+@dataclass(frozen=True)
+class ConstantCheck:
+    """A float constant: whether "all" trains it, and if not, why not."""
+
+    name: str
+    shape: tuple[int, ...]
+    trained: bool
+    why_not: str
+
+
+def constant_checks(model: Model) -> list[ConstantCheck]:
+    """Every float constant that an operator reads, in order of first use: what is trained, and what only if it is named."""
+    graph = passes.run(passes.before_training(None), model.module.main.copy())
+    found = find_parameters(graph)
+    return [
+        ConstantCheck(
+            p.name,
+            p.tensor.shape,
+            p.by_default and not p.is_statistic,
+            "a running statistic" if p.is_statistic else p.why_not,
+        )
+        for p in found
+    ]
 
 
 def operator_checks(model: Model) -> list[OperatorCheck]:

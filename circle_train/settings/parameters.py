@@ -10,6 +10,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, Role, StateKey, Tensor
 from circle_train.passes.shared import ONE_WITH, READERS
 from circle_train.settings.config import Trainable, names_of
+from circle_train.settings.roles import Roles
 
 
 @dataclass(eq=False)
@@ -22,12 +23,16 @@ class Parameter:
     uses: list[Node] = field(default_factory=list)
     """Those of them that do not only rearrange or combine constants."""
     trained: bool = False
-    by_default: bool = True
-    """False for numbers of a formula: trained only when named."""
+    why_not: str = "read by no operator"
+    """Why it is trained only when named; nothing: it is a parameter by its role (see settings.roles)."""
     is_statistic: bool = False
     """A running mean or variance of a batch normalisation: never trained."""
     moves: bool = False
     """A statistic that training passes move."""
+
+    @property
+    def by_default(self) -> bool:
+        return not self.why_not
 
     @property
     def root(self) -> Tensor:
@@ -54,6 +59,7 @@ def find_parameters(graph: Graph) -> list[Parameter]:
     sources: dict[Tensor, list[Tensor]] = {}
     found: dict[Tensor, Parameter] = {}
     names: set[str] = set()
+    roles = Roles(graph)
     for node in graph.nodes:
         constants_only = True
         leaves: list[Tensor] = []
@@ -68,11 +74,10 @@ def find_parameters(graph: Graph) -> list[Parameter]:
                     found[leaf] = Parameter(
                         _unique(leaf, names),
                         leaf,
-                        by_default=False,
                         is_statistic=Role.STATISTIC in leaf.root().role,
                     )
                 found[leaf].consumers.append(node)
-                found[leaf].by_default |= _is_weight(node, index, leaf)
+                found[leaf].why_not = found[leaf].why_not and roles.why_not(node, index, leaf)
         if constants_only:
             for out in node.outputs:
                 sources[out] = leaves
@@ -84,13 +89,6 @@ def find_parameters(graph: Graph) -> list[Parameter]:
 
 def _is_leaf(tensor: Tensor) -> bool:
     return tensor.is_constant and tensor.dtype.is_float and tensor.producer is None
-
-
-def _is_weight(node: Node, index: int, leaf: Tensor) -> bool:
-    """Whether training this operator means training this input."""
-    if leaf.root().role & Role.FIXED or node.op.input_name(index) not in node.op.parameters:
-        return False
-    return node.op.scalar_parameters or leaf.type.size > 1
 
 
 def _unique(tensor: Tensor, names: set[str]) -> str:

@@ -100,7 +100,8 @@ class Maker:
 
     def prelu(self, x: Any) -> Any:
         return layers.PReLU(
-            alpha_initializer=keras.initializers.RandomNormal(0.2, 0.05, seed=1), shared_axes=[1, 2]
+            alpha_initializer=keras.initializers.RandomNormal(0.2, 0.05, seed=self.integer(0, 9999)),
+            shared_axes=[1, 2],
         )(x)
 
     def residual(self, x: Any) -> Any:
@@ -120,10 +121,11 @@ class Maker:
                 if tied is None
                 else layers.Activation("tanh")(tied(x))
             )
-            if self.pick(True, False):
-                x = layers.LayerNormalization(
-                    beta_initializer=keras.initializers.RandomNormal(0, 0.1, seed=2), epsilon=1e-3
-                )(x)
+            if tied is None and self.pick(
+                True, False
+            ):  # behind a shared layer a file does not say which norms are one
+                shifts = keras.initializers.RandomNormal(0, 0.1, seed=self.integer(0, 9999))
+                x = layers.LayerNormalization(beta_initializer=shifts, epsilon=1e-3)(x)
         return inputs, self.dense(x, self.integer(1, 4))
 
     def words(self) -> Any:

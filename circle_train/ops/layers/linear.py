@@ -102,7 +102,7 @@ class BatchMatMul(Op):
     adjoint_rhs: bool = False
     asymmetric_quantize_inputs: bool = False
 
-    parameters = ("w",)
+    parameters = ("x", "w")
     axes = Matrix()
     versions = Versions(INT8_INT16)
 

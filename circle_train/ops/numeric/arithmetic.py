@@ -153,6 +153,7 @@ class FloorMod(Binary):
 class Maximum(Binary):
     """The gradient of a tie goes to x1."""
 
+    parameters = ("x1", "x2")
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
     formula = "max(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, greater_equal(x1, x2))", "x2": "mul(dy, less(x1, x2))"}
@@ -171,6 +172,7 @@ class Maximum(Binary):
 class Minimum(Binary):
     """The gradient of a tie goes to x1."""
 
+    parameters = ("x1", "x2")
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
     formula = "min(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, less_equal(x1, x2))", "x2": "mul(dy, greater(x1, x2))"}
@@ -189,6 +191,7 @@ class Minimum(Binary):
 class Pow(Binary):
     """x1 ** x2; the derivative by the exponent is taken as 0 where the base is not positive."""
 
+    parameters = ("x1", "x2")
     steep = ("x1",)
     positive_only = True
     integers_too = False
