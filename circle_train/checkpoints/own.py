@@ -116,6 +116,8 @@ def fingerprint(graph: Graph, state: State, stored: Set[str]) -> str:
             for group in (node.inputs, node.outputs)
         ]
         digest.update(f"{node.op.name}{_options(node.op)}{wires}".encode())
+        for inner in getattr(node.op, "graphs", ()):
+            digest.update(fingerprint(inner, state, stored).encode())
     return digest.hexdigest()
 
 
@@ -123,7 +125,9 @@ def _options(op: Any) -> list[str]:
     """An operator's settings that are numbers, words or tuples of them."""
     plain = (bool, int, float, str, tuple)
     found = {field.name: getattr(op, field.name) for field in fields(op)} if is_dataclass(op) else {}
-    return [f"{name}={value!r}" for name, value in found.items() if isinstance(value, plain)]
+    return [
+        f"{name}={value!r}" for name, value in found.items() if isinstance(value, plain) and name != "graphs"
+    ]
 
 
 def _compare(arrays: Mapping[StateKey, Array], state: State, config: TrainConfig, where: str) -> None:

@@ -13,7 +13,7 @@ from circle_train.compile.program import Draft, Mode, Prefix, Program
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
-from circle_train.losses import Joint, Loss
+from circle_train.losses import Joint
 from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
@@ -206,7 +206,7 @@ def add_losses(draft: Draft, config: TrainConfig) -> None:
     refuse_whole_numbers(outputs)
     found = config.losses_on(outputs)
     speak_of_unjudged(found, outputs)
-    draft.targets = [target_of(output, loss) for output, loss in zip(outputs, found, strict=True)]
+    draft.targets = [loss.target_of(output) for output, loss in zip(outputs, found, strict=True)]
     graph.inputs.extend(draft.targets)
     if found and isinstance(found[0], Joint):
         draft.losses = [found[0].add_jointly(graph, outputs, draft.targets)]
@@ -217,18 +217,6 @@ def add_losses(draft: Draft, config: TrainConfig) -> None:
         draft.loss = draft.losses[0]
     else:
         draft.loss = _weighted_sum(graph, draft.losses, config.loss_weights)
-
-
-def target_of(output: Tensor, loss: Loss) -> Tensor:
-    """The labels of an output, which leave open what it leaves open."""
-    signature = output.shape_signature
-    is_open = signature is not None and len(signature) == output.type.rank
-    open_type = loss.target_type(output.type.with_shape(signature)) if is_open and signature else None
-    return Tensor(
-        f"target({output.name})",
-        loss.target_type(output.type),
-        shape_signature=None if open_type is None else open_type.shape,
-    )
 
 
 def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[float] | None) -> Tensor:

@@ -9,6 +9,7 @@ import circle_train.convert.handlers  # noqa: F401  (registers the handlers)
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.provenance import Provenance
 from circle_train.convert.building.registry import Bundle
+from circle_train.convert.handlers.layers.sweeps import lower_sweeps
 from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
 from circle_train.convert.stages.finish import finish
 from circle_train.convert.stages.fuse import fuse
@@ -103,7 +104,8 @@ def _convert(
         fuse(builder)
         builder = lay_out(builder, nhwc)
         tidy(builder, fold_batchnorm)
-        module = finish(builder, model, assignment)
+        inner = lower_sweeps(builder)
+        module = finish(builder, model, assignment, inner)
     used = set(module.main.all_tensors())
     found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
     lineages = {name: found[name] for name in model.arrays if name in found}

@@ -139,8 +139,14 @@ class Node:
         return f"{self.op.name} '{name}'{where}"
 
 
+class Hint:
+    """What a formula stands for, told of the node that ends it; a frozen dataclass."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Dropout:
+class Dropout(Hint):
     """Passes everything in inference; training drops elements with this probability."""
 
     ratio: float
@@ -148,7 +154,7 @@ class Dropout:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNorm:
+class BatchNorm(Hint):
     """x·γ/σ + (β - γ·μ/σ) by running statistics, σ² = variance + ε; training may normalise by the batch's own."""
 
     x: Tensor
@@ -161,7 +167,7 @@ class BatchNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
+class Rounding(Hint):
     """round(x) + zero, kept from low to high; gradients pass it as if nothing were rounded."""
 
     x: Tensor
@@ -170,39 +176,15 @@ class Rounding:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """One of ONNX's recurrent operators, which a file writes as loops; the node makes its outputs of all steps."""
-
-    x: Tensor
-    w: Tensor
-    r: Tensor
-    b: Tensor | None
-    lengths: Tensor | None
-    h: Tensor | None
-    c: Tensor | None
-    p: Tensor | None
-    last_h: Tensor | None
-    last_c: Tensor | None
-    kind: str
-    direction: int
-    functions: str
-    clip: float
-    flag: int
-
-
-Hint = Dropout | BatchNorm | Rounding | Sweep
-
-
 def moved(hint: Hint | None, move: Callable[[Tensor], Tensor]) -> Hint | None:
     """The hint about other tensors."""
     if hint is None:
         return None
-    values = {each.name: getattr(hint, each.name) for each in fields(hint)}
+    values = {each.name: getattr(hint, each.name) for each in fields(hint)}  # type: ignore[arg-type]
     tensors: dict[str, Any] = {
         name: move(value) for name, value in values.items() if isinstance(value, Tensor)
     }
-    return replace(hint, **tensors)
+    return replace(hint, **tensors)  # type: ignore[type-var]
 
 
 def known_type(tensor: Tensor | None) -> TensorType | None:

@@ -54,6 +54,15 @@ class Loss:
         """The unreduced losses, weighted; and the weights where they are not all one."""
         raise TypeError(f"{type(self).__name__} defines no values")
 
+    def target_of(self, output: Tensor) -> Tensor:
+        """The labels of an output, which leave open what it leaves open."""
+        signature = output.shape_signature
+        is_open = signature is not None and len(signature) == output.type.rank
+        open_type = self.target_type(output.type.with_shape(signature)) if is_open and signature else None
+        target = Tensor(f"target({output.name})", self.target_type(output.type))
+        target.shape_signature = None if open_type is None else open_type.shape
+        return target
+
     def target_type(self, output: TensorType) -> TensorType:
         """What the labels of this output must look like."""
         if not output.dtype.is_float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from circle_train.ir import Graph, Node, Tensor
-from circle_train.ir.node import Sweep
+from circle_train.ir.node import Hint
 from circle_train.ops.internal.sequence import (
     Direction,
     OverSequence,
@@ -17,6 +18,27 @@ from circle_train.ops.internal.sequence import (
 KINDS: dict[type[OverSequence], str] = {SequenceLstm: "LSTM", SequenceGru: "GRU", SequenceRnn: "RNN"}
 FLAGS = {"LSTM": "coupled", "GRU": "linear_before_reset"}
 OPERANDS = ("x", "w", "r", "b", "lengths", "h", "c", "p")
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Hint):
+    """One of ONNX's recurrent operators, which a file writes as loops; the node makes its outputs of all steps."""
+
+    x: Tensor
+    w: Tensor
+    r: Tensor
+    b: Tensor | None
+    lengths: Tensor | None
+    h: Tensor | None
+    c: Tensor | None
+    p: Tensor | None
+    last_h: Tensor | None
+    last_c: Tensor | None
+    kind: str
+    direction: int
+    functions: str
+    clip: float
+    flag: int
 
 
 def swept(node: Node) -> Sweep:

@@ -13,7 +13,6 @@ from circle_train.convert.building.emitter import SMALL
 from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import Source
 from circle_train.convert.stages.lower import lower
-from circle_train.convert.stages.sweeps import lower_sweeps
 from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.format.metadata.description import OURS as DESCRIBED
@@ -26,11 +25,10 @@ from circle_train.ops.internal.round_within import RoundWithin
 from circle_train.ops.open_sizes import open_types
 
 
-def finish(builder: Builder, model: Source, assignment: Assignment) -> Module:
-    """Number, name and type everything; all shapes are inferred once more, a check of the stages before."""
+def finish(builder: Builder, model: Source, assignment: Assignment, inner: Sequence[Graph] = ()) -> Module:
+    """Number, name and type everything, all shapes inferred once more as a check; `inner` are the loops' graphs."""
     graph = builder.graph
     lower(builder, Dropout, BatchNorm, RoundWithin)
-    inner = lower_sweeps(builder)
     graph.name = model.model.graph.name or "main"
     for index, node in enumerate(graph.nodes):
         node.index = index

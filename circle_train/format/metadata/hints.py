@@ -18,7 +18,8 @@ import numpy as np
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.metadata.training_info import put
 from circle_train.ir import Buffer, Graph, Module, Role, Tensor
-from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding, Sweep
+from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding
+from circle_train.ops.sweeps import Sweep
 from circle_train.printable import printable
 
 ENTRY = "circle_train.hints"
@@ -54,7 +55,7 @@ def collect(graph: Graph) -> dict[str, Any]:
 
 def _described(hint: Hint) -> dict[str, Any]:
     """Its tensors by name."""
-    values = {each.name: getattr(hint, each.name) for each in fields(hint)}
+    values = {each.name: getattr(hint, each.name) for each in fields(hint)}  # type: ignore[arg-type]
     return {name: value.name if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
@@ -94,7 +95,7 @@ def restore(module: Module) -> None:
 def _told(cls: type[Hint], mark: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hint | None:
     """The hint that `_described` wrote; None where a tensor of its is gone."""
     values: dict[str, Any] = {}
-    for each in fields(cls):
+    for each in fields(cls):  # type: ignore[arg-type]
         kind, value = str(each.type), mark[each.name]
         is_absent = value is None and kind.endswith("| None")
         if kind.startswith("Tensor") and not is_absent:

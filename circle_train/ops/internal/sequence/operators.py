@@ -19,7 +19,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import same_size
-from circle_train.ops.internal.sequence_cells import Cell, GruCell, LstmCell, RnnCell, Weights
+from circle_train.ops.internal.sequence.cells import Cell, GruCell, LstmCell, RnnCell, Weights
 from circle_train.ops.layers.recurrent import Swept, with_inputs
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
