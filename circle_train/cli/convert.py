@@ -7,8 +7,9 @@ from typing import Any
 
 from circle_train import convert
 from circle_train.cli.settings import add_shapes, load_model, print_lines
-from circle_train.errors import ConfigError, ConversionError
+from circle_train.errors import CircleTrainError, ConfigError, ConversionError
 from circle_train.model import Model
+from circle_train.session import peers
 
 HELP = ".onnx, .tflite or .circle to .circle or .tflite"
 TOLERANCE = 1e-3
@@ -58,12 +59,25 @@ def run(options: argparse.Namespace) -> int:
     if options.float_head is not None:
         model = model.with_float_head(options.float_head)
     model.save(options.output)
+    peer = (
+        [f"  {_peer(options.output)}"]
+        if options.verify and options.output.lower().endswith(".tflite")
+        else []
+    )
     compared = (
         f"  {name}: largest difference on random inputs {difference:.1e} of its range"
         for name, difference in differences.items()
     )
-    print_lines([f"{options.output}: {len(model.operators)} operators", *compared])
+    print_lines([f"{options.output}: {len(model.operators)} operators", *compared, *peer])
     return 0
+
+
+def _peer(path: str) -> str:
+    """What LiteRT, if it is installed, makes of the file."""
+    try:
+        return str(peers.compare(path) or "LiteRT is not installed: whether it runs the file was not tried")
+    except CircleTrainError as error:
+        return str(error)
 
 
 def _compare(path: str, model: Model) -> dict[str, float]:

@@ -6,8 +6,12 @@ import argparse
 from typing import Any
 
 from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
-from circle_train.session import TrainSession
+from circle_train.errors import ConversionError
+from circle_train.session import TrainSession, peers
 from circle_train.settings.config import TrainConfig
+
+TOLERANCE = 5e-2
+"""Of an output's range: more than integers lose by rounding otherwise."""
 
 
 def add_parser(commands: Any) -> None:
@@ -16,6 +20,11 @@ def add_parser(commands: Any) -> None:
     add_shapes(parser)
     parser.add_argument("--checkpoint", required=True, metavar="C", help=".ckpt or .safetensors")
     parser.add_argument("out", help="a .circle, .tflite or .onnx file")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="run the file in LiteRT or onnxruntime, if installed, and print the difference",
+    )
     parser.set_defaults(run=run)
 
 
@@ -25,5 +34,17 @@ def run(options: argparse.Namespace) -> int:
     session = TrainSession(model, config.replace(batch_size=1), backend="reference")
     session.load_checkpoint(options.checkpoint)
     session.export(options.out)
-    print_lines([f"{options.out}: {options.model} with the weights of {options.checkpoint}"])
+    verified = [f"  {verify(options.out)}"] if options.verify else []
+    print_lines([f"{options.out}: {options.model} with the weights of {options.checkpoint}", *verified])
     return 0
+
+
+def verify(path: str) -> str:
+    """What the runtime that is installed for the file says of it; a difference that is none of rounding is an error."""
+    agreement = peers.compare(path)
+    if agreement is None:
+        return "no other runtime for this file is installed (pip install ai-edge-litert, or onnxruntime)"
+    worst = max(agreement.differences.values(), default=0.0)
+    if not worst <= TOLERANCE:
+        raise ConversionError(f"{path}: {agreement}; the file was written, report this with the model")
+    return str(agreement)

@@ -44,8 +44,9 @@ def speak_of_unjudged(losses: Sequence[Loss], outputs: Sequence[Tensor]) -> None
 
 
 def refuse_whole_numbers(outputs: Sequence[Tensor]) -> None:
-    """Refuse a model of which no output is of floats, naming what could be trained instead."""
-    if not outputs or any(output.dtype.is_float for output in outputs):
+    """Refuse a model of which no output is of floats, naming what could be trained instead; what stands for floats is
+    refused by its loss, with another remedy."""
+    if not outputs or any(output.dtype.is_float or output.quantization is not None for output in outputs):
         return
     output = outputs[0]
     last = last_floats(output)

@@ -12,7 +12,7 @@ from circle_train.passes.control.subgraphs import prepare_subgraphs, write_out
 from circle_train.passes.control.variables import begin_each_sample, lower_variables
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
-from circle_train.passes.masters import make_float_masters, widen_float16
+from circle_train.passes.masters import decode_weights, make_float_masters, widen_float16
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import settle_shared_weights
@@ -46,6 +46,7 @@ def before_inference() -> list[Pass]:
         drop_dead_nodes,
         reset_states,
         make_float_masters,
+        decode_weights,
         run_quantized,
         lambda graph: prepare_subgraphs(graph, _prepare),
     ]

@@ -10,7 +10,7 @@ from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.fill import Cast
-from circle_train.ops.numeric.quantize import Densify, Dequantize, Spread
+from circle_train.ops.numeric.quantize import Densify, Dequantize, Spread, dequantize
 
 
 def make_float_masters(graph: Graph) -> None:
@@ -29,6 +29,31 @@ def make_float_masters(graph: Graph) -> None:
             decoded.append(node)
     if decoded:
         graph.remove(decoded)
+
+
+def decode_weights(graph: Graph) -> None:
+    """Let operators between floats that hold integer weights (dynamic range) hold what these stand for."""
+    decoded: dict[tuple[Buffer | None, object], Tensor] = {}
+    for node in graph.nodes:
+        coded = [t for t in node.inputs if t is not None and _is_coded(t)]
+        others = [t for t in (*node.inputs, *node.outputs) if t is not None and not t.is_constant]
+        if not coded or not others or not all(t.dtype.is_float for t in others):
+            continue
+        inputs = list(node.inputs)
+        for index, tensor in enumerate(inputs):
+            if tensor is not None and _is_coded(tensor) and tensor.quantization is not None:
+                key = (tensor.buffer, tensor.quantization)
+                if key not in decoded:
+                    real = np.ascontiguousarray(dequantize(tensor.data, tensor.quantization), np.float32)
+                    decoded[key] = constant(real, tensor.name)
+                    decoded[key].origin = tensor
+                inputs[index] = decoded[key]
+        graph.reconnect(node, inputs)
+
+
+def _is_coded(tensor: Tensor) -> bool:
+    known = tensor.quantization is not None and bool(tensor.quantization.scale)
+    return tensor.is_constant and known and tensor.dtype in (DType.INT8, DType.UINT8)
 
 
 def widen_float16(graph: Graph) -> None:

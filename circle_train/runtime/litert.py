@@ -14,6 +14,8 @@ from circle_train.ops.foreign.operator import Foreign
 from circle_train.passes import litert
 
 SIGNATURE = "serving_default"
+VERSION = 3
+"""Of the schema: the only one that LiteRT reads; Circle files say 0, and mean no other."""
 
 
 def save(module: Module, path: str | os.PathLike[str]) -> None:
@@ -39,6 +41,8 @@ def for_litert(module: Module) -> Module:
     source = module.carried.get("source")
     if source is not None and source.identifier == "TFL3":
         return module
+    if module.version != VERSION:
+        module = replace(module, version=VERSION)
     if not any(litert.is_refused(graph) for graph in module.graphs):
         return module if source is not None else _signed(module, module.main)
     graphs = [graph.copy() for graph in module.graphs]

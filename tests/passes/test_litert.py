@@ -151,3 +151,11 @@ def test_a_loaded_tflite_file_is_left_as_it_is(tmp_path: Path) -> None:
     model.save(tmp_path / "net.tflite")
     loaded = format.read(tmp_path / "net.tflite")
     assert for_litert(loaded) is loaded
+
+
+def test_a_circle_file_becomes_one_of_the_version_that_litert_reads(tmp_path: Path) -> None:
+    ct.load("tests/data/mlp.circle").save(tmp_path / "net.tflite")
+    x = np.ones((1, 6), np.float32)
+    np.testing.assert_allclose(
+        run(tmp_path / "net.tflite", [x])[0], ct.InferenceSession("tests/data/mlp.circle")(x), rtol=1e-5
+    )
