@@ -107,10 +107,17 @@ def test_a_head_has_some_of_the_operators(count: int) -> None:
         integer_model().with_float_head(count)
 
 
+def test_a_head_that_is_of_floats_already_is_refused() -> None:
+    with pytest.raises(
+        ct.ConfigError, match=r"with_float_head\(1\): the last operators hold no integers.*train them"
+    ):
+        ct.load("tests/data/mlp.circle").with_float_head(1)
+
+
 @pytest.mark.parametrize("loss", ["mse", "sparse_categorical_crossentropy", "binary_crossentropy"])
 def test_a_loss_of_integers_is_refused_with_the_remedy(loss: str) -> None:
     with pytest.raises(
-        ct.ConfigError, match=r"the output is int8 8×3, expected floats.*with_float_head\(n\)"
+        ct.ConfigError, match=r"the output is int8 [8?]×3, expected floats.*with_float_head\(n\)"
     ):
         ct.TrainSession(integer_model(), ct.TrainConfig(loss=loss, batch_size=8)).prepare()
 

@@ -21,6 +21,11 @@ def make_float_head(graph: Graph, count: int) -> None:
         )
     head = _Head(nodes[:-count])
     meanings = [_meanings(node) for node in nodes[-count:]]  # of all, before the first becomes float
+    if not any(map(any, meanings)):
+        raise ConfigError(
+            f"with_float_head({count}): the last operators hold no integers that stand for floats; train them as they are, "
+            "or give a larger number"
+        )
     for node, meaning in zip(nodes[-count:], meanings, strict=True):
         head.add(node, meaning)
     graph.nodes = [replace(node, index=index) for index, node in enumerate(head.nodes)]
