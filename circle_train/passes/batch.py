@@ -163,7 +163,7 @@ def _stretch(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
             found = node.op.axes.resized(before, index, grown[0], tensor.shape[grown[0]])
         inputs = [*node.inputs, *[None] * (max(found, default=0) + 1 - len(node.inputs))]
         for at, sizes in found.items():
-            if not _follows_by_itself(node, tensor, inputs[at]):
+            if not _follows_by_itself(node, tensor, inputs[at], grown[0]):
                 inputs[at] = constant(sizes, "shape")
         if inputs != node.inputs:
             graph.reconnect(node, inputs)
@@ -184,7 +184,7 @@ def _grown_axes(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> list[in
     return [axis for axis, size in enumerate(before) if size != tensor.shape[axis]]
 
 
-def _follows_by_itself(node: Node, data: Tensor, operand: Tensor | None) -> bool:
+def _follows_by_itself(node: Node, data: Tensor, operand: Tensor | None, axis: int) -> bool:
     """Whether the operand is computed, or written by a file that knows its open sizes so that it holds for any of them."""
     if operand is not None and not operand.is_constant:
         return True
@@ -193,4 +193,4 @@ def _follows_by_itself(node: Node, data: Tensor, operand: Tensor | None) -> bool
     if node.op.view_of is not None:
         return bool((operand.data == -1).any())
     signature = node.outputs[0].shape_signature
-    return signature is None or signature[0] != -1
+    return signature is None or axis >= len(signature) or signature[axis] != -1

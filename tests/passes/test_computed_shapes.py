@@ -27,3 +27,15 @@ def test_a_reshape_to_a_computed_shape_takes_other_batches() -> None:
     model = ct.load(format.write(Module([graph], [Buffer(), *buffers])))
     for n in (1, 3):
         assert ct.InferenceSession(model)(np.ones((n, 6), np.float32)).shape == (n, 2, 3)
+
+
+def test_the_first_of_an_open_axis_stays_the_first() -> None:
+    graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, (1, 1)), shape_signature=(-1, -1))])
+    begin, size = (constant(np.array(n, np.int32), f"n{n[1]}") for n in ([0, 0], [-1, 1]))
+    y = graph.emit(REGISTRY["SLICE"](), graph.inputs[0], begin, size)
+    y.shape_signature = (-1, 1)
+    graph.outputs = [y]
+    buffers = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    model = ct.load(format.write(Module([graph], [Buffer(), *buffers])))
+    found = ct.InferenceSession(model, backend="reference")(np.arange(6, dtype=np.float32).reshape(2, 3))
+    np.testing.assert_array_equal(found, [[0], [3]])

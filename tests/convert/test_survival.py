@@ -1,0 +1,42 @@
+"""The command that puts folders of models through the whole course: on what it counts, and over what lies beside us."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+SURVIVE = ROOT / "tools" / "dev" / "survive.py"
+
+
+def test_the_table_counts_what_came_through_and_names_the_rest() -> None:
+    tool = runpy.run_path(str(SURVIVE), run_name="survive")
+    table = {
+        "a": {"load": True, "match": True, "export .onnx": None},
+        "b": {"load": True, "match": "off by 1"},
+        "c": {"load": "Refused: no"},
+    }
+    lines = tool["summary"](table)
+    assert lines[0].strip() == "load: 2 of 3 (1 × Refused)"
+    assert tool["share"](table) == 0.5
+
+
+def test_the_same_model_is_taken_once(tmp_path: Path) -> None:
+    tool = runpy.run_path(str(SURVIVE), run_name="survive")
+    (tmp_path / "net.onnx").touch()
+    (tmp_path / "notes.txt").touch()
+    found = tool["models_in"]([str(tmp_path), str(tmp_path / "net.onnx")])
+    assert found == [tmp_path / "net.onnx"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")
+def test_nine_of_ten_real_models_come_through() -> None:
+    command = [sys.executable, str(SURVIVE), str(SHARED), "--seconds", "300"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
