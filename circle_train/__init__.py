@@ -18,11 +18,12 @@ from circle_train.errors import (
 )
 from circle_train.finetuning import finetune
 from circle_train.model import Model, load
+from circle_train.release import VERSION
 from circle_train.session import InferenceSession, TrainSession
 from circle_train.session.packages import make_artifacts
 from circle_train.settings.config import TrainConfig
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CheckpointError",

@@ -14,7 +14,7 @@ from circle_train.backends.native.engine import library
 from circle_train.ops import INTERNAL, REGISTRY
 
 PACKAGE = Path(__file__).resolve().parents[1] / "circle_train"
-LEAVES = {"errors", "kinds", "likeness", "printable", "record"}
+LEAVES = {"errors", "kinds", "likeness", "printable", "record", "release"}
 ORDERED = {("errors", "printable"), ("kinds", "errors"), ("record", "likeness")}
 """Leaves that import leaves."""
 LAYERS = (
@@ -29,7 +29,8 @@ LAYERS = (
     {"runtime"},
     {"checkpoints", "model"},
     {"session"},
-    {"finetuning", "report"},
+    {"report"},
+    {"finetuning"},
     {"callbacks", "metrics", "schedules"},
     {"__init__", "__version__"},
     {"cli"},

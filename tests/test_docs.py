@@ -15,8 +15,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import circle_train as ct
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"(<!-- not run: [^>]+-->\n)?^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -93,3 +96,20 @@ def run_commands(code: str) -> None:
                 line, shell=True, env=environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    headings = set(
+        re.findall(r"^### (\S+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    rooms = {name: getattr(ct, name) for name in ct.__all__ if isinstance(getattr(ct, name), ModuleType)}
+    wanted = {f"ct.{name}" for name in ct.__all__ if name not in rooms}
+    wanted |= {f"ct.{name}.{inner}" for name, room in rooms.items() for inner in room.__all__}
+    assert {name for name in wanted - headings if not isinstance(_public(name), ModuleType)} == set()
+
+
+def _public(name: str) -> object:
+    found: object = ct
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    return found

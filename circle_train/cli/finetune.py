@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
 from circle_train.cli.look import MODELS, add_look, refuse_bad_output
@@ -12,7 +15,10 @@ from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result, finetune
 from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS
+from circle_train.finetuning.result import summary
+from circle_train.format.atomic import make_folder, write_text
 from circle_train.model import Model
+from circle_train.printable import as_json
 
 EPILOG = """\
 examples:
@@ -94,6 +100,7 @@ def add_parser(commands: Any) -> None:
     course.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of split, order and variation (default: 0)"
     )
+    parser.add_argument("--run-dir", metavar="DIR", help="report.html, metrics.json and plan.txt of this run")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -101,6 +108,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     model = load_model(options, options.model)
     refuse_bad_output(options.output, MODELS if model.provenance is not None else MODELS[:2])
+    if options.run_dir:
+        make_folder(options.run_dir, "run folder")
     data = samples_of(options)
     _check_classes(options.classes, data)
     if not options.json:
@@ -112,8 +121,18 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads, verbose=0 if options.json else "auto",
     )  # fmt: skip
     result.export(options.output)
+    if options.run_dir:
+        _fill(Path(options.run_dir), options, result)
     _report(options, result)
     return 0
+
+
+def _fill(folder: Path, options: argparse.Namespace, result: Result) -> None:
+    """What the run leaves behind for people and for programs."""
+    files = [options.model, options.output]
+    result.report(folder / "report.html", shlex.join(["circle-train", *sys.argv[1:]]), files)
+    for name, text in (("metrics.json", as_json(summary(result))), ("plan.txt", str(result.session.plan))):
+        write_text(folder / name, f"{text}\n")
 
 
 def _announce(options: argparse.Namespace, model: Model, data: Labelled) -> None:
@@ -136,7 +155,9 @@ def _report(options: argparse.Namespace, result: Result) -> None:
     print_lines(
         [
             *str(result).splitlines(),
-            f"wrote {options.output} and labels.txt; next: circle-train predict {options.output} PHOTO",
+            f"wrote {options.output}{' and labels.txt' * bool(result.data.classes)}"
+            + (f" and {options.run_dir}/report.html" if options.run_dir else "")
+            + f"; next: circle-train predict {options.output} PHOTO",
         ]
     )
 

@@ -1,7 +1,7 @@
 """From labelled samples to a trained model that says what it is: the whole course in one call."""
 
+from circle_train.finetuning.account import Result
 from circle_train.finetuning.answers import Answer, answers
 from circle_train.finetuning.finetune import finetune
-from circle_train.finetuning.result import Result
 
 __all__ = ["Answer", "Result", "answers", "finetune"]

@@ -11,8 +11,9 @@ import numpy as np
 from circle_train.data.dataset import Dataset
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError, DataError
+from circle_train.finetuning.account import Result
 from circle_train.finetuning.look import settle
-from circle_train.finetuning.result import Result, judged
+from circle_train.finetuning.result import judged
 from circle_train.fitting.callbacks import Callback, EarlyStopping
 from circle_train.fitting.history import History
 from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Loss, MeanSquaredError
@@ -102,6 +103,7 @@ class Course:
         self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
         self.varied = bool(getattr(data, "augmentation", ()))
         self.histories: list[History] = []
+        self.kept: list[int] = []
 
     def train_head(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         """The new layer alone; what it reads is computed once a sample."""
@@ -122,13 +124,14 @@ class Course:
             for name, value in before.items():
                 self.session.parameters[name] = value
             self.histories.pop()
+            self.kept.pop()
 
     def result(self, seconds: float) -> Result:
         session, data = self.session, self.held_out or self.train
         scores = judged(session, self._open(data), data)
         return Result(
             session, self.data, self.how, self.why, tuple(self.histories), scores, seconds,
-            held_out=None if self.held_out is None else len(self.held_out),
+            held_out=None if self.held_out is None else len(self.held_out), examined=data, best_epochs=tuple(self.kept),
         )  # fmt: skip
 
     @property
@@ -154,6 +157,7 @@ class Course:
             callbacks=[*stop, *callbacks], verbose=verbose,
         )  # fmt: skip
         self.histories.append(history)
+        self.kept.append(stop[0].best_epoch if stop else len(history.epoch) - 1)
 
     def _open(self, data: Labelled, variants: int = 0) -> Dataset:
         tensor = self.session.program.inputs[0]

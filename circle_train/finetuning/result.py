@@ -77,8 +77,8 @@ def judged(session: TrainSession, data: Dataset, source: Labelled) -> Judgement:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A trained model; `print` shows what it is and how good."""
+class Outcome:
+    """A trained model and how good it is."""
 
     session: TrainSession
     data: Labelled
@@ -90,6 +90,10 @@ class Result:
     """Of processor time."""
     held_out: int | None
     """How many samples that were not trained were judged; None: those that were."""
+    examined: Labelled
+    """What was judged."""
+    best_epochs: tuple[int, ...]
+    """Of each phase the epoch, from 0, whose weights stayed."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -113,13 +117,16 @@ class Result:
             rows = zip(self.data.classes, precision, recall, strict=True)
             lines += [f"  {name:{width}}  precision {p:.2f}  recall {r:.2f}" for name, p, r in rows]
         epochs = " and ".join(str(len(history.epoch)) for history in self.histories)
-        lines.append(f"{epochs} epochs, {self.seconds:.1f} s of processor time")
+        best = " and ".join(str(epoch + 1) for epoch in self.best_epochs)
+        lines.append(
+            f"{epochs} epochs, the weights of epoch {best} stay; {self.seconds:.1f} s of processor time"
+        )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<Result: {', '.join(f'{name} {value:.3f}' for name, value in self.metrics.items())}>"
 
 
-def summary(result: Result) -> dict[str, Any]:
+def summary(result: Outcome) -> dict[str, Any]:
     """For machines."""
     return {"metrics": result.metrics, "classes": list(result.data.classes), "seconds": result.seconds}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from circle_train.data.dataset import Dataset
 from circle_train.ir.tensor_type import Array
 from circle_train.losses import CategoricalCrossentropy, SparseCategoricalCrossentropy
+from circle_train.printable import as_html
 from circle_train.session import TrainSession
 
 CLASSES = 25
@@ -44,16 +46,17 @@ def classes_of(target: Any, samples: int) -> Array:
     )
 
 
-def table(counts: Array) -> str:
+def table(counts: Array, classes: Sequence[str] = ()) -> str:
     """As HTML: the diagonal green, errors red, both by their share of the row."""
+    names = [as_html(name) for name in classes] or [str(number) for number in range(len(counts))]
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    head = "".join(f"<th>{column}</th>" for column in range(len(counts)))
+    head = "".join(f"<th>{name}</th>" for name in names)
     rows = []
     for row in range(len(counts)):
         cells = "".join(
             _cell(int(counts[row, c]), float(share[row, c]), row == c) for c in range(len(counts))
         )
-        rows.append(f"<tr><th>{row}</th>{cells}</tr>")
+        rows.append(f"<tr><th>{names[row]}</th>{cells}</tr>")
     return f'<table class="confusion"><tr><th></th>{head}</tr>{"".join(rows)}</table>'
 
 

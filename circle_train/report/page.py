@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 
 from circle_train.ir.tensor_type import Array
 from circle_train.printable import as_html
 from circle_train.report import confusion
+from circle_train.report.by_class import ClassRow, Mistake, before_after, class_table, gallery
 from circle_train.report.curves import COLOURS, Curves, families, svg
 from circle_train.session.plan import Plan, count, size
 
@@ -42,19 +43,29 @@ class Run:
     confusion: Array | None = None
     examined: str = ""
     """What the confusion table counts."""
+    classes: Sequence[str] = ()
+    """Names of the confusion table's rows; none: numbers."""
+    by_class: Sequence[ClassRow] = ()
+    before_after: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    best: str = ""
+    mistakes: Sequence[Mistake] = ()
+    made: Mapping[str, str] = field(default_factory=dict)
+    """What repeats the run: command, versions, files with their hashes."""
 
 
 def page(run: Run) -> str:
     """Last numbers, curves, what was trained on what, errors, every epoch, and the plan."""
     style = (files("circle_train.report") / "page.css").read_text(encoding="utf-8")
     charts = "".join(_card(svg(name, group)) for name, group in families(run.curves).items())
-    errors = "" if run.confusion is None else _card(_errors(run.confusion, run.examined))
+    errors = "" if run.confusion is None else _card(_errors(run))
     body = (
         f'<h1>{as_html(run.title)}</h1><p class="sub">{as_html(run.summary)}</p>'
         f'<div class="tiles">{_tiles(run)}</div><div class="charts">{charts}</div>'
+        f"{_judged(run)}"
         f'<div class="pair">{_card("<h2>Settings</h2>" + _facts(run.settings))}'
         f"{_card('<h2>Data</h2>' + _facts(run.data) + '<h2 style=margin-top:18px>Memory</h2>' + _memory(run.plan))}</div>"
         f'<div class="pair">{_card("<h2>Trained</h2>" + _trained(run.plan))}{errors}</div>'
+        f"{_card('<h2>Made by</h2>' + _facts(run.made)) if run.made else ''}"
         f'<details class="card"><summary>Every epoch</summary>{_epochs(run.curves)}</details>'
         f'<details class="card"><summary>The whole plan</summary><pre>{escape(str(run.plan))}</pre></details>'
     )
@@ -117,10 +128,24 @@ def _trained(plan: Plan) -> str:
     return f'<table>{"".join(rows)}</table><p class="note">{note}</p>'
 
 
-def _errors(counts: Array, examined: str) -> str:
+def _judged(run: Run) -> str:
+    """How good it is by class, what training gained, where it errs."""
+    parts = [_card(class_table(run.by_class))] if run.by_class else []
+    parts += [_card(before_after(run.before_after, run.best))] if run.before_after else []
+    pair = f'<div class="pair">{"".join(parts)}</div>' if parts else ""
+    return pair + (_card(gallery(run.mistakes)) if run.mistakes else "")
+
+
+def _errors(run: Run) -> str:
+    counts = run.confusion
+    assert counts is not None
+    if len(counts) > confusion.CLASSES:
+        return (
+            f'<h2>What was taken for what</h2><p class="note">{len(counts)} classes do not fit a table.</p>'
+        )
     right = counts.trace() / max(counts.sum(), 1)
-    note = f"{as_html(examined)}; {right:.1%} right. Rows: what it is; columns: what it was taken for."
-    return f'<h2>What was taken for what</h2>{confusion.table(counts)}<p class="note">{note}</p>'
+    note = f"{as_html(run.examined)}; {right:.1%} right. Rows: what it is; columns: what it was taken for."
+    return f'<h2>What was taken for what</h2>{confusion.table(counts, run.classes)}<p class="note">{note}</p>'
 
 
 def _epochs(curves: Curves) -> str:

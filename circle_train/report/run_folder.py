@@ -112,24 +112,11 @@ class RunFolder:
             summary=f"{epochs} epoch{'s' * (epochs != 1)} in {self.clock.seconds:.1f} s, {time.strftime('%d %B %Y, %H:%M')}",
             curves=history.history,
             plan=self.session.plan,
-            settings=self._settings(epochs),
+            settings=settings_of(self.session, epochs),
             data=self._data(train, validation),
             confusion=counts,
             examined=f"{number:,} {what} samples, with the weights of the last epoch",
         )
-
-    def _settings(self, epochs: int) -> dict[str, str]:
-        config, program = self.session.config, self.session.program
-        losses = dict.fromkeys(described(loss) for loss in config.losses_on(program.outputs))
-        return {
-            "loss": ", ".join(losses),
-            "optimizer": described(config.optimizer),
-            "learning rate": f"{self.session.learning_rate:g} at the end",
-            "batch size": str(config.batch_size),
-            "epochs": str(epochs),
-            "trainable": _choice(config.trainable),
-            "seed": str(self.session.seed),
-        }
 
     def _data(self, train: Dataset | None, validation: Dataset | None) -> dict[str, str]:
         program = self.session.program
@@ -141,6 +128,21 @@ class RunFolder:
                     f"{sizes} {tensor.dtype.name.lower()}"
                 )
         return found
+
+
+def settings_of(session: TrainSession, epochs: int) -> dict[str, str]:
+    """What was trained, and how, in words."""
+    config, program = session.config, session.program
+    losses = dict.fromkeys(described(loss) for loss in config.losses_on(program.outputs))
+    return {
+        "loss": ", ".join(losses),
+        "optimizer": described(config.optimizer),
+        "learning rate": f"{session.learning_rate:g} at the end",
+        "batch size": str(config.batch_size),
+        "epochs": str(epochs),
+        "trainable": _choice(config.trainable),
+        "seed": str(session.seed),
+    }
 
 
 def _extent(data: Dataset | None, steps: int | None) -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the pages that the code knows best: docs/ops.md and docs/cli.md.
+"""Write the pages that the code knows best: docs/ops.md, docs/cli.md and docs/api.md.
 
 python tools/dev/make_docs.py            write them
 python tools/dev/make_docs.py --check    only say whether they are up to date
@@ -11,6 +11,8 @@ import argparse
 import os
 import sys
 from pathlib import Path
+
+from api_page import api_page
 
 from circle_train.cli.main import parser as command_line
 from circle_train.ops import REGISTRY, Op
@@ -70,7 +72,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     stale = []
-    for name, text in (("ops.md", operators_page()), ("cli.md", command_line_page())):
+    pages = {"ops.md": operators_page(), "cli.md": command_line_page(), "api.md": api_page()}
+    for name, text in pages.items():
         path = DOCS / name
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(name)
