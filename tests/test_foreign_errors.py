@@ -72,6 +72,7 @@ def test_our_own_errors_of_a_type_rule_name_their_node_once() -> None:
         graph, graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 3, 4), None, name="fc")
     )
     graph.inputs[0].type = graph.inputs[0].type.with_shape((1, 5))
+    graph.inputs[0].shape_signature = (-1, 5)
     with pytest.raises(ct.ModelError, match=r"^FULLY_CONNECTED 'fc' \(operator 0\): (?!FULLY)"):
         ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=1), backend="reference").prepare()
 

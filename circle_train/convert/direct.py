@@ -8,6 +8,7 @@ from typing import Any
 import circle_train.convert.handlers  # noqa: F401  (registers the handlers)
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.provenance import Provenance
+from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle
 from circle_train.convert.handlers.layers.sweeps import lower_sweeps
 from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
@@ -84,7 +85,7 @@ def _with_examples(
                 break
         except ConversionError as error:
             failure = failure or error
-        except (ModelError, *FOREIGN) as error:
+        except (ModelError, Refusal, *FOREIGN) as error:
             contradiction = ConversionError(
                 f"{_place(model)}: its nodes, shapes and weights contradict each other "
                 f"({shown(error)}); check it with onnx.checker"

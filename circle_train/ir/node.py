@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from circle_train.errors import ModelError
 from circle_train.ir.tensor_type import Array, DType, Quantization, TensorType
 
 EMPTY = np.empty(0, np.uint8)
@@ -89,7 +90,7 @@ class Tensor:
         """The constant's elements, as a read-only view of its buffer."""
         numpy_dtype = self.dtype.numpy
         if self.buffer is None or numpy_dtype is None:
-            raise ValueError(f"tensor '{self.name}' has no elements that numpy can view")
+            raise ModelError(f"tensor '{self.name}' has no elements that numpy can view")
         return self.buffer.bytes.view(numpy_dtype).reshape(self.shape)
 
     def root(self) -> Tensor:
