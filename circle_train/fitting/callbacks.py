@@ -18,6 +18,7 @@ from circle_train.errors import ConfigError
 from circle_train.fitting.callback import Callback, Logs
 from circle_train.fitting.history import History
 from circle_train.fitting.progress import Progress
+from circle_train.fitting.tensorboard import TensorBoard
 from circle_train.format.atomic import atomic_write
 from circle_train.ir.tensor_type import Array
 
@@ -30,6 +31,7 @@ __all__ = [
     "ModelCheckpoint",
     "Progress",
     "ReduceLROnPlateau",
+    "TensorBoard",
 ]
 
 CHECKPOINTS = (".ckpt", ".safetensors")
