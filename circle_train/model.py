@@ -19,7 +19,7 @@ from circle_train.ir.mapped import files_behind
 from circle_train.ops.base import Op
 from circle_train.passes.batch import fix_sizes
 from circle_train.passes.heads.new_head import SCORES
-from circle_train.printable import printable
+from circle_train.printable import as_table, printable
 from circle_train.record import record
 from circle_train.runtime import litert
 from circle_train.runtime.module import with_float_head, with_head, with_values
@@ -252,6 +252,9 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; the suffix decides: .circle or .tflite."""
         litert.save(self.module, path)
+
+    def _repr_html_(self) -> str:
+        return as_table(repr(self))
 
     def __repr__(self) -> str:
         inputs, outputs = (

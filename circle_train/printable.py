@@ -29,6 +29,11 @@ def as_html(text: str) -> str:
     return escape(printable(text))
 
 
+def as_table(text: str) -> str:
+    """Lines as a notebook shows them: as they are, in letters of one width."""
+    return f"<pre>{escape(text)}</pre>"
+
+
 def as_json(value: Any) -> str:
     """JSON for people and machines: letters of all alphabets as they are, the rest escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)

@@ -10,7 +10,7 @@ from math import isfinite
 from circle_train.errors import ConfigError
 from circle_train.fitting.callback import Callback, Logs
 from circle_train.format.atomic import atomic_write
-from circle_train.printable import printable
+from circle_train.printable import as_table, printable
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -54,6 +54,9 @@ class History(Callback):
         low, high = min(finite, default=0.0), max(finite, default=0.0)
         scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
         return "".join(BARS[round((v - low) * scale)] if isfinite(v) else "?" for v in shown)
+
+    def _repr_html_(self) -> str:
+        return as_table(repr(self))
 
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)

@@ -12,7 +12,7 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.model import Model
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
-from circle_train.printable import lines, printable
+from circle_train.printable import as_table, lines, printable
 from circle_train.record import record
 from circle_train.runtime.executor import Executor
 from circle_train.settings.parameters import Parameter
@@ -71,6 +71,9 @@ class Plan:
     def flops(self) -> int:
         """Floating point operations of one training step."""
         return sum(op.forward_flops + op.backward_flops for op in self.operators)
+
+    def _repr_html_(self) -> str:
+        return as_table(str(self))
 
     def __str__(self) -> str:
         rows = [("op", "operator", "output", "trained", "forward", "backward", "engine")]

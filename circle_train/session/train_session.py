@@ -9,6 +9,7 @@ from circle_train.compile.program import Mode
 from circle_train.fitting.callback import Callback
 from circle_train.fitting.history import History
 from circle_train.model import Model, Source, checkpoint_of, load
+from circle_train.printable import as_table
 from circle_train.session import fit as fitting
 from circle_train.session import keeping, phases, profiling
 from circle_train.session.onert_steps import OnertSteps
@@ -66,6 +67,9 @@ class TrainSession(OnertSteps):
     def plan(self) -> Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
         return make_plan(self.programs.whole, self.model, keeping.foreseen(self))
+
+    def _repr_html_(self) -> str:
+        return as_table(str(self.plan))
 
     @trains
     def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> profiling.Profile:
