@@ -24,6 +24,7 @@ LEFT = {
     "CONV_3D": IMAGES,
     "CONV_3D_TRANSPOSE": IMAGES,
     "CUSTOM:Convolution2DTransposeBias": IMAGES,
+    "CUSTOM:circle_train.onnx": "operators of ONNX that Circle has not, as ONNX defines them",
     "DENSIFY": FILE,
     "DEQUANTIZE": FILE,
     "DYNAMIC_UPDATE_SLICE": "where it writes is data, and a step of a text generator's memory is small",

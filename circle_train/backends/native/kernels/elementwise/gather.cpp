@@ -55,6 +55,12 @@ void update_row(const ct_scatter_add_args& t, const Lists& lists, int64_t outer,
 }
 
 constexpr int64_t kNamed = 64;
+constexpr int64_t kAhead = 8;
+
+// Rows lie anywhere: those that will be wanted soon are asked for now.
+void ask_for(const float* row, int64_t width) {
+  for (int64_t i = 0; i < std::min<int64_t>(width, 256); i += 16) __builtin_prefetch(row + i, 0, 2);
+}
 
 // The same of a row whose positions are the low bits of order[0..n).
 void update_named(const ct_scatter_add_args& t, int64_t row, const int64_t* order, int64_t n) {
@@ -94,6 +100,8 @@ int32_t gather(Context& context, const void* opaque) {
   context.parallel(t.outer * t.count, double(t.outer) * t.count * (t.width * 0.1 + 2), [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t row;
+      if (i % t.count + kAhead < t.count && row_of(t, i % t.count + kAhead, &row))
+        ask_for(x + (i / t.count * t.rows + row) * t.width, t.width);
       row_of(t, i % t.count, &row);
       std::memcpy(y + i * t.width, x + (i / t.count * t.rows + row) * t.width, size_t(t.width) * sizeof(float));
     }
@@ -161,6 +169,10 @@ int32_t scatter_named(Context& context, const ct_scatter_add_args& t, int64_t* o
     int64_t i = begin * kNamed;
     while (i > 0 && i < stop && order[i] >> 31 == order[i - 1] >> 31) ++i;
     while (i < stop) {
+      if (i + kAhead < t.count) {
+        ask_for(t.update.w + (order[i + kAhead] >> 31) * t.width, t.width);
+        ask_for(t.dy + (order[i + kAhead] & 0x7fffffff) * t.width, t.width);
+      }
       int64_t next = i + 1;
       while (next < t.count && order[next] >> 31 == order[i] >> 31) ++next;
       update_named(t, order[i] >> 31, order + i, next - i);

@@ -145,11 +145,22 @@ int32_t mean_absolute_error(Context& context, const void* opaque) {
                     [](vf d) { return d > vf{} ? splat(1.0f) : (d < vf{} ? splat(-1.0f) : d); });
 }
 
-int32_t guard_finite(Context&, const void* opaque) {
+int32_t guard_finite(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_guard_args*>(opaque);
-  bool finite = true;
-  for (int64_t i = 0; i < t.size; ++i) finite &= t.x[i] - t.x[i] == 0.0f;
-  return finite ? CT_OK : CT_NOT_FINITE;
+  constexpr int64_t kPiece = 16384;
+  std::atomic<bool> finite{true};
+  context.parallel(ceil_div(t.size, kPiece), double(t.size) * 0.06, [&](int, int64_t begin, int64_t end) {
+    const int64_t first = begin * kPiece, count = std::min(end * kPiece, t.size) - first;
+    vi bad{};
+    each_vector(count, [&](int64_t i, auto lanes) {
+      const vf x = load_some(t.x + first + i, lanes);
+      bad |= x - x != vf{};  // NaN and infinity minus themselves are NaN
+    });
+    int32_t any = 0;
+    for (int j = 0; j < W; ++j) any |= bad[j];
+    if (any) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load(std::memory_order_relaxed) ? CT_OK : CT_NOT_FINITE;
 }
 
 }  // namespace CT_TIER

@@ -2,6 +2,7 @@
 // recurrent product and the cell. Samples do not meet: each thread takes its own through all steps, and nobody waits.
 #include <algorithm>
 
+#include "product/pack.h"
 #include "run/table.h"
 #include "vectors/activation.h"
 
@@ -55,9 +56,8 @@ void pack(Context& context, const ct_recurrent_args& t, const Memory& m, bool tu
       const float* const r = matrix(t, int(p / panels));
       const int64_t j0 = p % panels * kPanel, columns = std::min(kPanel, n - j0);
       float* const to = m.packed + p / panels * packed_of(t) + p % panels * kPanel * n;
-      for (int64_t k = 0; k < n; ++k)
-        for (int64_t j = 0; j < kPanel; ++j)
-          to[k * kPanel + j] = j >= columns ? 0.0f : turned ? r[(j0 + j) * n + k] : r[k * n + j0 + j];
+      if (turned) pack_panel(r + j0 * n, 1, n, n, columns, kPanel, 1.0f, to);
+      else pack_panel(r + j0, n, 1, n, columns, kPanel, 1.0f, to);
     }
   });
 }
