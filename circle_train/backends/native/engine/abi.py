@@ -31,40 +31,41 @@ class Kernel(enum.IntEnum):
     MAX_POOL_GRAD = 9
     AVERAGE_POOL = 10
     AVERAGE_POOL_GRAD = 11
-    SOFTMAX = 12
-    SOFTMAX_GRAD = 13
-    LOG_SOFTMAX = 14
-    LOG_SOFTMAX_GRAD = 15
-    SOFTMAX_CROSS_ENTROPY = 16
-    MEAN_SQUARED_ERROR = 17
-    MEAN_ABSOLUTE_ERROR = 18
-    CHAIN = 19
-    REDUCE = 20
-    COPY = 21
-    FILL = 22
-    GATHER = 23
-    SCATTER_ADD = 24
-    LAYER_NORM = 25
-    LAYER_NORM_GRAD = 26
-    RMS_NORM = 27
-    RMS_NORM_GRAD = 28
-    BATCH_NORM = 29
-    BATCH_NORM_GRAD = 30
-    LSTM = 31
-    LSTM_GRAD = 32
-    GRU = 33
-    GRU_GRAD = 34
-    RNN = 35
-    RNN_GRAD = 36
-    SCAN = 37
-    EXTREME = 38
-    TOP = 39
-    FLAT_INDEX = 40
-    CLIP_FACTOR = 41
-    UPDATE = 42
-    GUARD_FINITE = 43
-    CONV_POOL = 44
-    POOL_CONV_GRAD_W = 45
+    RESIZE = 12
+    SOFTMAX = 13
+    SOFTMAX_GRAD = 14
+    LOG_SOFTMAX = 15
+    LOG_SOFTMAX_GRAD = 16
+    SOFTMAX_CROSS_ENTROPY = 17
+    MEAN_SQUARED_ERROR = 18
+    MEAN_ABSOLUTE_ERROR = 19
+    CHAIN = 20
+    REDUCE = 21
+    COPY = 22
+    FILL = 23
+    GATHER = 24
+    SCATTER_ADD = 25
+    LAYER_NORM = 26
+    LAYER_NORM_GRAD = 27
+    RMS_NORM = 28
+    RMS_NORM_GRAD = 29
+    BATCH_NORM = 30
+    BATCH_NORM_GRAD = 31
+    LSTM = 32
+    LSTM_GRAD = 33
+    GRU = 34
+    GRU_GRAD = 35
+    RNN = 36
+    RNN_GRAD = 37
+    SCAN = 38
+    EXTREME = 39
+    TOP = 40
+    FLAT_INDEX = 41
+    CLIP_FACTOR = 42
+    UPDATE = 43
+    GUARD_FINITE = 44
+    CONV_POOL = 45
+    POOL_CONV_GRAD_W = 46
 
 
 class Act(enum.IntEnum):
@@ -384,6 +385,33 @@ class PoolArgs(Structure):
         ("act", c_int32),
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
+    ]
+
+
+class ResizeAxis(Structure):
+    """ct_resize_axis."""
+
+    _fields_ = [
+        ("starts", c_void_p),
+        ("index", c_void_p),
+        ("weight", c_void_p),
+    ]
+
+
+class ResizeArgs(Structure):
+    """ct_resize_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("batch", c_int64),
+        ("in_h", c_int64),
+        ("in_w", c_int64),
+        ("out_h", c_int64),
+        ("out_w", c_int64),
+        ("channels", c_int64),
+        ("rows", ResizeAxis),
+        ("columns", ResizeAxis),
     ]
 
 
@@ -780,6 +808,7 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.MAX_POOL_GRAD: PoolArgs,
     Kernel.AVERAGE_POOL: PoolArgs,
     Kernel.AVERAGE_POOL_GRAD: PoolArgs,
+    Kernel.RESIZE: ResizeArgs,
     Kernel.SOFTMAX: SoftmaxArgs,
     Kernel.SOFTMAX_GRAD: SoftmaxArgs,
     Kernel.LOG_SOFTMAX: SoftmaxArgs,

@@ -1,5 +1,6 @@
 // CONV_2D forward: a product whose rows are windows of the image, gathered block by block.
 #include "conv/conv_narrow.h"
+#include "conv/conv_groups.h"
 #include "conv/conv_shape.h"
 #include "product/gemm.h"
 #include "run/table.h"
@@ -46,6 +47,7 @@ WinogradConv winograd_of(const ct_conv_args& t) {
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return 0;
+  if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
   if (suits_winograd(t.shape) && !t.bf16) return winograd_scratch(winograd_of(t), threads);
   int64_t bytes = 0;
@@ -56,6 +58,7 @@ int64_t conv_scratch(const void* opaque, int threads) {
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return CT_OK;
+  if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (is_narrow(t) && !t.bf16) {
     run_narrow(context, t);
     return CT_OK;

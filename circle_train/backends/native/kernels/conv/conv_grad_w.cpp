@@ -1,5 +1,6 @@
 // CONV_2D's gradients for weights and bias: dy^T against gathered windows, summed over pixels.
 #include "conv/conv_cells.h"
+#include "conv/conv_groups.h"
 #include "conv/conv_narrow.h"
 #include "conv/conv_shape.h"
 #include "product/dense.h"
@@ -9,15 +10,6 @@
 namespace ct {
 namespace CT_TIER {
 namespace {
-
-ct_update shifted(const ct_update& u, int64_t offset) {
-  ct_update v = u;
-  if (v.g) v.g += offset;
-  if (v.w) v.w += offset;
-  if (v.m) v.m += offset;
-  if (v.v) v.v += offset;
-  return v;
-}
 
 template <class F>
 void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
@@ -55,6 +47,7 @@ ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
 
 int64_t conv_grad_w_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
+  if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (is_pointwise(t.shape)) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w_scratch(&m, threads);
@@ -68,6 +61,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
 
 int32_t conv_grad_w(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
+  if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (is_pointwise(t.shape)) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w(context, &m);

@@ -3,6 +3,7 @@
 // taps' weights.
 #include <algorithm>
 
+#include "conv/conv_groups.h"
 #include "conv/conv_shape.h"
 #include "product/gemm.h"
 #include "run/table.h"
@@ -230,6 +231,7 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
 int64_t conv_grad_x_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
   if (!has_inputs(t.shape)) return 0;
+  if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul_scratch(&m, threads);
@@ -257,6 +259,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
 int32_t conv_grad_x(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
   if (!has_inputs(t.shape)) return CT_OK;
+  if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);

@@ -48,6 +48,7 @@ extern "C" {
   X(MAX_POOL_GRAD, max_pool_grad, no_scratch, ct_pool_args)                                             \
   X(AVERAGE_POOL, average_pool, no_scratch, ct_pool_args)                                               \
   X(AVERAGE_POOL_GRAD, average_pool_grad, no_scratch, ct_pool_args)                                     \
+  X(RESIZE, resize, resize_scratch, ct_resize_args)                                                     \
   X(SOFTMAX, softmax, no_scratch, ct_softmax_args)                                                      \
   X(SOFTMAX_GRAD, softmax_grad, no_scratch, ct_softmax_args)                                            \
   X(LOG_SOFTMAX, log_softmax, no_scratch, ct_softmax_args)                                              \
@@ -296,6 +297,27 @@ typedef struct ct_pool_args {
   int32_t out_mask_act;
   int32_t accumulate;
 } ct_pool_args;
+
+/* Output i is the sum of weight[t] times input index[t], t from starts[i] up to starts[i + 1]. */
+typedef struct ct_resize_axis {
+  const int32_t* starts;
+  const int32_t* index;
+  const float* weight;
+} ct_resize_axis;
+
+/* y = rows x columns^T for every image and channel; y may not be x. */
+typedef struct ct_resize_args {
+  const float* x;
+  float* y;
+  int64_t batch;
+  int64_t in_h;
+  int64_t in_w;
+  int64_t out_h;
+  int64_t out_w;
+  int64_t channels;
+  ct_resize_axis rows;
+  ct_resize_axis columns;
+} ct_resize_args;
 
 /* CONV, then MAX_POOL of its output, which is never whole in memory: conv.y and pool.x are not looked at. The convolution has
  * at most CT_NARROW_CHANNELS channels, one group, kernel_w > 1, dilation_w 1, a multiple of CT_NARROW_OUTPUTS outputs, no TANH,

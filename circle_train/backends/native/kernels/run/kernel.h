@@ -21,6 +21,8 @@ class Context {
   // The number of workers for which per-worker scratch is laid out.
   int workers() const { return workers_ ? workers_->threads() : 1; }
   char* scratch() const { return scratch_; }
+  // The same for a kernel within a kernel, whose scratch begins `bytes` behind this one's.
+  Context behind(int64_t bytes) const { return {workers_, scratch_ + bytes}; }
 
   // body(worker, begin, end) over 0..units; `nanoseconds` estimates the whole on one thread.
   template <class F>
