@@ -17,6 +17,7 @@ from circle_train.losses import Joint
 from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
+from circle_train.passes.affine import fold_into_products
 from circle_train.passes.batch import Shapes, batch_in, set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
@@ -108,6 +109,7 @@ def compile_inference(
         return None
     draft = Draft(graph, graph.inputs, graph.outputs, list(graph.nodes))
     if engine is not None:
+        fold_into_products(graph)
         engine.recognise(graph, graph.outputs)
         engine.fuse(graph, graph.outputs)
     batch = shapes[0][0] if shapes and shapes[0] else 1

@@ -4,6 +4,7 @@
 python tools/dev/bench.py                          all workloads, about half an hour on a quiet machine
 python tools/dev/bench.py --workloads w1b10,w2     some; the results of the others stay where RESULTS has them
 python tools/dev/bench.py --workloads r18          a network of ours (tools/dev/workloads.py), not one of ../shared/bench
+python tools/dev/bench.py --breadth                 the table of ordinary networks too (tools/dev/breadth.py, by itself)
 python tools/dev/bench.py --no-run                 only the page, from the results there are
 python tools/dev/bench.py --runner tools/dev/run_circle.py     our column by another runner than that of ../shared/bench
 
@@ -33,6 +34,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
 OWN_WORKLOADS = Path(__file__).with_name("workloads.py")
+BREADTH = Path(__file__).with_name("breadth.py")
 COMPARE = ROOT.parent / "shared" / "bench" / "compare.py"
 OURS = "circle"
 PEERS = ("ort", "torch:cl+keepheap", "tf", "tf:xla")
@@ -283,6 +285,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "bench.jsonl")
     parser.add_argument("--runner", type=Path, help="our runner instead of the one in ../shared/bench")
+    parser.add_argument("--breadth", action="store_true", help="then measure the ordinary networks too")
     parser.add_argument("--no-run", action="store_true", help="write the page from the results file alone")
     return parser.parse_args()
 
@@ -299,6 +302,10 @@ def main() -> int:
     before, after = page.split(BEGIN)[0], page.split(END)[1]
     PAGE.write_text(before + section(found, options) + after, encoding="utf-8")
     print("\n".join(summary(found)))
+    if options.breadth:
+        only_page = ["--no-run"] if options.no_run else []
+        command = [sys.executable, str(BREADTH), "--threads", str(options.threads), *only_page]
+        return subprocess.run(command, check=False).returncode
     return 0
 
 

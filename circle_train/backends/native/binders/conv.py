@@ -25,11 +25,14 @@ from circle_train.backends.native.engine.binding import (
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import RoundedConv2D
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.padded import PADDED
 from circle_train.ops.layers.conv import Conv2D, Convolution, DepthwiseConv2D
 
+CONVOLUTIONS: tuple[type[Op], ...] = (Conv2D, DepthwiseConv2D, RoundedConv2D, *PADDED.values())
 Shape = tuple[int, ...]
 Arrays = Mapping[str, Any]
 Updates = Mapping[str, abi.Update | None]
@@ -49,7 +52,7 @@ def _pick(op: Convolution, conv: Kernel, depthwise: Kernel) -> Kernel:
     return conv if isinstance(op, Conv2D) else depthwise
 
 
-@binds(Conv2D, DepthwiseConv2D, RoundedConv2D)
+@binds(*CONVOLUTIONS)
 def convolution(op: Convolution, inputs: Values, outputs: Sequence[Array]) -> Calls:
     return forward(op, dict(zip("xwb", inputs, strict=True)), op.activation, outputs[0])
 
@@ -71,7 +74,7 @@ def fused_forward(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) ->
     return forward(op.settings.op, given, op.settings.act, outputs[0])
 
 
-@binds_gradient("x", Conv2D, DepthwiseConv2D, RoundedConv2D)
+@binds_gradient("x", *CONVOLUTIONS)
 def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(op.of, Convolution)
     return input_gradient(op.of, given, Activation.NONE, out)
@@ -98,7 +101,7 @@ def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Arr
     return input_gradient(op.settings.op, given, op.settings.act, outputs[0])
 
 
-@binds_gradient("w", Conv2D, DepthwiseConv2D, RoundedConv2D)
+@binds_gradient("w", *CONVOLUTIONS)
 def convolution_w(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     assert isinstance(op.of, Convolution)
     if not floats(given["dy"], given["x"], out):

@@ -119,7 +119,9 @@ def _finished(act: Activation, b: Array | None, y: Array) -> Sequence[Any]:
     """Bias and activation, where y lies."""
     if b is None:
         return (chain(lambda c, v: activate(c, act, v), [y], y) or []) if act else []
-    return chain(lambda c, v, bias: activate(c, act, c.emit(ChainOp.ADD, v, bias)), [y, b.reshape(-1)], y) or []
+    return (
+        chain(lambda c, v, bias: activate(c, act, c.emit(ChainOp.ADD, v, bias)), [y, b.reshape(-1)], y) or []
+    )
 
 
 @binds_gradient("x", TransposeConv, Convolution2DTransposeBias)

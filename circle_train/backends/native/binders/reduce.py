@@ -23,6 +23,7 @@ from circle_train.backends.native.engine.binding import (
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import Gradient
+from circle_train.ops.internal.padded import PADDED
 from circle_train.ops.internal.sum_to import SumTo
 from circle_train.ops.layers import conv
 from circle_train.ops.numeric import arithmetic
@@ -89,7 +90,7 @@ def summed(x: Array, y: Array, scale: float = 1.0) -> Calls:
     return reduced(x, y, axes, Reduce.SUM, scale)
 
 
-@binds_gradient("b", conv.Conv2D, conv.DepthwiseConv2D)
+@binds_gradient("b", conv.Conv2D, conv.DepthwiseConv2D, *PADDED.values())
 def bias(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     return summed(given["dy"], out.reshape(-1))
 

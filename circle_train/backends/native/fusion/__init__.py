@@ -11,6 +11,7 @@ from circle_train.backends.native.fusion.losses import join_losses
 from circle_train.backends.native.fusion.masks import keep_bits
 from circle_train.backends.native.fusion.narrow import read_narrow, split_widening, write_narrow
 from circle_train.backends.native.fusion.norms import join_norms
+from circle_train.backends.native.fusion.pads import absorb_pads
 from circle_train.backends.native.fusion.patterns import RECOGNISERS
 from circle_train.backends.native.fusion.pooled import join_pooled_gradients, join_pools
 from circle_train.backends.native.fusion.pools import remember_places
@@ -24,6 +25,7 @@ from circle_train.ir import Graph, Tensor
 PASSES: tuple[Callable[[Rewriter], None], ...] = (
     name_updates,
     join_losses,
+    absorb_pads,
     remember_places,
     join_batch_norms,
     keep_bits,

@@ -14,10 +14,13 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.padded import PaddedConv2D
 from circle_train.ops.internal.pool_places import MaxPoolAndPlaces, MaxPoolScatter
 from circle_train.ops.layers.conv import Conv2D
 from circle_train.ops.layers.pool import MaxPool2D
 from circle_train.record import record
+
+PLAIN = (Conv2D, PaddedConv2D)
 
 
 @record
@@ -82,7 +85,7 @@ def _product(node: Node) -> tuple[ProductOptions | None, dict[str, Tensor | None
     op = node.op
     if isinstance(op, Fused):
         return (op.settings if op.kernel == "convolution" else None), op.by_role(node.inputs)
-    return (ProductOptions(op, op.activation) if type(op) is Conv2D else None), dict(
+    return (ProductOptions(op, op.activation) if type(op) in PLAIN else None), dict(
         zip("xwb", op.pad(node.inputs), strict=False)
     )
 
@@ -90,7 +93,12 @@ def _product(node: Node) -> tuple[ProductOptions | None, dict[str, Tensor | None
 def _has_few_channels(op: Op, x: Tensor, weights: tuple[int, ...]) -> bool:
     """What the kernels take (see ct_conv_pool_args)."""
     outputs, _, width, channels = weights
-    if type(op) is not Conv2D or op.dilation_w_factor != 1 or x.dtype is not DType.FLOAT32:
+    if (
+        not isinstance(op, Conv2D)
+        or type(op) not in PLAIN
+        or op.dilation_w_factor != 1
+        or x.dtype is not DType.FLOAT32
+    ):
         return False
     return x.shape[3] == channels <= NARROW_CHANNELS and width > 1 and outputs % NARROW_OUTPUTS == 0
 

@@ -8,6 +8,7 @@ from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.internal.gradient import ActivationGradient, Gradient
+from circle_train.ops.internal.padded import PADDED
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.numeric import activation
@@ -19,6 +20,7 @@ KERNELS: dict[type[Op], str] = {
     DepthwiseConv2D: "convolution",
     FullyConnected: "fully_connected",
     RoundedConv2D: "convolution",
+    **dict.fromkeys(PADDED.values(), "convolution"),
     RoundedFullyConnected: "fully_connected",
 }
 ACTIVATIONS: dict[type[Op], Activation] = {

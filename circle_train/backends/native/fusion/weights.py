@@ -14,6 +14,7 @@ from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnec
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gather_from_end import GatherFromEnd
 from circle_train.ops.internal.gradient import Accumulate, Gradient
+from circle_train.ops.internal.padded import PADDED
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.shapes.index import EmbeddingLookup, Gather
@@ -24,6 +25,7 @@ KERNELS: dict[type[Op], str] = {
     DepthwiseConv2D: "convolution_w",
     FullyConnected: "fully_connected_w",
     RoundedConv2D: "convolution_w",
+    **dict.fromkeys(PADDED.values(), "convolution_w"),
     RoundedFullyConnected: "fully_connected_w",
 }
 TABLES: dict[type[Op], str] = {Gather: "indices", GatherFromEnd: "indices", EmbeddingLookup: "ids"}
