@@ -353,6 +353,57 @@ def updated(size: int) -> Call:
     return Call(make, {"w": w}, {"w": w - 0.1 * g})
 
 
+def _normal(most: int, cols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    """What is normalised, normal and as it lies, one over the deviations, and what calls have in common."""
+    x = rand(most, cols)
+    mean, variance = x.astype(np.float64).mean(0), x.astype(np.float64).var(0)
+    inverse = 1 / np.sqrt(variance + 0.1)
+    given = {
+        "x": x,
+        "gamma": rand(cols, seed=1),
+        "beta": rand(cols, seed=2),
+        "rows": most,
+        "cols": cols,
+        "eps": 0.1,
+    }
+    return (x - mean) * inverse, inverse, np.stack([mean, variance]), given
+
+
+def batch_norm(most: int, cols: int) -> Call:
+    normal, _, (mean, variance), given = _normal(most, cols)
+    y = np.maximum(normal * given["gamma"] + given["beta"], 0)
+    return stored(args("ct_batch_norm_args", act=abi.Act.RELU, **given), y=y, mean=mean, variance=variance)
+
+
+def batch_norm_gradient(most: int, cols: int) -> Call:
+    normal, inverse, statistics, given = _normal(most, cols)
+    mean, variance = statistics.astype(np.float32)
+    dy = rand(most, cols, seed=3)
+    g = dy.astype(np.float64)
+    dx = given["gamma"] * inverse * (g - g.mean(0) - normal * (g * normal).mean(0))
+    make = args("ct_batch_norm_grad_args", dy=dy, mean=mean, variance=variance, **given)
+    return stored(make, dx=dx, dgamma=(g * normal).sum(0), dbeta=g.sum(0))
+
+
+def resized(batch: int, h: int, w: int, channels: int, width: int) -> Call:
+    """Rows upside down, and `width` columns of which each is the mean of all."""
+    x = rand(batch, h, w, channels)
+    rows = struct(
+        "ct_resize_axis", starts=np.arange(h + 1, dtype=np.int32), index=np.arange(h, dtype=np.int32)[::-1].copy(),
+        weight=np.ones(h, np.float32),
+    )  # fmt: skip
+    columns = struct(
+        "ct_resize_axis", starts=np.arange(width + 1, dtype=np.int32) * w,
+        index=np.tile(np.arange(w, dtype=np.int32), width), weight=np.full(w * width, 1 / max(w, 1), np.float32),
+    )  # fmt: skip
+    make = args(
+        "ct_resize_args", x=x, batch=batch, in_h=h, in_w=w, out_h=h, out_w=width, channels=channels, rows=rows,
+        columns=columns,
+    )  # fmt: skip
+    mean = x[:, ::-1].astype(np.float64).sum(2, keepdims=True) / max(w, 1)
+    return stored(make, y=np.broadcast_to(mean, (batch, h, width, channels)))
+
+
 def scanned(outer: int, size: int, inner: int) -> Call:
     """From the end, without the element itself."""
     x = rand(outer, size, inner)
