@@ -129,6 +129,7 @@ def test_what_is_interrupted_is_whole_or_not_at_all(name: str) -> None:
     assert not same(before, after)
     outcomes = {"before": 0, "after": 0}
     for at in range(1, moments[0] + 1):
+        act(session)  # an interrupt may have cost a program, which is made again
         restore(session, before)
         with suppress(KeyboardInterrupt), interrupted(at):
             act(session)
