@@ -41,8 +41,8 @@ class Tape(Op):
         return [TensorType(x.dtype, shape) for shape in ((self.gates, *rows), memory, rows)]
 
     def named(self, values: Sequence[Any]) -> dict[str, Any]:
-        """The operator's operands by name."""
-        return dict(zip((spec.name for spec in self.of.inputs), values, strict=True))
+        """The operator's operands by name; the last ones may be missing."""
+        return dict(zip((spec.name for spec in self.of.inputs), self.of.pad(values), strict=True))
 
     def units(self, named: dict[str, Any]) -> int:
         """How many a gate has."""

@@ -14,7 +14,7 @@ from test_kernels import check, rand
 
 from circle_train.backends.native.engine import abi
 
-SCALARS = np.array([1e-3, 0.9, 0.999, 0.1, 0, 1, 0.1, 0.001, 1] + [0] * 7, np.float32)
+SCALARS = np.array([1e-3, 0.9, 0.999, 0.1, 0, 1, 0.1, 0.001] + [0] * 8, np.float32)
 
 
 class Layer:

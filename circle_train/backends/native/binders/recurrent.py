@@ -51,9 +51,9 @@ def tape_names(direction: int) -> list[str]:
 
 def is_known(op: Swept, given: Values) -> bool:
     """Whether the sweeps compute this operator with these operands (arrays or tensors), and nothing is left out."""
-    if not given["x"].dtype.is_float or not all(given["x"].shape) or given.get("lengths") is not None:
+    if not given["x"].dtype.is_float or given.get("lengths") is not None:
         return False
-    if any(t is not None and t.dtype is not given["x"].dtype for t in given.values()):
+    if any(t is not None and (t.dtype is not given["x"].dtype or not all(t.shape)) for t in given.values()):
         return False
     if isinstance(op, OverSequence):
         return _is_known_sequence(op, given)
