@@ -14,8 +14,8 @@ from circle_train.ir.graph import constant
 from circle_train.ir.node import BatchNorm
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Op
-from circle_train.ops.internal.batch_statistics import BatchStatistics, NormaliseByBatch
-from circle_train.ops.internal.running import MoveTowards
+from circle_train.ops.internal.norms.batch_statistics import BatchStatistics, NormaliseByBatch
+from circle_train.ops.internal.norms.running import MoveTowards
 from circle_train.ops.numeric.arithmetic import Add, Mul, Sub
 from circle_train.ops.numeric.reduce import Mean
 from circle_train.ops.numeric.unary import Rsqrt, Square

@@ -29,7 +29,7 @@ from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops.base import INTERNAL, Op
-from circle_train.ops.internal.layer_norm import LayerNorm
+from circle_train.ops.internal.norms.layer_norm import LayerNorm
 from circle_train.ops.layers.norm import RmsNorm
 
 needs_native = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")

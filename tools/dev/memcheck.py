@@ -36,7 +36,7 @@ SHARES: tuple[tuple[str, ...], ...] = (
     ),
     (
         "tests/backends/kernels/test_images.py",
-        "tests/backends/kernels/test_winograd.py",
+        "tests/backends/kernels/conv/test_winograd.py",
         "-k",
         "not test_error and not sums and not any_batch",
     ),

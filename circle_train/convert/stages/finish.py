@@ -19,8 +19,8 @@ from circle_train.format.metadata.description import OURS as DESCRIBED
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.node import known_type
 from circle_train.ir.size import Size, is_open
-from circle_train.ops.internal.batch_norm import BatchNorm
 from circle_train.ops.internal.dropout import Dropout
+from circle_train.ops.internal.norms.batch_norm import BatchNorm
 from circle_train.ops.internal.round_within import RoundWithin
 from circle_train.ops.open_sizes import open_types
 

@@ -12,7 +12,7 @@ from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ir.node import made_by
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.internal.batch_norm import BatchNorm
+from circle_train.ops.internal.norms.batch_norm import BatchNorm
 from circle_train.passes.dead import drop_dead_nodes
 
 CARRIERS = frozenset(

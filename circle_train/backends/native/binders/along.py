@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
-from circle_train.backends.native.binders.movement import joined
+from circle_train.backends.native.binders.places.movement import joined
 from circle_train.backends.native.binders.reduce import reduced
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import ChainOp, Kernel, Reduce

@@ -21,9 +21,9 @@ from circle_train.backends.native.engine.binding import (
     supported,
 )
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.batch_statistics import BatchStatistics, NormaliseByBatch
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.running import MoveTowards
+from circle_train.ops.internal.norms.batch_statistics import BatchStatistics, NormaliseByBatch
+from circle_train.ops.internal.norms.running import MoveTowards
 
 NAMES = ("x", "gamma", "beta", "add", "y", "mean", "variance")
 

@@ -27,7 +27,7 @@ from circle_train.ops.base import INTERNAL, REGISTRY, Op
 from circle_train.ops.internal.active_bits import ActiveBits, PassActive
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.internal.running import MoveTowards
+from circle_train.ops.internal.norms.running import MoveTowards
 from circle_train.ops.numeric import logic
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.numeric.select import Select

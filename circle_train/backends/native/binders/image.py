@@ -9,7 +9,7 @@ import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
 from circle_train.backends.native.binders.elementwise import activate
-from circle_train.backends.native.binders.movement import strided_copy
+from circle_train.backends.native.binders.places.movement import strided_copy
 from circle_train.backends.native.binders.reduce import summed
 from circle_train.backends.native.binders.update import gradient_only
 from circle_train.backends.native.engine import abi

@@ -20,7 +20,7 @@ from circle_train.backends.native.engine.binding import (
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.layer_norm import LayerNorm
+from circle_train.ops.internal.norms.layer_norm import LayerNorm
 from circle_train.ops.layers.norm import RmsNorm
 
 KERNELS: dict[type[Op], tuple[Kernel, Kernel]] = {

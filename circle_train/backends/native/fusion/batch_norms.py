@@ -14,8 +14,8 @@ from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.internal.batch_statistics import BatchStatistics, NormaliseByBatch
 from circle_train.ops.internal.gradient import ActivationGradient, Gradient, Gradients
+from circle_train.ops.internal.norms.batch_statistics import BatchStatistics, NormaliseByBatch
 from circle_train.ops.internal.swish import Swish
 from circle_train.ops.numeric import activation
 from circle_train.ops.numeric.arithmetic import Add

@@ -11,7 +11,7 @@ from circle_train.backends.native.fusion.weights import Destiny, WeightOptions, 
 from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.internal.layer_norm import LayerNorm, LayerNormStatistics, RmsNormStatistics
+from circle_train.ops.internal.norms.layer_norm import LayerNorm, LayerNormStatistics, RmsNormStatistics
 from circle_train.ops.layers.norm import RmsNorm
 from circle_train.record import record
 

@@ -8,7 +8,7 @@ from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gather_from_end import GatherFromEnd
-from circle_train.ops.internal.layer_norm import LayerNorm
+from circle_train.ops.internal.norms.layer_norm import LayerNorm
 from circle_train.ops.internal.swish import Swish
 from circle_train.ops.numeric.activation import Logistic, Softmax
 from circle_train.ops.numeric.arithmetic import Add, Div, Mul, SquaredDifference, Sub

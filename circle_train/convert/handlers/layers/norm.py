@@ -8,7 +8,7 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
 from circle_train.ir import Role, Tensor
-from circle_train.ops.internal.batch_norm import BatchNorm
+from circle_train.ops.internal.norms.batch_norm import BatchNorm
 
 
 @handles("BatchNormalization")

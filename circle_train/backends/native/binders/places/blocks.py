@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
-from circle_train.backends.native.binders.movement import fill, joined, strided_copy
+from circle_train.backends.native.binders.places.movement import fill, joined, strided_copy
 from circle_train.backends.native.binders.reduce import reduced, summed
 from circle_train.backends.native.engine.abi import ChainOp
 from circle_train.backends.native.engine.binding import Calls, Values, binds, binds_gradient, floats

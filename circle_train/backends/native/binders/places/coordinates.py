@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
-from circle_train.backends.native.binders.index import INDEX_TYPES, gathered, scattered
+from circle_train.backends.native.binders.places.index import INDEX_TYPES, gathered, scattered
 from circle_train.backends.native.binders.update import gradient_only
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import ChainOp, Kernel

@@ -1,0 +1,1 @@
+"""Binders of what moves elements: by index, by coordinates, in blocks."""
