@@ -55,11 +55,7 @@ def geometry(c: Call, spatial: Sizes, kernel: Sizes) -> Geometry:
     else:
         flat = list(c.attr("pads") or (0,) * 2 * rank)
         pads = tuple((int(flat[i]), int(flat[i + rank])) for i in range(rank))
-    if any(
-        abs(size) > WIDEST
-        for pair in (*pads, tuple(s for s in spatial if isinstance(s, int)))
-        for size in pair
-    ):
+    if any(isinstance(size, int) and abs(size) > WIDEST for pair in (*pads, spatial) for size in pair):
         raise Refusal(f"sizes {spatial} with pads {pads}, expected no more than {WIDEST} along an axis")
     return Geometry(kernel, strides, dilations, pads)
 

@@ -26,25 +26,28 @@ def dft(c: Call) -> Tensor:
 def transformed(c: Call, axis: int) -> Tensor:
     """Along an axis of a tensor whose last axis holds real parts and, mostly, imaginary ones."""
     b, dims = c.b, c.shape()
-    given = c.optional(1)
-    count = dims[axis] if given is None else int(c.value(1, "dft_length").reshape(()))
+    if axis == len(dims) - 1:
+        raise Refusal(f"its axis {axis} is the one of real and imaginary parts, expected another")
+    backwards, one_sided = bool(c.attr("inverse", 0)), bool(c.attr("onesided", 0))
+    length = 2 * (dims[axis] - 1) if backwards and one_sided else dims[axis]
+    count = length if c.optional(1) is None else int(c.value(1, "dft_length").reshape(()))
     if isinstance(count, Size) or isinstance(dims[axis], Size):
         raise Refusal("it transforms a symbolic length")
-    backwards, one_sided = bool(c.attr("inverse", 0)), bool(c.attr("onesided", 0))
-    if backwards and one_sided:
-        raise Refusal("a one-sided inverse transform is not expressed")
+    if count < 1:
+        raise Refusal(f"it transforms {count} elements, expected 1 or more")
     order = [i for i in range(len(dims) - 1) if i != axis] + [axis]
     parts = [b.transpose(part, order) for part in components(b, c[0])]
-    rows = count // 2 + 1 if one_sided else count
-    y = spectrum(b, parts, *waves(rows, dims[axis], count, backwards))
+    if backwards and one_sided:
+        y = real_signal(b, parts, count)
+    else:
+        rows = count // 2 + 1 if one_sided else count
+        y = spectrum(b, parts, *waves(rows, dims[axis], count, backwards))
     back = [order.index(i) for i in range(len(order))]
     return b.transpose(y, [*back, len(order)])
 
 
 def components(b: Builder, x: Tensor) -> list[Tensor]:
-    """Real and imaginary parts, or the real ones alone, whose axis a signal may lack."""
-    if x.type.rank == 2:
-        return [x]
+    """Real and imaginary parts, or the real ones alone."""
     count = x.shape[-1]
     if count not in (1, 2):
         raise Refusal(f"its last axis has size {count}, expected 1 (real) or 2 (complex)")
@@ -59,17 +62,32 @@ def waves(rows: int, length: int, count: int, backwards: bool) -> tuple[Array, A
     return np.cos(angle) * kept, np.sin(angle) * kept
 
 
+def product(b: Builder, x: Tensor, matrix: Array) -> Tensor:
+    return b("FULLY_CONNECTED", x, b.like(x, matrix), keep_num_dims=True)
+
+
+def real_product(b: Builder, parts: list[Tensor], cosines: Array, sines: Array) -> Tensor:
+    """The real part of (real + i imaginary) (cos + i sin) along the last axis."""
+    real = product(b, parts[0], cosines)
+    return real if len(parts) == 1 else b("SUB", real, product(b, parts[1], sines))
+
+
 def spectrum(b: Builder, parts: list[Tensor], cosines: Array, sines: Array) -> Tensor:
     """(real + i imaginary) (cos + i sin) along the last axis, stacked behind it."""
-
-    def product(x: Tensor, matrix: Array) -> Tensor:
-        return b("FULLY_CONNECTED", x, b.like(x, matrix), keep_num_dims=True)
-
-    real, imaginary = product(parts[0], cosines), product(parts[0], sines)
+    real, imaginary = real_product(b, parts, cosines, sines), product(b, parts[0], sines)
     if len(parts) == 2:
-        real = b("SUB", real, product(parts[1], sines))
-        imaginary = b("ADD", imaginary, product(parts[1], cosines))
+        imaginary = b("ADD", imaginary, product(b, parts[1], cosines))
     return b("PACK", real, imaginary, values_count=2, axis=real.type.rank)
+
+
+def real_signal(b: Builder, parts: list[Tensor], count: int) -> Tensor:
+    """Of the first half of its spectrum, whose other half is the mirrored conjugate; with an axis of one part."""
+    length = parts[0].shape[-1]
+    places = np.arange(length)
+    mirrored = (places > 0) & (2 * places < count)
+    times = (2 * places <= count) * (1 + mirrored)
+    real = real_product(b, parts, *(wave * times for wave in waves(count, length, count, True)))
+    return b("PACK", real, values_count=1, axis=real.type.rank)
 
 
 @handles("STFT", since=17)
@@ -90,7 +108,8 @@ def short_time(c: Call) -> Tensor:
     count = (length - frame) // step + 1
     starts = b("MUL", b.reshape(b.numbers(count), (count, 1)), b.constant(step, np.int32))
     places = b("ADD", starts, b.constant(np.arange(frame)[None, :], np.int32))
-    parts = [b("GATHER", part, places, axis=1, batch_dims=0) for part in components(b, c[0])]
+    signals = [c[0]] if c.rank() == 2 else components(b, c[0])
+    parts = [b("GATHER", part, places, axis=1, batch_dims=0) for part in signals]
     if window is not None:
         parts = [b("MUL", part, window) for part in parts]
     rows = frame // 2 + 1 if c.attr("onesided", 1) else frame
