@@ -17,6 +17,10 @@ import pytest
 import circle_train as ct
 from circle_train.runtime.undisturbed import Undisturbed
 
+# Ctrl-C while Python throws a generator away is lost, says Python; the next one is not.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in.*<generator:pytest.PytestUnraisableExceptionWarning"
+)
 OURS = os.path.dirname(ct.__file__)
 
 

@@ -27,7 +27,6 @@ from circle_train.ops.base import INTERNAL, REGISTRY, Op
 from circle_train.ops.internal.active_bits import ActiveBits, PassActive
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.internal.norms.running import MoveTowards
 from circle_train.ops.numeric import logic
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.numeric.select import Select
@@ -147,19 +146,6 @@ def select_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
         return b.emit(ChainOp.MUL, dy, condition if first else b.emit(ChainOp.LOGICAL_NOT, condition))
 
     return chain(chosen, [dy, spread], out)
-
-
-@binds(MoveTowards)
-def move_towards(op: MoveTowards, inputs: Values, outputs: Sequence[Array]) -> Calls:
-    running, batch = inputs
-    if not floats(running, batch):
-        return None
-
-    def moved(b: Builder, running: int, batch: int) -> int:
-        kept = b.emit(ChainOp.MUL_IMM, running, imm=op.momentum)
-        return b.emit(ChainOp.ADD, kept, b.emit(ChainOp.MUL_IMM, batch, imm=1 - op.momentum))
-
-    return chain(moved, [running, batch.reshape(running.shape)], running)
 
 
 for _op in (*REGISTRY.values(), *INTERNAL.values()):
