@@ -78,6 +78,27 @@ def test_it_gives_what_the_standards_evaluator_gives(name: str, tmp_path: Path) 
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+def bits_cast(shape: tuple[int, ...], to: int) -> bytes:
+    info = helper.make_tensor_value_info
+    node = helper.make_node("BitCast", ["x"], ["y"], to=to)
+    graph = helper.make_graph([node], "g", [info("x", FLOAT, shape)], [info("y", to, shape)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 26)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def test_the_bits_of_a_scalar_are_a_scalar() -> None:
+    (found,) = ct.InferenceSession(bits_cast((), onnx.TensorProto.INT32)).run(None, {"x": np.float32(1)})
+    assert found.shape == () and found == 0x3F800000
+
+
+@pytest.mark.parametrize("to", [INT64, onnx.TensorProto.BOOL])
+def test_bits_are_not_cast_to_another_width(to: int) -> None:
+    with pytest.raises(
+        ct.ConversionError, match=r"BitCast.*FLOAT32 to \w+, expected a type of the same width"
+    ):
+        ct.load(bits_cast((2, 3), to))
+
+
 def test_no_tflite_file_is_written_of_what_no_runtime_computes(tmp_path: Path) -> None:
     arrays, outputs, attributes = CASES["Unique"]
     with pytest.raises(ct.UnsupportedOpError, match=r"ONNX's own.*save as \.circle"):

@@ -21,6 +21,7 @@ from onnx_cases import Case, Outcome, node_cases, outcome, stored_cases, with_co
 
 import circle_train.convert.direct  # noqa: E402, F401  (registers the handlers)
 from circle_train.convert.building.registry import HANDLERS  # noqa: E402
+from circle_train.ops.foreign.operator import FUNCTIONS  # noqa: E402
 
 PAGE = ROOT / "docs" / "onnx-operators.md"
 SETS = ("pytorch-converted", "pytorch-operator", "simple")
@@ -47,14 +48,16 @@ def page() -> str:
             "",
             f"Written by `tools/dev/onnx_table.py` with onnx {onnx.__version__}, whose numeric cases are converted, computed",
             "by our reference operators and compared with the results that the standard asks for. What does not convert is",
-            "refused before anything runs; nothing is computed wrongly.",
+            "refused before anything runs, or, where the reason is a value computed while running, then; nothing is",
+            "computed wrongly.",
             "",
             f"Of {total.total()} single-operator cases {total['match']} match ({100 * total['match'] / total.total():.0f} %), "
             f"{total['refused']} are refused, {total['wrong']} are wrong. "
             + " ".join(f"Of `{kind}`, {_counts(found)}." for kind, found in sets.items()),
             "",
             "*How*: by an operator of Circle or several (`direct`), by the function of simpler operators that ONNX itself",
-            "gives (`function`), or not at all (`–`). In onnx's cases all shapes, axes, counts and weights are inputs of the",
+            "gives (`function`), by an operator of our own that only circle_train computes, in `.circle` files (`own`), or",
+            "not at all (`–`). In onnx's cases all shapes, axes, counts and weights are inputs of the",
             "model; in models that people export they are constants. *With constants* are the same cases in that form:",
             f"{_counts([one for found in fixed.values() for one in found])}, the others are refused.",
             "",
@@ -86,6 +89,8 @@ def _row(name: str, rows: list[tuple[Case, Outcome]], fixed: list[Outcome], has_
         if name[0] == "("
         else "direct"
         if has_handler
+        else "own"
+        if name in FUNCTIONS
         else "function"
         if verdicts["match"] + matched
         else "–"

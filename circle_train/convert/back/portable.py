@@ -68,7 +68,7 @@ def _restore_step(kind: str, *settings: Any) -> Step:
 
 def _text(array: Array) -> list[Any]:
     """Element type, shape and elements."""
-    raw = np.ascontiguousarray(array)
+    raw = np.asarray(array)
     return [raw.dtype.str, list(raw.shape), base64.b64encode(raw.tobytes()).decode()]
 
 

@@ -54,6 +54,10 @@ def _known(c: Call) -> Foreign | None:
         found = element_type(int(c.required("to")))
         if found is None:
             return None
+        given = c[0].type.dtype
+        widths = [dtype.numpy.itemsize if dtype.numpy else 0 for dtype in (given, found)]
+        if widths[0] != widths[1]:
+            raise Refusal(f"it casts bits of {given.name} to {found.name}, expected a type of the same width")
         attributes["to"] = found.name
     return Foreign.of(c.op, attributes) if _is_text(attributes) else None
 

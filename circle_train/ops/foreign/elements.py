@@ -39,7 +39,7 @@ def _same_bits(xs: Sequence[TensorType | None], attributes: Attributes) -> list[
 @computes("BitCast", _same_bits)
 def bit_cast(xs: Sequence[Array | None], attributes: Attributes) -> list[Array]:
     kind = DType[attributes["to"]].numpy
-    x = np.ascontiguousarray(xs[0])
+    x = np.asarray(xs[0])
     return [np.frombuffer(x.tobytes(), kind).reshape(x.shape)]
 
 
