@@ -81,7 +81,7 @@ def build(folder: Path) -> Path:
     target = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64")
     compiler = ("-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++", "-DCMAKE_BUILD_TYPE=Release")
     run("cmake", "-S", SOURCE, "-B", folder, *target, *compiler)
-    run("cmake", "--build", folder, "--parallel")
+    run("cmake", "--build", folder, "--parallel", str(os.cpu_count()))
     return folder / "libcircle_train_native.so"
 
 

@@ -71,7 +71,7 @@ def build(folder: Path, compiler: str) -> Path:
     """The library with the names and lines that reports give."""
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     subprocess.run([*configure, f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
-    subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--parallel", str(os.cpu_count())], check=True)
     return next(folder.glob("libcircle_train_native.*"))
 
 

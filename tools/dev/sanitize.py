@@ -49,7 +49,7 @@ def build(folder: Path, compiler: str) -> Path:
     """The library with sanitizers; an earlier build in the folder is brought up to date."""
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCT_SANITIZE=ON"]
     subprocess.run([*configure, f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
-    subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--parallel", str(os.cpu_count())], check=True)
     return next(folder.glob("libcircle_train_native.*"))
 
 
