@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ def test_any_whole_number_is_taken(threads: Any) -> None:
     assert np.isfinite(session(threads).train_step(X, Y).loss)
 
 
+INSTALLED = str(Path(ct.__file__).parents[1])
+"""Where the package under test lies; a worker's own path may begin with the tree, which holds no library."""
 NO_MORE_THREADS = """
 import os, sys
 sys.path.insert(0, {tests!r})
@@ -57,7 +60,11 @@ def test_where_no_thread_starts_one_does_the_work() -> None:
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 50, resource.RLIM_INFINITY))
 
     code = NO_MORE_THREADS.format(tests=os.path.dirname(__file__))
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([INSTALLED, *sys.path]),
+    }
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, preexec_fn=limit, capture_output=True, text=True, check=False
     )  # fmt: skip

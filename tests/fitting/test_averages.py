@@ -5,10 +5,11 @@ from __future__ import annotations
 import networks
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
 import circle_train as ct
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(11, 6)).astype(np.float32)

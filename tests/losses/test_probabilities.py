@@ -8,13 +8,14 @@ from collections.abc import Callable
 import networks
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
 import circle_train as ct
 from circle_train.ir import DType, Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.model import Model
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
 
 CLASSES = 4
 RNG = np.random.default_rng(2)

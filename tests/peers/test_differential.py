@@ -21,6 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_few_random_networks_agree_with_onnx_runtime_and_float64() -> None:
     """One of each kind."""
     pytest.importorskip("onnxruntime")
+    pytest.importorskip("torch")
     done = run("--cases", "4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 networks, 0 wrong" in done.stdout
@@ -29,6 +30,7 @@ def test_a_few_random_networks_agree_with_onnx_runtime_and_float64() -> None:
 @pytest.mark.slow
 def test_random_networks_agree_with_onnx_runtime_and_float64() -> None:
     pytest.importorskip("onnxruntime")
+    pytest.importorskip("torch")
     done = run("--cases", "200")
     assert done.returncode == 0, done.stdout + done.stderr
 

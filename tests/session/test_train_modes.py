@@ -207,8 +207,8 @@ def test_a_batch_is_normalised_with_the_models_epsilon(tmp_path: Path) -> None:
 
 def test_statistics_of_the_batch_where_channels_do_not_lie_last(tmp_path: Path) -> None:
     """Between operators that leave ONNX's order of axes alone nothing is transposed; PyTorch normalises the same."""
+    torch = pytest.importorskip("torch")
     import onnx
-    import torch
     from onnx import helper, numpy_helper
 
     rng = np.random.default_rng(0)
