@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,6 @@ def test_any_whole_number_is_taken(threads: Any) -> None:
     assert np.isfinite(session(threads).train_step(X, Y).loss)
 
 
-INSTALLED = str(Path(ct.__file__).parents[1])
-"""Where the package under test lies; a worker's own path may begin with the tree, which holds no library."""
 NO_MORE_THREADS = """
 import os, sys
 sys.path.insert(0, {tests!r})
@@ -59,14 +56,16 @@ def test_where_no_thread_starts_one_does_the_work() -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 50, resource.RLIM_INFINITY))
 
+    # from a folder without the tree's package, which may lack the library
     code = NO_MORE_THREADS.format(tests=os.path.dirname(__file__))
     environment = {
         **os.environ,
         "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([INSTALLED, *sys.path]),
+        "PYTHONPATH": os.pathsep.join(sys.path),
     }
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, preexec_fn=limit, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], env=environment, preexec_fn=limit, cwd=os.path.dirname(__file__), capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr
 
