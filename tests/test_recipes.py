@@ -81,9 +81,11 @@ def test_there_is_a_recipe_for_all_that_is_added_often() -> None:
         assert len(recipe.changed) <= MOST_EDITED
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "A kernel" else []) for n in RECIPES]
-)
+BUILDS = [pytest.mark.slow, pytest.mark.xdist_group("builds")]
+"""One after the other, whatever else runs beside."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=BUILDS if n == "A kernel" else []) for n in RECIPES])
 def test_a_recipe_works(name: str, tmp_path: Path) -> None:
     if name == "A kernel" and shutil.which("cmake") is None:
         pytest.skip("there is no cmake to build the kernel with")

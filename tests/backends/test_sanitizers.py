@@ -28,6 +28,9 @@ def missing() -> str | None:
     return None if Path(found.stdout.strip()).is_absolute() else f"libasan of {COMPILER}"
 
 
+pytestmark = pytest.mark.xdist_group("builds")  # they share a folder
+
+
 @pytest.mark.slow
 def test_the_sanitizers_have_nothing_to_report() -> None:
     if absent := missing():
