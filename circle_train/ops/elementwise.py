@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,10 +51,18 @@ def common_size(sizes: Sequence[int]) -> int | None:
         return None
     if numbers and max(numbers) >= 0:
         return max(numbers)
-    opens = [size for size in sizes if isinstance(size, Size)]
+    opens: Any = [size for size in sizes if isinstance(size, Size)]
     if numbers or not opens:
         return max(numbers, default=1)
-    return opens[0] if all(opens[0] == size for size in opens[1:]) else None
+    return next((one for one in opens if all(other == one or _is_part(other, one) for other in opens)), None)
+
+
+def _is_part(size: Size, whole: Size) -> bool:
+    """Whether it is the smaller of the whole and a number: beside the whole it is right where both are the same."""
+    if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
+        return False
+    (atom,) = size.terms[0][0]
+    return atom.kind == "MINIMUM" and any(isinstance(one, Size) and one == whole for one in atom.operands)
 
 
 def same_dtype(op: str, *types: TensorType) -> None:

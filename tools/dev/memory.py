@@ -121,7 +121,7 @@ def second_run(name: str, arguments: list[str]) -> str:
 def measure(case: Case, steps: int = 22, threads: int = 2) -> Memory:
     """Train in a process of its own."""
     config = ct.TrainConfig(**case.settings)
-    program = compile(ct.load(case.path).module.main, config, batch_size=config.batch_size)
+    program = compile(ct.load(case.path).module.main, config, sizes=config.batch_size)
     specs = [[(t.shape, str(t.dtype.numpy)) for t in group] for group in (program.inputs, program.targets)]
     arguments = json.dumps([str(case.path.resolve()), case.settings, specs, steps, threads])
     planned, measured = json.loads(second_run(case.path.name, ["-c", CHILD, arguments]))
