@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import Node, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, random, register
@@ -25,6 +25,10 @@ from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
 
 Names = tuple[str, ...]
+
+
+BEFORE_STATES = 4
+"""The operand with the lengths; states come behind it."""
 
 
 class Direction(enum.IntEnum):
@@ -39,6 +43,23 @@ class Direction(enum.IntEnum):
 
 
 @record
+class Sweeps(Mixes):
+    """Step by step along the first axis; constant states of one sequence serve as many as there come to be."""
+
+    def resized(self, node: Node, index: int, axis: int, size: int) -> dict[int, Array]:
+        if not self.is_data(node, index) or axis != 1:
+            return {}
+        states = {
+            i: t for i, t in enumerate(node.inputs) if i > BEFORE_STATES and t is not None and t.is_constant
+        }
+        return {
+            i: np.repeat(t.data, size, axis=1)
+            for i, t in states.items()
+            if t.type.rank == 3 and t.shape[1] == 1
+        }
+
+
+@record
 class OverSequence(Swept):
     """What the three have in common: a cell for each direction, applied step after step."""
 
@@ -49,7 +70,7 @@ class OverSequence(Swept):
 
     gates: ClassVar[int] = 1
     states: ClassVar[tuple[str, ...]] = ("h",)
-    axes = Mixes("a step needs the one before it")
+    axes = Sweeps(why="a step needs the one before it")
 
     def cell(self, weights: Weights, functions: tuple[str, ...]) -> Cell:
         raise NotImplementedError(f"{self.name} has no cell")
