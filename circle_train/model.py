@@ -22,7 +22,7 @@ from circle_train.passes.heads.new_head import SCORES
 from circle_train.printable import as_table, printable
 from circle_train.record import record
 from circle_train.runtime import litert
-from circle_train.runtime.module import with_float_head, with_head, with_values
+from circle_train.runtime.module import with_float_head, with_head, with_inputs, with_values
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
 from circle_train.settings import circleplus
@@ -189,6 +189,16 @@ class Model:
         hints.restore(module)
         return Model(module, self.provenance)
 
+    def with_inputs(self, values: Mapping[str, Any]) -> Model:
+        """A model that asks no longer for the inputs of these names, whose values are these: a sampling rate, a first state.
+
+        Example:
+            >>> import circle_train as ct
+            >>> ct.load("tests/data/mlp.circle").with_inputs({"x": 0}).inputs
+            []
+        """
+        return Model(with_inputs(self.module, values), self.provenance) if values else self
+
     def with_float_head(self, count: int) -> Model:
         """A model whose last `count` operators compute in float; of an integer model they can then be trained.
 
@@ -266,12 +276,13 @@ class Model:
 def load(source: Source | Model, **options: Any) -> Model:
     """Load a .circle, .tflite or .onnx model from a path, bytes, a file object or an onnx.ModelProto.
 
-    `shapes={"x": (-1, 128)}` fixes sizes that an input leaves open, -1 for those that stay open. The other options go to
-    the ONNX converter (`io="nhwc"`, `fold_batchnorm=True`).
+    `shapes={"x": (-1, 128)}` fixes sizes that an input leaves open, -1 for those that stay open. `inputs={"sr": 16000}`
+    fixes the values of inputs that are no samples, one number for all of an array; the model then asks no longer for
+    them. The other options go to the ONNX converter (`io="nhwc"`, `fold_batchnorm=True`).
     """
     if isinstance(source, Model):
-        _refuse(options, "the model is loaded already")
-        return source
+        _refuse(options.keys() - {"inputs"}, "the model is loaded already")
+        return source.with_inputs(options.get("inputs") or {})
     if isinstance(source, (str, os.PathLike)) and not os.path.exists(source):
         raise ModelError(
             f"{os.fspath(source)}: no such file; give the path of a .circle, .tflite or .onnx model"
@@ -286,12 +297,13 @@ def load(source: Source | Model, **options: Any) -> Model:
         _refuse(options.keys() - set(convert.OPTIONS), f"expected one of {', '.join(convert.OPTIONS)}")
         module, provenance = convert.load_onnx(source, **options)
         return Model(hints.attach(module), provenance, options)
-    _refuse(options.keys() - {"shapes"}, "a Circle or TFLite model takes shapes alone")
+    _refuse(options.keys() - {"shapes", "inputs"}, "a Circle or TFLite model takes shapes and inputs alone")
     module = format.read(source, name and str(name))
     hints.restore(module)
     fix_sizes(module.main, options.get("shapes") or {})
     origin = hints.read_entry(module, portable.ENTRY)
-    return Model(module, None if origin is None else portable.restore(origin))
+    loaded = Model(module, None if origin is None else portable.restore(origin))
+    return loaded.with_inputs(options.get("inputs") or {})
 
 
 def _refuse_foreign(path: str) -> None:

@@ -48,10 +48,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     is_onnx = options.input.lower().endswith(".onnx")
     if is_onnx and options.engine == "onnx2tf":
-        if options.shape:
-            raise ConfigError(
-                f"--shape {options.shape[0]}: only --engine direct can fix sizes; leave out --shape"
-            )
+        for option, words in (("--shape", options.shape), ("--fix", options.fix)):
+            if words:
+                raise ConfigError(f"{option} {words[0]}: only --engine direct can fix it; leave out {option}")
         model = Model(convert.load_with_onnx2tf(options.input))
     else:
         model = load_model(options, options.input, io=options.io, fold_batchnorm=options.fold_batchnorm)
@@ -81,7 +80,7 @@ def _peer(path: str) -> str:
 
 
 def _compare(path: str, model: Model) -> dict[str, float]:
-    differences: dict[str, float] = convert.verify(path, model.module)
+    differences: dict[str, float] = convert.verify(path, model.module, inputs=model.options.get("inputs"))
     worst = max(differences.values(), default=0.0)
     rounds = any(operator.name in ("ROUND", "QUANTIZE") for operator in model.operators)
     if not worst <= (TOLERANCE_WHERE_ROUNDED if rounds else TOLERANCE):

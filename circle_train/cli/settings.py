@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from circle_train import losses, optimizers
 from circle_train.checkpoints import by_suffix as checkpoints
+from circle_train.data.dataset import read_npy
 from circle_train.errors import ConfigError
 from circle_train.fitting.metrics import BY_NAME as METRICS
 from circle_train.losses import Loss
@@ -34,12 +37,19 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x128",
         help="fix open sizes of an input, N for those that stay open (may be repeated)",
     )
+    parser.add_argument(
+        "--fix",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="fix an input that is no sample: a number for all of it, or a .npy file (may be repeated)",
+    )
 
 
 def load_model(options: argparse.Namespace, path: str, **how: Any) -> Model:
-    """The model file, in the shapes that were asked for."""
-    shapes = dict(_shape_of(word) for word in options.shape)
-    return load(path, shapes=shapes, **(how if path.lower().endswith(".onnx") else {}))
+    """The model file, in the shapes and with the inputs that were asked for."""
+    shapes, inputs = dict(map(_shape_of, options.shape)), dict(map(_value_of, options.fix))
+    return load(path, shapes=shapes, inputs=inputs, **(how if path.lower().endswith(".onnx") else {}))
 
 
 def _shape_of(word: str) -> tuple[str, tuple[int, ...]]:
@@ -52,6 +62,20 @@ def _shape_of(word: str) -> tuple[str, tuple[int, ...]]:
             "as in --shape input_ids=Nx128"
         )
     return name, tuple(-1 if part == "n" else int(part) for part in parts)
+
+
+def _value_of(word: str) -> tuple[str, Any]:
+    """sr=16000 or state=zeros.npy as a name and a value."""
+    name, _, text = word.rpartition("=")
+    try:
+        value = read_npy(Path(text), []) if text.endswith(".npy") else ast.literal_eval(text)
+    except (ValueError, SyntaxError, OSError):
+        value = None
+    if not name or value is None:
+        raise ConfigError(
+            f"--fix is '{word}', expected an input's name and a number or a .npy file, as in --fix sr=16000"
+        )
+    return name, value
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:

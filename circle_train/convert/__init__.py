@@ -24,7 +24,7 @@ __all__ = [
     "write_back",
 ]
 
-OPTIONS = ("engine", "io", "fold_batchnorm", "shapes")
+OPTIONS = ("engine", "io", "fold_batchnorm", "shapes", "inputs")
 """Of load_onnx."""
 FIRST_BYTES = frozenset(
     bytes([field << 3 | wire])
@@ -40,20 +40,25 @@ def load_onnx(
     io: str = "nchw",
     fold_batchnorm: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Mapping[str, Any] | None = None,
 ) -> tuple[Module, Provenance]:
     """A Circle module made from an ONNX model (path, bytes or file object), and its constants' provenance.
 
-    `io="nhwc"` gives image inputs and outputs channels last; `shapes` fixes the symbolic sizes of inputs.
+    `io="nhwc"` gives image inputs and outputs channels last; `shapes` fixes the symbolic sizes of inputs,
+    `inputs` the values of some.
     """
     for name, value, known in (("engine", engine, ("direct", "onnx2tf")), ("io", io, ("nchw", "nhwc"))):
         if value not in known:
             raise ConversionError(f"{name} is '{value}', expected one of {', '.join(known)}")
     result: tuple[Module, Provenance]
     with _needing_onnx(), refusing(ConversionError, "the ONNX model", "check it with onnx.checker"):
+        if engine == "onnx2tf" and (fixed := (inputs or {}) | (shapes or {})):  # type: ignore[operator]
+            raise ConversionError(f"'{next(iter(fixed))}': only engine='direct' fixes inputs and shapes")
         if engine == "onnx2tf":
             result = _import("other.onnx2tf").convert(source)
         else:
-            result = _import("direct").convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}))
+            direct = _import("direct")
+            result = direct.convert(source, io == "nhwc", fold_batchnorm, dict(shapes or {}), inputs or {})
     return result
 
 
@@ -71,13 +76,16 @@ def with_head(provenance: Provenance, outputs: int, scores: str) -> bytes:
     return made
 
 
-def verify(source: Any, module: Module, seed: int = 0) -> dict[str, float]:
+def verify(
+    source: Any, module: Module, seed: int = 0, inputs: Mapping[str, Any] | None = None
+) -> dict[str, float]:
     """By output, the largest difference from the ONNX model on a random input, relative to the largest value.
 
-    The referee is onnxruntime, or where that is missing onnx's own evaluator.
+    `inputs` are the values that the module was made with. The referee is onnxruntime, or where that is missing onnx's
+    own evaluator.
     """
     with _needing_onnx():
-        differences: dict[str, float] = _import("other.referee").verify(source, module, seed)
+        differences: dict[str, float] = _import("other.referee").verify(source, module, seed, inputs or {})
     return differences
 
 

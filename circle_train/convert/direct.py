@@ -14,6 +14,7 @@ from circle_train.convert.handlers.layers.sweeps import lower_sweeps
 from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
 from circle_train.convert.stages.finish import finish
 from circle_train.convert.stages.fuse import fuse
+from circle_train.convert.stages.given import asked_values, constants, give, own_sizes, sizes_in
 from circle_train.convert.stages.layout import lay_out
 from circle_train.convert.stages.symbols import Assignment, asked, assignments, fixed, learnt
 from circle_train.convert.stages.tidy import tidy
@@ -43,10 +44,21 @@ def generally(what: str, value: Size) -> bool:
     raise Undecided(f"whether {value} is below 0 depends on the sizes that are open")
 
 
-def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tuple[Module, Provenance]:
+def convert(
+    source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes, inputs: Mapping[str, Any]
+) -> tuple[Module, Provenance]:
     """Sizes that are open stay open, but for what the model itself says of them, and those that it cannot do with."""
     model = read(source)
-    known = asked(model, shapes)
+    given = asked_values(model, inputs)
+    known: Mapping[str, Number] = learnt(asked(model, shapes), sizes_in(given))
+    if given:
+        own = own_sizes(model, given, known)
+        give(
+            model, {name: (value, dims) for name, (value, dims) in given.items() if not own.keys() & {*dims}}
+        )
+        known = _taught(model, known) if own else known
+        known = learnt(known, own_sizes(model, given, known))
+        give(model, given)
     for _ in range(MOST_LESSONS):
         try:
             return _with_examples(model, known, nhwc, fold_batchnorm)
@@ -60,6 +72,24 @@ def convert(source: Any, nhwc: bool, fold_batchnorm: bool, shapes: Shapes) -> tu
     raise ConversionError(
         f"{_place(model)}: its open sizes depend on each other in too many ways; give shapes="
     )
+
+
+def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:
+    """What the nodes say of open sizes, whether all can be converted or not."""
+    for _ in range(MOST_LESSONS):
+        for assignment in assignments(model, known):
+            try:
+                with judged_by(generally):
+                    _walk(model, assignment)
+            except Learnt as lesson:
+                known = learnt(known, lesson.known)
+                break
+            except (ConversionError, ModelError, Refusal, *FOREIGN):
+                continue
+            return known
+        else:
+            return known
+    return known
 
 
 class Blocked(Exception):
@@ -124,6 +154,7 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
         values[name] = tensor = Tensor(name, TensorType(dtype, assignment.example(dims)))
         builder.set_open(tensor, assignment.sizes(dims))
         builder.graph.inputs.append(tensor)
+    values.update(constants(model, builder, assignment))
     functions = {(f.domain, f.name): f for f in model.model.functions}
     walk = Walk(builder, model.arrays, functions)
     scope = Scope(values, model.opsets, {}, declared_shapes(graph))

@@ -351,6 +351,8 @@ def _without(atoms: tuple[Atom, ...], taken: tuple[Atom, ...]) -> tuple[Atom, ..
 
 def _quotient(rest: Number, bottom: Number) -> Number:
     """⌊rest / bottom⌋ of which nothing can be taken out."""
+    if not _terms(rest):
+        return 0
     low, high = _bounds(rest)
     by_low, _ = _bounds(bottom)
     if low is not None and low >= 0 and high is not None and by_low is not None and high < by_low:

@@ -14,6 +14,7 @@ from circle_train.ir.size import Number, Size, is_open, replaced, symbol, unknow
 from circle_train.ops.base import Op
 from circle_train.ops.control.loop import While
 from circle_train.ops.derive import Learnt, computed, derived
+from circle_train.ops.sweeps import recognise_sweeps
 
 Types = dict[Tensor, TensorType]
 MOST_LESSONS = 32
@@ -37,6 +38,9 @@ def open_types(graph: Graph, shapes: Sequence[Sequence[Number]], learn: bool = F
 
 def input_sizes(graph: Graph) -> list[tuple[Number, ...]]:
     """The inputs' shapes, in which open sizes that must be equal, or multiples of something, are written so."""
+    if any(isinstance(node.op, While) for node in graph.nodes):
+        graph = graph.copy()
+        recognise_sweeps(graph)
     sizes: list[tuple[Number, ...]] = [
         tuple(symbol(f"{index}.{axis}") if size < 0 else size for axis, size in enumerate(_signature(tensor)))
         for index, tensor in enumerate(graph.inputs)

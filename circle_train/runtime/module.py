@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from circle_train.ir import Buffer, Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.given import fix_inputs
 from circle_train.passes.heads.float_head import make_float_head
 from circle_train.passes.heads.new_head import make_head
 from circle_train.runtime.state import State
@@ -36,6 +38,13 @@ def with_outputs(module: Module, names: Sequence[str]) -> Module:
     drop_dead_nodes(graph)
     for index, node in enumerate(graph.nodes):
         node.index = index
+    return _with_graph(module, graph)
+
+
+def with_inputs(module: Module, values: Mapping[str, Any]) -> Module:
+    """A module whose inputs of these names are constants of these values."""
+    graph = module.main.copy()
+    fix_inputs(graph, values)
     return _with_graph(module, graph)
 
 

@@ -28,7 +28,7 @@ CACHED_SHAPES = 8
 
 
 class InferenceSession:
-    """Runs a model; nothing is trained.
+    """Runs a model; nothing is trained. `inputs` fixes the values of inputs that are no samples, as in `ct.load`.
 
     Example:
         >>> import circle_train as ct, numpy as np
@@ -37,8 +37,15 @@ class InferenceSession:
         (3, 5)
     """
 
-    def __init__(self, model: Model | Source, *, threads: int | None = None, backend: str = "auto") -> None:
-        self.model = load(model)
+    def __init__(
+        self,
+        model: Model | Source,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        self.model = load(model, inputs=inputs or {})
         refuse_nominal(self.model.module)
         self.backend = backends.choose(backend, threads)
         self._graph = self.model.module.main.copy()

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ConversionError
+from circle_train.ir.size import Size, evaluated
 from circle_train.ir.tensor_type import Array
-from circle_train.model import TensorInfo, load
+from circle_train.model import Model, TensorInfo, load
+from circle_train.ops.open_sizes import input_sizes
 from circle_train.record import record
 from circle_train.session.inference import InferenceSession
 
 LITERT = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite")
 """Where an interpreter of .tflite files may come from."""
-OPEN = (1, 16, 96, 512, 16000)
+OPEN = (1, 16, 96, 512, 576, 16000)
 """What open sizes besides the batch are, one after the other until they suit the model."""
 BATCH = 2
 Runs = Callable[[str, Mapping[str, Array]], dict[str, Array]]
@@ -49,7 +51,8 @@ def compare(path: str | os.PathLike[str], seed: int = 0) -> Agreement | None:
     failure: Exception | None = None
     for size in OPEN:
         random = np.random.default_rng(seed)
-        feeds = {info.name: _random(info, size, random) for info in model.inputs}
+        shapes = _shapes(model, size)
+        feeds = {info.name: _random(info, s, random) for info, s in zip(model.inputs, shapes, strict=True)}
         try:
             ours = dict(zip((t.name for t in model.outputs), infer.run(None, feeds), strict=True))
             theirs = runs(name, feeds)
@@ -101,9 +104,17 @@ def _in_onnxruntime(package: Any, path: str, feeds: Mapping[str, Array]) -> dict
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
-def _random(info: TensorInfo, open_size: int, random: np.random.Generator) -> Array:
+def _shapes(model: Model, open_size: int) -> list[tuple[int, ...]]:
+    """The inputs' shapes: what must be equal is, and what is a first axis somewhere is the batch."""
+    sizes = input_sizes(model.module.main)
+    batch = {name for shape in sizes for n in shape[:1] if isinstance(n, Size) for name in n.symbols()}
+    names = {name for shape in sizes for n in shape if isinstance(n, Size) for name in n.symbols()}
+    numbers = dict.fromkeys(names, open_size) | dict.fromkeys(batch, BATCH)
+    return [tuple(evaluated(size, numbers) for size in shape) for shape in sizes]
+
+
+def _random(info: TensorInfo, shape: tuple[int, ...], random: np.random.Generator) -> Array:
     """Floats around zero, small whole numbers, any bytes."""
-    shape = tuple(size if size >= 0 else open_size if axis else BATCH for axis, size in enumerate(info.shape))
     kind = np.dtype(info.dtype)
     if kind.kind == "f":
         return random.standard_normal(shape).astype(kind)

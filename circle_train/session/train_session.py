@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from circle_train.compile.program import Mode
@@ -24,6 +24,7 @@ class TrainSession(OnertSteps):
     Args:
         model: a path, bytes, file object or `Model`.
         config: what and how to train; None takes the settings that the file carries (Circle+).
+        inputs: values of inputs that are no samples (`{"sr": 16000}`), which are asked for no longer.
         seed: of the shuffle and of everything else that is random.
         threads: how many to use; None means one for each core.
         backend: "native", "reference", or "auto" for the fastest there is.
@@ -41,11 +42,12 @@ class TrainSession(OnertSteps):
         model: Model | Source,
         config: TrainConfig | None = None,
         *,
+        inputs: Mapping[str, Any] | None = None,
         seed: int = 0,
         threads: int | None = None,
         backend: str = "auto",
     ) -> None:
-        super().__init__(load(model), config, seed, threads, backend)
+        super().__init__(load(model, inputs=inputs or {}), config, seed, threads, backend)
         if (saved := checkpoint_of(model)) is not None:
             self.load_checkpoint(saved)
 

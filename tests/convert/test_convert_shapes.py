@@ -71,7 +71,7 @@ def test_options_that_do_nothing_are_refused(path: Path) -> None:
         (
             converted,
             {"nonsense": 1},
-            "'nonsense' is not known here, a Circle or TFLite model takes shapes alone",
+            "'nonsense' is not known here, a Circle or TFLite model takes shapes and inputs alone",
         ),
         (converted, {"io": "nhwc"}, "'io' is not known here"),
         (

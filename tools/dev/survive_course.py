@@ -23,6 +23,8 @@ LENGTHS = (16, 24, 64, 128, 512, 1536, 16000, 16384)
 NO_SUCH_SIZES = "there are no more sizes to try"
 KNOWN = {"sr": 16000, "sample_rate": 16000}
 """Inputs whose value has one meaning only."""
+HEAD = 5
+"""Operators that compute in float where an integer model is trained."""
 Feeds = dict[str, Any]
 
 
@@ -244,22 +246,40 @@ def main() -> None:
     except Exception as error:
         print(f"its own runtime refuses it: {reason(error)}")
         pairs = []
-    model = attempt("load", lambda: ct.load(path))
-    if model is None:
+    model = attempt("load", lambda: loaded(ct, path))
+    if model is None or not pairs:
         return
-    if not pairs:
-        return
+    names = [[tensor.name for tensor in group] for group in (model.inputs, model.outputs)]
+    pairs = [(_called(feeds, names[0]), _called(wanted, names[1])) for feeds, wanted in pairs]
     rounded = any(
         operator.name in ("QUANTIZE", "DEQUANTIZE", "ROUND") for operator in model.operators
     ) or any(np.asarray(v).dtype.itemsize == 1 for _, outputs in pairs for v in outputs.values())
     allowed = ROUNDED if rounded else EXACT
     attempt("match", lambda: match(ct, model, pairs, allowed))
     for stage, trainable in (("train last 5", ("last", 5)), ("train all", "all")):
-        attempt(stage, lambda what=trainable: train(ct, path, pairs, what))
+        attempt(stage, lambda what=trainable: train(ct, model, pairs, what))
     folder = tempfile.mkdtemp()
     attempt("export .tflite", lambda: exported_tflite(ct, model, pairs, allowed, folder))
     if path.lower().endswith(".onnx"):
         attempt("export .onnx", lambda: exported_onnx(ct, path, pairs, allowed, folder))
+
+
+def loaded(ct: Any, path: str) -> Any:
+    """The model; where it asks for the value of an input that has one meaning only, with that value."""
+    try:
+        return ct.load(path)
+    except ct.ConversionError as error:
+        known = {name: value for name, value in KNOWN.items() if f"inputs={{'{name}'" in str(error)}
+        if not known:
+            raise
+        return ct.load(path, inputs=known)
+
+
+def _called(values: Feeds, names: list[str]) -> Feeds:
+    """By the model's names, where they are only numbered."""
+    if names and all(key.isdigit() for key in values):
+        return {name: values[str(number)] for number, name in enumerate(names)}
+    return values
 
 
 def match(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float) -> str | bool:
@@ -267,7 +287,8 @@ def match(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float)
     names = [info.name for info in model.outputs]
     for number, (feeds, wanted) in enumerate(pairs):
         try:
-            found = compare(dict(zip(names, infer.run(None, feeds), strict=True)), wanted, allowed)
+            given = {info.name: feeds[info.name] for info in model.inputs}
+            found = compare(dict(zip(names, infer.run(None, given), strict=True)), wanted, allowed)
         except Exception as error:
             return f"size {number}: {reason(error)}"
         if found is not True:
@@ -275,10 +296,9 @@ def match(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float)
     return True
 
 
-def train(ct: Any, path: str, pairs: list[tuple[Feeds, Feeds]], trainable: Any) -> str | bool:
-    """Two steps; where all outputs are whole numbers, at the tensor that the refusal names."""
+def train(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], trainable: Any) -> str | bool:
+    """Two steps; where outputs are whole numbers, as the refusal says: at the tensor that it names, or behind a float head."""
     feeds, wanted = pairs[0]
-    model = ct.load(path)
     values = [feeds[info.name] for info in model.inputs]
     targets = [
         np.zeros(np.shape(wanted[info.name]), np.float32) for info in model.outputs if info.name in wanted
@@ -289,6 +309,10 @@ def train(ct: Any, path: str, pairs: list[tuple[Feeds, Feeds]], trainable: Any) 
     try:
         loss = steps(ct.TrainSession(model, config), values, targets)
     except ct.ConfigError as error:
+        if "with_float_head" in str(error):
+            targets = [t.astype(np.float32) for t in targets]
+            loss = steps(ct.TrainSession(model.with_float_head(HEAD), config), values, targets)
+            return True if np.all(np.isfinite(loss)) else f"the loss is {loss}"
         named = re.search(r"outputs=\['(.*)'\]", str(error))
         if named is None:
             raise

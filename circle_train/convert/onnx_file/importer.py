@@ -39,6 +39,8 @@ class Source:
     """Graph inputs that are no initializers."""
     files: list[bytes | mmap.mmap] = field(default_factory=list)
     """The model's bytes, and those of its external data."""
+    given: dict[str, tuple[Array, tuple[Dim, ...]]] = field(default_factory=dict)
+    """Inputs whose values the caller gave, which count no longer among them."""
 
     def let_go(self) -> None:
         """Pages of mapped files that were read need not stay in memory."""

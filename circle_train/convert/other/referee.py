@@ -11,6 +11,7 @@ import onnx
 
 from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import read
+from circle_train.convert.stages.given import asked_values
 from circle_train.errors import ConversionError, ModelError
 from circle_train.ir import Graph, Module, Tensor
 from circle_train.ir.tensor_type import Array
@@ -22,7 +23,7 @@ OPEN_SIZES = (12, 96, 512)
 """Tried for sizes that a model leaves open, besides the batch, which is 2."""
 
 
-def verify(source: Any, module: Module, seed: int) -> dict[str, float]:
+def verify(source: Any, module: Module, seed: int, inputs: Mapping[str, Any]) -> dict[str, float]:
     """One random input through the referee and through our reference operators; open sizes larger than 1."""
     turned = _turned(module)
     failure: Exception | None = None
@@ -30,6 +31,7 @@ def verify(source: Any, module: Module, seed: int) -> dict[str, float]:
         feeds = {tensor.name: _random(tensor, np.random.default_rng(seed)) for tensor in graph.inputs}
         names = [tensor.name for tensor in graph.outputs]
         given = {k: v.transpose(CHANNELS_FIRST) if k in turned else v for k, v in feeds.items()}
+        given |= _fixed(source, inputs, given)
         try:
             expected = _refer(source, names, given)
         except (
@@ -81,6 +83,22 @@ def _sized(source: Any, graph: Graph, turned: set[str]) -> Iterator[Graph]:
             continue
         yield copy
     yield graph
+
+
+def _fixed(source: Any, inputs: Mapping[str, Any], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Values of fixed inputs, as many of them as the others' sizes ask for, or else one along each open axis."""
+    model = read(source)
+    sizes = {
+        dim: size
+        for name, array in feeds.items()
+        for dim, size in zip(model.inputs[name][1], array.shape, strict=True)
+    }
+    found = {}
+    for name, (array, dims) in asked_values(model, inputs).items():
+        found[name] = np.broadcast_to(
+            array, [sizes.get(d, n) for d, n in zip(dims, array.shape, strict=True)]
+        )
+    return found
 
 
 def difference(ours: Array, expected: Array) -> float:

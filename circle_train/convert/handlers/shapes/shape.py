@@ -106,8 +106,10 @@ def squeeze(c: Call) -> Tensor:
     for axis in dropped:
         if isinstance(dims[axis], Size):
             require_equal(dims[axis], 1)
-    if any(dims[a] != 1 for a in dropped):
+    if any(not isinstance(dims[a], Size) and dims[a] != 1 for a in dropped):
         raise Refusal(f"axes {sorted(dropped)} of a tensor {list(dims)} have not size 1")
+    if any(isinstance(dims[a], Size) for a in dropped):  # refuses other sizes when they come
+        return c.b("SQUEEZE", c[0], squeeze_dims=tuple(sorted(dropped)))
     return c.b.reshape(c[0], tuple(n for i, n in enumerate(dims) if i not in dropped))
 
 
