@@ -72,8 +72,7 @@ def _looks_fixed(values: Array) -> str:
     """What nobody has learned: masks, and tables of sines and cosines."""
     if not np.isfinite(values).all() or np.abs(values).max() >= FORBIDDING:
         return "a mask"
-    distinct = np.unique(values)
-    if len(distinct) == 2 and distinct.tolist() == [0.0, 1.0]:
+    if ((values == 0) | (values == 1)).all() and values.any() and not values.all():
         return "a mask"
     rows = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, -1)
     count, width = rows.shape

@@ -214,6 +214,15 @@ def test_big_products_run_once() -> None:
     assert total_work(again.repeats) < 0.1 * total_work(again.graph.nodes)
 
 
+@pytest.mark.parametrize("name", ["normed", "attention", "residual"])
+def test_what_more_than_the_least_allows_is_reached(name: str) -> None:
+    """Choosing by what is asked for may end above it, where choosing for the least ends below."""
+    _, new, _ = program_of(name, "reference")
+    least, most = recompute(new(), 0).memory.nbytes, new().memory.nbytes
+    for limit in range(least, most, (most - least) // 12):
+        assert recompute(new(), limit).memory.nbytes <= limit
+
+
 def test_what_fits_is_left_alone() -> None:
     _, new, _ = program_of("normed", "reference")
     program = new()

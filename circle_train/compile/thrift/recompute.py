@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.program import Program
@@ -29,14 +30,23 @@ SMALL = 1 / 8
 def recompute(program: Program, limit: int) -> Program:
     """The program with as few results kept as its arena needs to fit the limit, or with the least arena there is."""
     limit -= program.arena_bytes - program.memory.nbytes
-    best, least, goal = Order([], [], []), program.memory.nbytes, limit
+    order, again, least = _lessened(program, limit, limit)
+    if least > limit > 0:
+        # Which results to drop depends on how many bytes are asked for: what asks for all may reach lower.
+        order, again, least = min((order, again, least), _lessened(program, limit, 0), key=itemgetter(2))
+    return rebuilt(program, order, again) if order.nodes else program
+
+
+def _lessened(program: Program, limit: int, goal: int) -> tuple[Order, Set[Tensor], int]:
+    """An order, what it makes a second time, and the bytes that it takes: none where the program's own takes fewer."""
+    best, least = Order([], [], []), program.memory.nbytes
     thrift = Thrift(program.graph)
     while least > limit and thrift.reduce(goal):
         nbytes = plan_memory(thrift.order, program.draft.keep).nbytes
         if nbytes < least:
             best, least = thrift.order, nbytes
         goal -= max(nbytes - limit, 1)
-    return rebuilt(program, best, set(thrift.originals)) if best.nodes else program
+    return best, set(thrift.originals), least
 
 
 def rebuilt(program: Program, order: Order, again: Set[Tensor]) -> Program:

@@ -39,6 +39,10 @@ class NativeStep:
     scratch: Scratch
     alone: NativeRun | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        # Before any run is made: they all share what the hungriest step of the program needs.
+        self.scratch.reserve(self.calls)
+
     def __call__(self) -> None:
         if self.alone is None:
             self.alone = NativeRun([self], self.scratch)
@@ -52,19 +56,19 @@ class Scratch:
         self.workers = workers
         self.lock = threading.Lock()
         """Held during a run: the memory serves one at a time."""
-        self._memory: Array = np.empty(0, np.uint8)
+        self.memory: Array = np.empty(0, np.uint8)
         _EVERY.add(self)
 
     @property
     def nbytes(self) -> int:
-        return self._memory.nbytes
+        return self.memory.nbytes
 
-    def reserve(self, nbytes: int) -> Array:
-        """At least so many bytes, aligned; who was given less before keeps what it has."""
-        if self._memory.nbytes < nbytes:
+    def reserve(self, calls: Sequence[Call]) -> None:
+        """Enough for each of these calls, aligned; a run that was given less before keeps what it has."""
+        nbytes = max((self.workers.scratch_bytes(call.kernel, call.args) for call in calls), default=0)
+        if self.memory.nbytes < nbytes:
             memory = np.empty(nbytes + abi.ALIGNMENT, np.uint8)
-            self._memory = memory[-memory.ctypes.data % abi.ALIGNMENT :]
-        return self._memory
+            self.memory = memory[-memory.ctypes.data % abi.ALIGNMENT :]
 
 
 _EVERY: WeakSet[Scratch] = WeakSet()
@@ -94,8 +98,7 @@ class NativeRun:
         for slot, call in zip(self._array, self._calls, strict=True):
             slot.kernel, slot.args = int(call.kernel), ctypes.addressof(call.args)
         self._scratch, self._workers = scratch, scratch.workers
-        needs = (scratch.workers.scratch_bytes(call.kernel, call.args) for call in self._calls)
-        self._memory = scratch.reserve(max(needs, default=0))
+        self._memory = scratch.memory
         self._failed = ctypes.c_int64(-1)
         self._run: Callable[..., int] = scratch.workers.library.ct_run
         self._pieces = self._cut(len(self._calls))
