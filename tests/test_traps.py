@@ -193,3 +193,40 @@ def test_where_results_go_is_looked_at_before_training(
     assert main(["train", str(MLP), "--input", "d.npz", "--loss", "mse", option, path]) == 1
     said = capsys.readouterr().err
     assert message in said and "epoch" not in said
+
+
+def test_more_operators_than_there_are_and_none_that_learns() -> None:
+    x, y = np.zeros((4, 6), np.float32), np.zeros((4, 5), np.float32)
+    with pytest.raises(ct.ConfigError, match=r"'last:99', but the model has 3 operators"):
+        ct.TrainSession(MLP, ct.TrainConfig(loss="mse", trainable="last:99")).fit(x, y, verbose=0)
+    for nothing in ("none", "last:0", ("last", 1)):
+        session = ct.TrainSession(MLP, ct.TrainConfig(loss="mse", trainable=nothing))
+        with pytest.warns(UserWarning, match="nothing is trained"):
+            session.fit(x, y, verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_bytes_for_a_net_of_floats_are_not_taken_in_silence(dtype: str) -> None:
+    session = ct.TrainSession(MLP, ct.TrainConfig(loss="mse"))
+    x, y = np.full((4, 6), 100, dtype), np.zeros((4, 5), np.float32)
+    with pytest.warns(UserWarning, match=f"takes floats and is given {dtype} of 0 … 100"):
+        session.evaluate(x, y)
+
+
+def test_bytes_that_are_yes_or_no_are_data(recwarn: pytest.WarningsRecorder) -> None:
+    session = ct.TrainSession(MLP, ct.TrainConfig(loss="mse"))
+    session.evaluate(np.ones((4, 6), np.uint8), np.zeros((4, 5), np.float32))
+    assert not recwarn.list
+
+
+def test_who_watches_the_validation_is_refused_before_the_first_step() -> None:
+    session = ct.TrainSession(MLP, ct.TrainConfig(loss="mse"))
+    x, y = np.zeros((4, 6), np.float32), np.zeros((4, 5), np.float32)
+    stop = ct.callbacks.EarlyStopping
+    with pytest.raises(ct.ConfigError, match=r"nothing validates; give fit validation data"):
+        session.fit(x, y, epochs=9, callbacks=stop(), verbose=0)
+    with pytest.raises(
+        ct.ConfigError, match=r"the class EarlyStopping, expected an object: EarlyStopping\(\)"
+    ):
+        session.fit(x, y, callbacks=stop, verbose=0)  # type: ignore[arg-type]
+    assert session.state.step == 0

@@ -7,17 +7,20 @@ from typing import Any
 
 from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json
 from circle_train.printable import printable
+from circle_train.report.plan import count, size, table
 from circle_train.session.foresight import (
     Choice,
     ConstantCheck,
     OperatorCheck,
     choices,
     constant_checks,
+    nothing_to_train,
     operator_checks,
 )
-from circle_train.session.plan import count, size, table
 from circle_train.settings.config import Activations
 
+SHOWN = 24
+"""Names of parameters; --json has all."""
 HELP = "which operators can be trained, and what every last-n choice costs"
 
 
@@ -62,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     print(
         f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}{rounding}:\n"
     )
-    print("\n".join(choice_table(found)))
+    print("\n".join(choice_table(found)) if found else f"none: {nothing_to_train(model)}")
     return 0
 
 
@@ -78,9 +81,10 @@ def operator_table(operators: list[OperatorCheck]) -> list[str]:
 
 def constant_lists(constants: list[ConstantCheck]) -> list[str]:
     """What trainable="all" trains, and what has to be named."""
-    trained = ", ".join(printable(constant.name) for constant in constants if constant.trained)
+    trained = [printable(constant.name) for constant in constants if constant.trained]
     others = [constant for constant in constants if not constant.trained]
-    found = ["", f"trained by 'all': {trained or '-'}"]
+    shown = ", ".join(trained[:SHOWN]) + (f" and {len(trained) - SHOWN} more" if len(trained) > SHOWN else "")
+    found = ["", f"trained by 'all': {shown or '-'}"]
     if others:
         found += ["", "constants that are trained only if they are named:", ""]
         rows = [(c.name, "×".join(map(str, c.shape)) or "scalar", c.why_not) for c in others]

@@ -8,7 +8,7 @@ from typing import Any
 from circle_train.cli.settings import add_json, print_json, print_lines
 from circle_train.data.prepare import Made, Preparation, open_source, prepare
 from circle_train.errors import ConfigError
-from circle_train.session.plan import size, table
+from circle_train.report.plan import size, table
 
 LAYOUTS = {"nhwc": None, "nchw": (2, 0, 1), "nchw-to-nhwc": (1, 2, 0)}
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from circle_train import optimizers
+from circle_train.cli.runs.run_folder import RunFolder
 from circle_train.model import load
-from circle_train.report import RunFolder
 from circle_train.report.curves import text_chart
 from circle_train.session import InferenceSession, TrainSession
 from circle_train.settings.config import TrainConfig

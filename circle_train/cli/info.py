@@ -9,7 +9,7 @@ from typing import Any
 
 from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines
 from circle_train.model import Model, TensorInfo
-from circle_train.session.plan import size, table
+from circle_train.report.plan import size, table
 from circle_train.settings.as_json import to_dict
 
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from circle_train.cli.look import MODELS, add_look, asked_look, look_of, refuse_bad_output
+from circle_train.cli.runs.run_folder import RunFolder
 from circle_train.cli.settings import (
     add_json,
     add_shapes,
@@ -20,7 +21,6 @@ from circle_train.data.opening import open_folder
 from circle_train.errors import ConfigError
 from circle_train.fitting.callbacks import CHECKPOINTS, EarlyStopping
 from circle_train.model import Model
-from circle_train.report import RunFolder
 from circle_train.session import TrainSession
 
 NEVER = 1 << 30

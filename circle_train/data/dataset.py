@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from math import floor
@@ -41,6 +42,8 @@ __all__ = [
     "training_count",
 ]
 
+LOOKED_AT = 256
+"""Samples that say what kind of numbers these are."""
 Batch = tuple[Any, list[Any]]
 """Inputs, an array each unless the data set knows better, and targets."""
 Reader = Callable[[Path, Sequence[Tensor]], Any]
@@ -276,8 +279,24 @@ def _arrays(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
             raise DataError(f"{place} is a single number, expected an array of samples")
         if len(array):
             check_shape(array.shape, tensor, what, any_count=True)
+        if what == "x" and tensor.dtype.is_float:
+            _warn_of_bytes(array, place)
         arrays.append(array)
     return arrays
+
+
+def _warn_of_bytes(array: Array, place: str) -> None:
+    """Pixels or quantised numbers become the floats of the same size, which few models were made for."""
+    if array.dtype not in (np.int8, np.uint8):
+        return
+    some = np.asarray(array[:LOOKED_AT])
+    low, high = int(some.min(initial=0)), int(some.max(initial=0))
+    if max(-low, high) > 1:
+        warnings.warn(
+            f"{place} takes floats and is given {array.dtype} of {low} … {high} as they are; scale them first, "
+            "(x - offset) / scale, or give x.astype('float32') if that is meant",
+            stacklevel=6,
+        )
 
 
 def _ready(labels: Array, target: Tensor, samples: int) -> Array:

@@ -21,8 +21,8 @@ from circle_train.format.atomic import write_text
 from circle_train.release import VERSION
 from circle_train.report.by_class import ClassRow, Mistake
 from circle_train.report.page import Run, page
-from circle_train.report.run_folder import settings_of
 from circle_train.session import InferenceSession
+from circle_train.session.account import settings_of
 
 BATCH = 16
 MISTAKES = 12

@@ -161,6 +161,7 @@ class ModelCheckpoint(Watcher):
 
     `path` may hold {epoch} (from 1) and the names of measured numbers: "run-{epoch:03d}-{val_loss:.3f}.ckpt".
     The suffix decides what is saved: .safetensors or .ckpt a checkpoint, .circle, .tflite or .onnx a model.
+    With `every` it saves after so many batches too, so that a long epoch is not lost.
     With `keep_last` only so many of the files that this object wrote remain; what a checkpoint says of them counts only
     for files that this path could name.
     """
@@ -170,6 +171,7 @@ class ModelCheckpoint(Watcher):
     path: str | os.PathLike[str] = "checkpoint.safetensors"
     save_best_only: bool = False
     keep_last: int | None = None
+    every: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,10 +180,24 @@ class ModelCheckpoint(Watcher):
             "path", suffix in CHECKPOINTS + MODELS, f"a name ending in {', '.join(CHECKPOINTS + MODELS)}"
         )
         self._require("keep_last", self.keep_last is None or self.keep_last >= 1, "a count from 1 or None")
+        self._require("every", self.every is None or self.every >= 1, "a count of batches from 1 or None")
+        self._require("every", self.every is None or not self.save_best_only, "None with save_best_only")
+
+    @property
+    def hears_batches(self) -> bool:
+        return self.every is not None
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
         self.written: list[str] = []
+        self.epoch = 0
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_batch_end(self, batch: int, logs: Logs) -> None:
+        if self.every is not None and (batch + 1) % self.every == 0:
+            self._save(self.epoch, logs)
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         super().restore(remembered)
@@ -192,6 +208,9 @@ class ModelCheckpoint(Watcher):
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         if self.save_best_only and not self.improves(self.value(logs)):
             return
+        self._save(epoch, logs)
+
+    def _save(self, epoch: int, logs: Logs) -> None:
         path = self._path_of(epoch, logs)
         save = self.session.save_checkpoint if path.suffix.lower() in CHECKPOINTS else self.session.export
         name = path.relative_to(self._folder).as_posix()

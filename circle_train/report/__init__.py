@@ -1,5 +1,1 @@
-"""What a run leaves behind for people to look at."""
-
-from circle_train.report.run_folder import RunFolder
-
-__all__ = ["RunFolder"]
+"""What is told of models and trainings: plans, curves, tables of errors, and one page with all of it."""

@@ -12,7 +12,7 @@ from circle_train.printable import as_html
 from circle_train.report import confusion
 from circle_train.report.by_class import ClassRow, Mistake, before_after, class_table, gallery
 from circle_train.report.curves import COLOURS, Curves, families, svg
-from circle_train.session.plan import Plan, count, size
+from circle_train.report.plan import Plan, count, size
 
 HTML = """\
 <!doctype html>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -21,6 +22,7 @@ from circle_train.likeness import likeness
 from circle_train.runtime.state import State
 from circle_train.session.batches import Batches, StepResult
 from circle_train.session.keeping import keep_results, kept_bytes
+from circle_train.settings.as_json import describe_trainable
 from circle_train.settings.config import TrainConfig
 
 
@@ -49,10 +51,12 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     engine's results depend on the batch by a rounding. What fits of them is kept.
     """
     epochs = epochs if epochs is not None else session.config.epochs or 1
-    told = (callbacks,) if isinstance(callbacks, Callback) else tuple(callbacks)
+    told = _listeners(callbacks)
     if epochs < 1:
         raise ConfigError(f"epochs is {epochs}, expected a whole number from 1")
     data, validation = _open(session, (x, y), validation_split, validation_data, epochs)
+    _refuse_idle(told, validation is not None)
+    warn_of_idleness(session)
     if epochs - session.state.epoch > 1:
         data, validation = keep_results(session, data, validation, keep_frozen)
     session.kept_bytes = kept_bytes(data, validation)
@@ -75,6 +79,54 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     state.epoch, state.position, session.stop_training = 0, 0, False
     state.course = None
     return history
+
+
+def _listeners(callbacks: Any) -> tuple[Callback, ...]:
+    """One or several; a class is no callback yet."""
+    told = (
+        tuple(callbacks)
+        if isinstance(callbacks, Iterable) and not isinstance(callbacks, type)
+        else (callbacks,)
+    )
+    for callback in told:
+        if isinstance(callback, type):
+            raise ConfigError(
+                f"callbacks holds the class {callback.__name__}, expected an object: {callback.__name__}()"
+            )
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"callbacks holds {callback!r:.60}, expected objects of ct.callbacks")
+    return told
+
+
+def _refuse_idle(told: Iterable[Callback], validates: bool) -> None:
+    """Who watches the validation needs one: said before the first step, not after an epoch."""
+    for watcher in told:
+        name = getattr(watcher, "monitor", "")
+        if isinstance(name, str) and name.startswith("val_") and not validates and _must_see(watcher):
+            kind = type(watcher).__name__
+            raise ConfigError(
+                f"{kind}: monitor '{name}' will not be measured, as nothing validates; give fit validation data, or "
+                f"{kind}(monitor='loss')"
+            )
+
+
+def _must_see(watcher: Callback) -> bool:
+    """Whether it reads what it monitors; a checkpoint of every epoch does not."""
+    return getattr(watcher, "save_best_only", True)
+
+
+def warn_of_idleness(session: Batches) -> None:
+    """Training nothing is what somebody may want, but seldom."""
+    if not any(parameter.trained or parameter.moves for parameter in session.program.parameters):
+        choice = describe_choice(session.config.trainable)
+        warnings.warn(f"nothing is trained: {choice} holds no parameter of the model", stacklevel=4)
+
+
+def describe_choice(trainable: Any) -> str:
+    """The setting as it is written."""
+    if callable(trainable):
+        return "the function given as trainable"
+    return f"trainable '{describe_trainable(trainable)}'"
 
 
 def refuse_unknown(name: str) -> None:

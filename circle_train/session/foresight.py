@@ -67,10 +67,39 @@ def constant_checks(model: Model) -> list[ConstantCheck]:
 
 def operator_checks(model: Model) -> list[OperatorCheck]:
     """Every operator in file order."""
+    trained = trained_at(model)
     return [
-        OperatorCheck(op.index, op.name, (*op.outputs, "")[0], op.differentiable, op.trainable, obstacle(op))
+        OperatorCheck(
+            op.index,
+            op.name,
+            (*op.outputs, "")[0],
+            op.differentiable,
+            trained.get(op.index, ()),
+            obstacle(op),
+        )
         for op in model.operators
     ]
+
+
+def trained_at(model: Model) -> dict[int, tuple[str, ...]]:
+    """Operators and the parameters that training them changes: also weights that arrive through DEQUANTIZE or DENSIFY."""
+    graph = passes.run(passes.before_training(None), model.module.main.copy())
+    found: dict[int, tuple[str, ...]] = {}
+    for parameter in find_parameters(graph):
+        if parameter.by_default and not parameter.is_statistic:
+            last = max(node.index for node in parameter.consumers)
+            found[last] = (*found.get(last, ()), parameter.name)
+    return found
+
+
+def nothing_to_train(model: Model) -> str:
+    """Why no choice of the last operators trains anything."""
+    if any(tensor.dtype.is_float for node in model.module.main.nodes for tensor in node.inputs if tensor):
+        return "no operator has a float constant that is trained by default; name what is to be trained"
+    return (
+        "it computes in integers; its last N operators can be trained in float: "
+        "circle-train convert MODEL OUT --float-head N, or circle-train finetune"
+    )
 
 
 def obstacle(op: OperatorInfo) -> str:
@@ -93,9 +122,9 @@ def choices(
 
 
 def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
-    operators = model.operators
+    operators, trained = model.operators, trained_at(model)
     for op in reversed(operators):
-        if not op.trainable:
+        if op.index not in trained:
             continue
         last = len(operators) - op.index
         name = f"last:{last}"

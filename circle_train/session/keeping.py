@@ -12,9 +12,9 @@ from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.data.dataset import Dataset, Stream
 from circle_train.data.lazy import Lazy
+from circle_train.report.plan import conversion_bytes
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 from circle_train.session.learned import Learned
-from circle_train.session.plan import conversion_bytes
 
 UNBOUNDED = 1 << 62
 Data = Dataset | Stream

@@ -16,11 +16,11 @@ from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.fused import Fused
 from circle_train.record import record
+from circle_train.report.plan import table
 from circle_train.runtime.divided import DividedExecutor
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 from circle_train.session.learned import Learned
-from circle_train.session.plan import table
 
 
 @record

@@ -14,10 +14,10 @@ from circle_train.ir.size import Size
 from circle_train.model import Model
 from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.batch import Shapes
+from circle_train.report.plan import conversion_bytes
 from circle_train.runtime.divided import within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
-from circle_train.session.plan import conversion_bytes
 from circle_train.settings.config import TrainConfig
 
 MOST_SIZES = 16

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from circle_train.compile.program import Mode
+from circle_train.data.dataset import Dataset
 from circle_train.fitting.callback import Callback
 from circle_train.fitting.history import History
+from circle_train.format.atomic import write_text
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.printable import as_table
+from circle_train.report.page import page
+from circle_train.report.plan import Plan
 from circle_train.session import fit as fitting
-from circle_train.session import keeping, phases, profiling
+from circle_train.session import phases, profiling
+from circle_train.session.account import Course, account, opened, plan_of
 from circle_train.session.onert_steps import OnertSteps
-from circle_train.session.plan import Plan, make_plan
 from circle_train.session.turns import trains, waits
 from circle_train.settings.config import TrainConfig
 
@@ -48,6 +53,8 @@ class TrainSession(OnertSteps):
         backend: str = "auto",
     ) -> None:
         super().__init__(load(model, inputs=inputs or {}), config, seed, threads, backend)
+        self.history = History()
+        """Of the last fit."""
         if (saved := checkpoint_of(model)) is not None:
             self.load_checkpoint(saved)
 
@@ -68,7 +75,14 @@ class TrainSession(OnertSteps):
     @waits
     def plan(self) -> Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
-        return make_plan(self.programs.whole, self.model, keeping.foreseen(self))
+        return plan_of(self)
+
+    def report(self, path: str | os.PathLike[str], x: Any = None, y: Any = None) -> None:
+        """Write one HTML file that tells of the last fit: curves, settings, plan; with data, what it takes for what."""
+        data = None if x is None else opened(self, (x, y))
+        examined = data if isinstance(data, Dataset) else None
+        course = Course("Training", self.history, validation=examined)
+        write_text(path, page(account(self, course)))
 
     def _repr_html_(self) -> str:
         return as_table(str(self.plan))
@@ -111,10 +125,11 @@ class TrainSession(OnertSteps):
         if unknown:
             fitting.refuse_unknown(next(iter(unknown)))
         with self.turns.alone("fit"):
-            return fitting.fit(
+            self.history = fitting.fit(
                 self, x, y, epochs=epochs, validation_split=validation_split, validation_data=validation_data,
                 shuffle=shuffle, callbacks=callbacks, verbose=verbose, keep_frozen=keep_frozen,
             )  # fmt: skip
+            return self.history
 
     def evaluate(self, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
         """Mean loss and metrics over the data."""

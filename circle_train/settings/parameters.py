@@ -160,7 +160,11 @@ def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
     assert isinstance(trainable, tuple)
     if trainable and trainable[0] == "last":
         count = int(trainable[1])
-        return range(max(operators - count, 0), operators)
+        if count > operators:
+            raise ConfigError(
+                f"trainable is 'last:{count}', but the model has {operators} operators; give fewer, or 'all'"
+            )
+        return range(operators - count, operators)
     for index in trainable:
         if not 0 <= int(index) < operators:
             raise ConfigError(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
+from circle_train.session.foresight import choices
 
 onnx = pytest.importorskip("onnx")
 LOSS = ct.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -114,3 +115,12 @@ def test_a_softmax_in_float64_gives_probabilities(tmp_path: Path) -> None:
     z = X.astype(np.float64) @ W.astype(np.float64).T
     expected = np.log(np.exp(z).sum(1)) - z[np.arange(8), Y]
     assert session.train_step(X.astype(np.float64), Y).loss == pytest.approx(expected.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["stored", "full"])
+def test_choices_of_last_operators_count_halves(kind: str, tmp_path: Path) -> None:
+    """Weights that arrive through a DEQUANTIZE are parameters of the operator that reads them."""
+    model = ct.load(model_of(kind, tmp_path))
+    found = choices(model, "mse", "adam", 2)
+    session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=2))
+    assert found[-1].parameters == sum(session.plan.parameters.values()) > 0

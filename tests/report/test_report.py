@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import circle_train as ct
+from circle_train.cli.runs.run_folder import RunFolder
 from circle_train.data.dataset import Dataset
-from circle_train.report import RunFolder
-from circle_train.report.confusion import confusion
 from circle_train.report.curves import families, svg, ticks
-from circle_train.report.run_folder import described
+from circle_train.session.account import described, taken_for
 
 MODEL = Path(__file__).parents[1] / "data" / "mlp.circle"
 VOID = {"meta", "circle", "path"}
@@ -88,7 +87,7 @@ def test_confusion_counts_every_sample_once_in_its_row(labels: str) -> None:
     x, y = data()
     loss = "sparse_categorical_crossentropy" if labels == "numbers" else "categorical_crossentropy"
     trained = session(loss=loss)
-    counts = confusion(trained, Dataset([x], [y if labels == "numbers" else np.eye(5, dtype=np.float32)[y]]))
+    counts = taken_for(trained, Dataset([x], [y if labels == "numbers" else np.eye(5, dtype=np.float32)[y]]))
     assert counts is not None
     best = trained.predict(x).argmax(axis=1)
     assert counts.tolist() == [[int(((y == i) & (best == j)).sum()) for j in range(5)] for i in range(5)]

@@ -25,7 +25,7 @@ from typing import Any
 
 import circle_train as ct
 from circle_train.compile.compile import compile
-from circle_train.session.plan import table
+from circle_train.report.plan import table
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH, RUNNER = ROOT.parent / "shared" / "bench", ROOT / "tools" / "dev" / "run_circle.py"
