@@ -24,9 +24,12 @@ def choose(name: str, threads: int | None) -> Backend:
     if native.is_available():
         return native.Native(threads)
     if name == "native":
-        raise ConfigError("backend 'native' was not built: install a C++ compiler and reinstall circle-train")
+        raise ConfigError(
+            "backend 'native' was not built for this release: install a C++ compiler and reinstall circle-train"
+        )
     warnings.warn(
-        "the native engine was not built, training runs on the slower numpy reference", stacklevel=3
+        "the native engine was not built for this release, training runs on the slower numpy reference",
+        stacklevel=3,
     )
     return Reference(threads)
 

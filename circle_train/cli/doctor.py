@@ -66,7 +66,7 @@ def engine() -> str:
         size = library.path().stat().st_size / 1e6  # type: ignore[union-attr]
         return f"native, {Tier(found.ct_best_tier()).name} vectors, {size:.1f} MB"
     if library.path() is None:
-        why = "the native engine was not built; install a C++ compiler and reinstall circle-train"
+        why = "the native engine was not built for this release; install a C++ compiler and reinstall circle-train"
     else:
         why = f"{library.path()} is not of this version or machine; reinstall circle-train"
     return f"numpy, slower: {why}"

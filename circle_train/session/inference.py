@@ -22,7 +22,7 @@ from circle_train.passes.batch import set_shapes
 from circle_train.runtime.executor import Executor, execute_once
 from circle_train.runtime.state import State
 from circle_train.session.streaming import Memory
-from circle_train.session.turns import Turns, waits
+from circle_train.session.turns import Turns, refuse_copies, waits
 
 CACHED_SHAPES = 8
 
@@ -56,6 +56,8 @@ class InferenceSession:
         refuse_unrunnable(self._graph)
         self._executors: dict[tuple[tuple[int, ...], ...], Executor | None] = {}
         self.turns = Turns()
+
+    __reduce__ = refuse_copies
 
     def __call__(self, *inputs: Any) -> Any:
         """Outputs for the inputs in order: an array, or a list for several outputs."""

@@ -19,7 +19,7 @@ from circle_train.session import fit as fitting
 from circle_train.session import phases, profiling
 from circle_train.session.account import Course, account, opened, plan_of
 from circle_train.session.onert_steps import OnertSteps
-from circle_train.session.turns import trains, waits
+from circle_train.session.turns import refuse_copies, trains, waits
 from circle_train.settings.config import TrainConfig
 
 
@@ -83,6 +83,8 @@ class TrainSession(OnertSteps):
         examined = data if isinstance(data, Dataset) else None
         course = Course("Training", self.history, validation=examined)
         write_text(path, page(account(self, course)))
+
+    __reduce__ = refuse_copies
 
     def _repr_html_(self) -> str:
         return as_table(str(self.plan))

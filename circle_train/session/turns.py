@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
 from circle_train.errors import ConfigError
@@ -69,6 +69,13 @@ def trains(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
             return method(session, *args, **kwargs)
 
     return taken
+
+
+def refuse_copies(session: object) -> NoReturn:
+    """Its memory, threads and locks are of this process, and of this one session."""
+    raise ConfigError(
+        "a session can be neither copied nor pickled; save a checkpoint or export the model, and make a new session of it"
+    )
 
 
 def _free_in_child() -> None:

@@ -313,7 +313,7 @@ def test_without_a_library_one_warning_and_the_reference(absent: pathlib.Path) -
         warnings.simplefilter("always")
         session = ct.TrainSession(cnn(), config())
     assert [str(w.message) for w in caught if "native engine" in str(w.message)] == [
-        "the native engine was not built, training runs on the slower numpy reference"
+        "the native engine was not built for this release, training runs on the slower numpy reference"
     ]
     assert session.backend.name == "reference"
     assert steps(session, 2) == steps(ct.TrainSession(cnn(), config(), backend="reference"), 2)
@@ -324,3 +324,14 @@ def test_a_broken_library_is_none(absent: pathlib.Path) -> None:
     assert not native.is_available()
     with pytest.raises(ct.ConfigError, match="backend 'native' was not built"):
         backends.choose("native", None)
+
+
+@needs_native
+def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built from another header it would read arguments where they do not lie."""
+    library.load.cache_clear()
+    monkeypatch.setattr(library.abi, "ABI_VERSION", library.abi.ABI_VERSION ^ 1)
+    assert not native.is_available()
+    with pytest.raises(ct.ConfigError, match="was not built for this release"):
+        backends.choose("native", None)
+    library.load.cache_clear()

@@ -300,6 +300,15 @@ def test_the_least_possible_is_possible() -> None:
 
 
 @every_backend
+def test_a_plan_within_a_budget_names_the_engines(backend: str) -> None:
+    """Operators whose results are made again, too, run where they ran without a budget."""
+    whole = session_of("normed", backend, None).plan
+    thrifty = session_of("normed", backend, whole.total_bytes - whole.memory["arena"] // 4).plan
+    assert thrifty.repeats
+    assert [op.engine for op in thrifty.operators] == [op.engine for op in whole.operators]
+
+
+@every_backend
 def test_parts_and_repeats_together_when_neither_alone_fits(backend: str) -> None:
     """At the least that sample by sample needs with everything made again, only both together fit."""
     whole = session_of("inverted", backend, None, batch_norm="frozen")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -79,3 +81,11 @@ def test_training_beside_training_is_refused_and_changes_nothing(attempt: object
 def test_inference_beside_training_gets_its_turn() -> None:
     found = fitted(lambda session, x, y: session.predict(x))
     assert [outputs.shape for outputs in found] == [(8, 5)] * 2
+
+
+@pytest.mark.parametrize("copying", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("make", [ct.InferenceSession, lambda model: ct.TrainSession(model, CONFIG)])
+def test_a_session_is_neither_copied_nor_pickled(make: object, copying: object) -> None:
+    """Two faces of one memory, or half of one in another process, would be worse than a sentence."""
+    with pytest.raises(ct.ConfigError, match="save a checkpoint or export the model"):
+        copying(make(networks.cnn()))  # type: ignore[operator]

@@ -11,6 +11,7 @@ an import parses nothing.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import re
 import sys
@@ -115,7 +116,12 @@ def made(header: str) -> str:
     ]
     kind = "tuple[tuple[str, type | None, tuple[type, ...]], ...]"
     exported = [f"FUNCTIONS: {kind} = (", *functions(text), ")", '"""Name, result, parameters."""']
-    blocks = ["\n".join(constants(text)), *parts, "\n".join([*table, *exported])]
+    digest = hashlib.sha256(header.encode()).hexdigest()[:7]  # as in CMakeLists.txt
+    blocks = [
+        "\n".join([f"ABI_VERSION = 0x{digest}", *constants(text)]),
+        *parts,
+        "\n".join([*table, *exported]),
+    ]
     return HEAD + "\n\n\n".join(blocks) + "\n"
 
 

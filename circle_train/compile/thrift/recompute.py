@@ -60,12 +60,14 @@ def rebuilt(program: Program, order: Order, again: Set[Tensor]) -> Program:
         )
         for node in order.nodes
     ]
+    made = dict(zip(order.nodes, nodes, strict=True))
+    operators = [made.get(node, node) for node in program.operators]
     repeats = [n for n, old in zip(nodes, order.nodes, strict=True) if any(t in again for t in old.outputs)]
     graph = Graph(program.graph.name, order.inputs, [twins.get(t, t) for t in order.outputs], nodes)
     verify(graph)
     draft = program.draft.reading(graph, twins)
     memory = plan_memory(graph, draft.keep)
-    return replace(program, graph=graph, memory=memory, draft=draft, repeats=repeats)
+    return replace(program, graph=graph, operators=operators, memory=memory, draft=draft, repeats=repeats)
 
 
 class Thrift:

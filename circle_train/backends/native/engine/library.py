@@ -53,7 +53,7 @@ class Workers:
         library = load()
         if library is None:
             raise ConfigError(
-                "backend 'native' was not built: install a C++ compiler and reinstall circle-train"
+                "backend 'native' was not built for this release: install a C++ compiler and reinstall circle-train"
             )
         count = threads or available_cores()
         self.library = library
