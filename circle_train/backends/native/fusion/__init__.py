@@ -48,7 +48,6 @@ def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
     rewriter = Rewriter(graph, keep)
     for apply in PASSES:
         apply(rewriter)
-    rewriter.settle()
 
 
 def join_bfloat16(graph: Graph, keep: Iterable[Tensor]) -> None:
@@ -56,7 +55,6 @@ def join_bfloat16(graph: Graph, keep: Iterable[Tensor]) -> None:
     rewriter = Rewriter(graph, keep)
     for apply in (read_narrow, write_narrow, split_widening, join_chains):
         apply(rewriter)
-    rewriter.settle()
 
 
 def recognise(graph: Graph, keep: Iterable[Tensor]) -> None:
@@ -64,4 +62,3 @@ def recognise(graph: Graph, keep: Iterable[Tensor]) -> None:
     rewriter = Rewriter(graph, keep)
     for apply in RECOGNISERS:
         apply(rewriter)
-    rewriter.settle()

@@ -77,7 +77,7 @@ def join_batch_norms(rewriter: Rewriter) -> None:
 
 def _readers(rewriter: Rewriter, x: Tensor, kind: type[Op], of: Op | None = None) -> list[Node]:
     """Who reads x as its first or one of its inputs and is of a kind (a gradient of this op)."""
-    readers = rewriter.readers.get(x, [])
+    readers = rewriter.readers(x)
     return [r for r in readers if isinstance(r.op, kind) and (of is None or getattr(r.op, "of", None) is of)]
 
 
@@ -85,7 +85,7 @@ def _behind(rewriter: Rewriter, node: Node, back: Node | None) -> Behind:
     y, own = node.outputs[0], node.op.activation
     if own:
         return Behind(y, Act(own) if own is not Activation.SIGN_BIT else Act.NONE)
-    readers = [] if y in rewriter.keep else rewriter.readers.get(y, [])
+    readers = [] if y in rewriter.keep else rewriter.readers(y)
     acts = [r for r in readers if type(r.op) in ACTS]
     if len(acts) == 1 and all(r is acts[0] or _is_gradient(r, acts[0]) for r in readers):
         dy = _dy(rewriter, back)
@@ -104,7 +104,7 @@ def _sum_behind(rewriter: Rewriter, y: Tensor) -> Behind:
     if other is None or other is y or other.shape != y.shape:
         return Behind(y)
     out, act = reader.outputs[0], Act(reader.op.activation)
-    last = rewriter.readers.get(out, []) if not act and out not in rewriter.keep else []
+    last = rewriter.readers(out) if not act and out not in rewriter.keep else []
     if len(last) == 1 and type(last[0].op) in ACTS:
         return Behind(last[0].outputs[0], ACTS[type(last[0].op)], (reader, last[0]), other)
     return Behind(out, act, (reader,), other)

@@ -34,7 +34,7 @@ def split_broadcasts(rewriter: Rewriter) -> None:
 def join_chains(rewriter: Rewriter) -> None:
     """Contract each elementwise node with the makers of its inputs, as long as registers last."""
     for node in rewriter.nodes():
-        if node not in rewriter.position or not is_link(node):
+        if node not in rewriter or not is_link(node):
             continue
         current = node
         for tensor in list(node.inputs):
@@ -45,30 +45,34 @@ def join_chains(rewriter: Rewriter) -> None:
                 continue
             results = _results(rewriter, maker, current)
             if results is not None:
-                current = _contract(rewriter, maker, current, results)
+                current = _contract(rewriter, maker, current, results) or current
 
 
-def _contract(rewriter: Rewriter, maker: Node, node: Node, results: list[Tensor]) -> Node:
+def _contract(rewriter: Rewriter, maker: Node, node: Node, results: list[Tensor]) -> Node | None:
     shape = _walked(node)
-    inputs = {t for n in (maker, node) for t in n.inputs if t is not None} - set(maker.outputs)
-    same = [t for t in inputs if t.shape == shape and t.dtype is DType.FLOAT32]
+    same = [t for t in _inputs(maker, node) if t.shape == shape and t.dtype is DType.FLOAT32]
     return rewriter.fuse([maker, node], "chain", {}, results, None, same)
 
 
 def _results(rewriter: Rewriter, maker: Node, node: Node) -> list[Tensor] | None:
     """What the contracted node must give, or None if the contraction is not possible."""
-    inputs = {t for n in (maker, node) for t in n.inputs if t is not None} - set(maker.outputs)
-    if len(inputs) > MOST_INPUTS:
+    if len(_inputs(maker, node)) > MOST_INPUTS:
         return None
     others: list[Tensor] = []
     for out in maker.outputs:
-        outside = [r for r in rewriter.readers.get(out, []) if r is not node]
+        outside = [r for r in rewriter.readers(out) if r is not node]
         if out in rewriter.keep or outside:
-            if any(rewriter.position[r] < rewriter.position[node] for r in outside):
+            if any(rewriter.is_before(r, node) for r in outside):
                 return None
             others.append(out)
     results = sorted([*node.outputs, *others], key=is_bits)
     return results if len(results) <= MOST_OUTPUTS else None
+
+
+def _inputs(maker: Node, node: Node) -> list[Tensor]:
+    """What the contracted node reads."""
+    read = dict.fromkeys(t for n in (maker, node) for t in n.inputs if t is not None)
+    return [t for t in read if t not in maker.outputs]
 
 
 def is_link(node: Node) -> bool:

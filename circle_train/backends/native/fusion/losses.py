@@ -43,7 +43,7 @@ class Reduced:
 def join_losses(rewriter: Rewriter) -> None:
     """Fuse each loss that is one of KERNELS under means and sums."""
     for node in rewriter.nodes():
-        if type(node.op) not in KERNELS or node not in rewriter.position:
+        if type(node.op) not in KERNELS or node not in rewriter:
             continue
         x, target = node.inputs
         assert x is not None and target is not None
@@ -60,9 +60,7 @@ def _reduced(rewriter: Rewriter, node: Node) -> Reduced | None:
     scale = 1.0
     tensor = node.outputs[0]
     while not (reductions and tensor.type.size == 1):
-        found = [
-            r for r in rewriter.readers.get(tensor, []) if type(r.op) in (Mean, Sum) and r.inputs[0] is tensor
-        ]
+        found = [r for r in rewriter.readers(tensor) if type(r.op) in (Mean, Sum) and r.inputs[0] is tensor]
         if len(found) != 1 or tensor in rewriter.keep:
             return None
         reductions.append(found[0])
@@ -82,7 +80,7 @@ def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
         made.append("dx")
         results.append(backward[0].outputs[0])
     inner = {t for member in members for t in member.outputs} - set(results)
-    outside = {reader for t in inner for reader in rewriter.readers.get(t, [])} - set(members)
+    outside = {reader for t in inner for reader in rewriter.readers(t)} - set(members)
     if outside or inner & rewriter.keep:
         return
     x, target = node.inputs
@@ -95,7 +93,7 @@ def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
 def _backward(rewriter: Rewriter, reduced: Reduced) -> list[Node] | None:
     """The gradient of the prediction, and those of the reductions back to the constant it starts from."""
     node = reduced.items
-    found = [r for r in rewriter.readers.get(node.inputs[0], []) if _is_gradient(r, node.op)]  # type: ignore[arg-type]
+    found = [r for r in rewriter.readers(node.inputs[0]) if _is_gradient(r, node.op)]
     if len(found) != 1:
         return None
     members = found

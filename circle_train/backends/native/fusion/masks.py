@@ -24,7 +24,7 @@ WORTHWHILE = 0.9
 
 def keep_bits(rewriter: Rewriter) -> None:
     """Replace the masks that an activation's output is kept for alone."""
-    backward = next((rewriter.position[n] for n in rewriter.nodes() if type(n.op) is GuardFinite), None)
+    backward = next((node for node in rewriter.nodes() if type(node.op) is GuardFinite), None)
     if backward is None:
         return
     found: dict[Tensor, list[Node]] = {}
@@ -53,7 +53,7 @@ def bounds(node: Node) -> tuple[float, float | None] | None:
     return None
 
 
-def _is_only_for(rewriter: Rewriter, y: Tensor, masks: list[Node], backward: float) -> bool:
+def _is_only_for(rewriter: Rewriter, y: Tensor, masks: list[Node], backward: Node) -> bool:
     """Whether an output, of some size, is kept for these masks and nothing else."""
     if y.dtype is not DType.FLOAT32 or y.type.nbytes < LEAST or y in rewriter.keep:
         return False
@@ -70,32 +70,30 @@ def _ends_product(rewriter: Rewriter, mask: Node) -> bool:
     return any(m is not None and isinstance(m.op, Gradient) and type(m.op.of) in KERNELS for m in makers)
 
 
-def _is_worthwhile(rewriter: Rewriter, dear: dict[Tensor, list[Node]], backward: float) -> bool:
+def _is_worthwhile(rewriter: Rewriter, dear: dict[Tensor, list[Node]], backward: Node) -> bool:
     """Compare the fullest moments, bits in the place of outputs from their last reader in the forward part on."""
-    rewriter.settle()
-    nodes = rewriter.graph.nodes
-    step = {node: i for i, node in enumerate(nodes)}
+    step = {node: i for i, node in enumerate(rewriter.nodes())}
     live = live_bytes(rewriter.graph)
     lower = [float(nbytes) for nbytes in live]
     for y, masks in dear.items():
-        early = [step[n] for n in rewriter.readers[y] if rewriter.position[n] < backward]
+        early = [step[n] for n in rewriter.readers(y) if step[n] < step[backward]]
         start = max(early, default=step[y.producer]) if y.producer in step else 0
         for i in range(start + 1, max(step[mask] for mask in masks)):
             lower[i] -= y.type.nbytes * 31 / 32
     return max(lower) <= WORTHWHILE * max(live)
 
 
-def _late(rewriter: Rewriter, tensor: Tensor, backward: float) -> set[Node]:
+def _late(rewriter: Rewriter, tensor: Tensor, backward: Node) -> set[Node]:
     """Who reads the tensor, itself or as a view, in the backward part."""
     late: set[Node] = set()
-    for reader in rewriter.readers.get(tensor, []):
+    for reader in rewriter.readers(tensor):
         view = reader.op.view_input
         if view is not None and reader.inputs[view] is tensor:
             shown = reader.outputs[0]
             late |= _late(rewriter, shown, backward)
             if shown in rewriter.keep:
                 late.add(reader)
-        elif rewriter.position[reader] > backward:
+        elif rewriter.is_before(backward, reader):
             late.add(reader)
     return late
 
@@ -103,13 +101,15 @@ def _late(rewriter: Rewriter, tensor: Tensor, backward: float) -> set[Node]:
 def _replace(rewriter: Rewriter, y: Tensor, masks: list[Node]) -> None:
     maker = rewriter.producer(y)
     assert maker is not None
-    made: dict[tuple[float, float | None], Tensor] = {}
+    last, made = maker, dict[tuple[float, float | None], Tensor]()
     for mask in masks:
         limits = bounds(mask)
         assert limits is not None
         if limits not in made:
             op = ActiveBits(*limits)
             made[limits] = Tensor(f"active({y.name})", op.infer(y.type))
-            rewriter.insert(Node(op, [y], [made[limits]]), rewriter.position[maker] + 1 / 128)
+            bits = Node(op, [y], [made[limits]])
+            rewriter.insert(bits, after=last)
+            last = bits
         masked = Node(PassActive(), [mask.inputs[0], made[limits]], list(mask.outputs), members=[mask])
         rewriter.replace([mask], masked)

@@ -87,13 +87,10 @@ def split_widening(rewriter: Rewriter) -> None:
         if not isinstance(node.op, Widen):
             continue
         out = node.outputs[0]
-        for reader in [r for r in rewriter.readers.get(out, []) if is_link(r)][1:]:
+        for reader in [r for r in rewriter.readers(out) if is_link(r)][1:]:
             twin = Tensor(out.name, out.type)
-            place = rewriter.position[reader]
-            rewriter.insert(Node(Widen(), list(node.inputs), [twin], members=[]), place - 1 / 64)
-            rewriter.readers[out].remove(reader)
-            reader.inputs = [twin if t is out else t for t in reader.inputs]
-            rewriter.readers.setdefault(twin, []).append(reader)
+            rewriter.insert(Node(Widen(), list(node.inputs), [twin], members=[]), before=reader)
+            rewriter.graph.reconnect(reader, [twin if t is out else t for t in reader.inputs])
 
 
 def _product(node: Node) -> Product | None:

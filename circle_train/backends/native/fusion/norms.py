@@ -55,16 +55,11 @@ def _is_one_a_column(gamma: Tensor | None, x: Tensor) -> bool:
 
 def _gradients(rewriter: Rewriter, node: Node) -> dict[str, Node]:
     """The nodes that compute this norm's gradients, by input."""
-    candidates = {
-        r for t in (node.inputs[0], node.inputs[1]) if t is not None for r in rewriter.readers.get(t, [])
-    }
+    candidates = [r for tensor in node.inputs[:2] for r in rewriter.readers(tensor)]
     found = [n for n in candidates if isinstance(n.op, Gradient) and n.op.of is node.op]
-    dys = {n.inputs[0] for n in found}
-    for dy in dys:
-        if dy is not None:
-            found += [
-                r for r in rewriter.readers.get(dy, []) if isinstance(r.op, Gradient) and r.op.of is node.op
-            ]
+    dys = dict.fromkeys(n.inputs[0] for n in found)
+    beside = [r for dy in dys for r in rewriter.readers(dy)]
+    found += [r for r in beside if isinstance(r.op, Gradient) and r.op.of is node.op]
     return {n.op.of.input_name(n.op.wrt): n for n in found} if len(dys) == 1 else {}
 
 
@@ -81,7 +76,7 @@ def _join(rewriter: Rewriter, node: Node, gradients: dict[str, Node]) -> None:
     rows = TensorType(x.dtype, x.shape[:-1])
     statistics = [Tensor(f"{name}({y.name})", rows) for name in norm.kept]
     extra = Node(norm.statistics(op.epsilon), [x], statistics, members=[])
-    rewriter.insert(extra, rewriter.position[node] + 1 / 128)
+    rewriter.insert(extra, after=node)
     made = NormOptions(op, ("y", *norm.kept))
     given = {"x": x, "gamma": gamma, "beta": beta[0] if beta else None}
     rewriter.fuse([node, extra], norm.kernel, given, [y, *statistics], made)

@@ -26,9 +26,9 @@ def absorb_pads(rewriter: Rewriter) -> None:
         around = _around(node)
         if around is None or node.outputs[0] in rewriter.keep:
             continue
-        readers = rewriter.readers.get(node.outputs[0], [])
+        readers = rewriter.readers(node.outputs[0])
         convs = [r for r in readers if type(r.op) in PADDED]
-        if len(convs) == 1 and _is_plain(convs[0], node.outputs[0]):
+        if len(convs) == 1 and _is_plain(convs[0], node.outputs[0]) and rewriter.joins([node, convs[0]]):
             back = gradients.get(id(convs[0].op), [])
             if {*readers} <= {convs[0], *back} and all(_is_known(rewriter, g, node) for g in back):
                 _absorb(rewriter, node, convs[0], back, around)
@@ -61,7 +61,9 @@ def _is_known(rewriter: Rewriter, gradient: Node, pad: Node) -> bool:
     if gradient.op.of.input_name(gradient.op.wrt) != "x":
         return True
     reader = rewriter.only_reader(gradient.outputs[0])
-    return reader is not None and isinstance(reader.op, Gradient) and type(reader.op.of) is Pad
+    if reader is None or not isinstance(reader.op, Gradient) or type(reader.op.of) is not Pad:
+        return False
+    return rewriter.joins([gradient, reader])
 
 
 def _absorb(rewriter: Rewriter, pad: Node, conv: Node, back: list[Node], around: Around) -> None:

@@ -22,7 +22,7 @@ from circle_train.ops.shapes.index import Gather
 def recognise_layer_norm(rewriter: Rewriter) -> None:
     """(x - mean) · 1/√(mean((x - mean)²) + ε) · gamma + beta along the last axis."""
     for node in rewriter.nodes():
-        if node in rewriter.position and type(node.op) is Add and not node.op.activation:
+        if node in rewriter and type(node.op) is Add and not node.op.activation:
             _layer_norm(rewriter, node)
 
 
@@ -111,7 +111,7 @@ def _closed(rewriter: Rewriter, inner: list[Node], last: Node) -> bool:
     """Whether nobody else reads what the inner nodes make."""
     group = {*inner, last}
     tensors = [t for node in inner for t in node.outputs]
-    return all(t not in rewriter.keep and set(rewriter.readers.get(t, [])) <= group for t in tensors)
+    return all(t not in rewriter.keep and set(rewriter.readers(t)) <= group for t in tensors)
 
 
 def scale_softmax(rewriter: Rewriter) -> None:

@@ -23,7 +23,7 @@ def remember_places(rewriter: Rewriter) -> None:
             continue
         x, y = node.inputs[0], node.outputs[0]
         assert x is not None
-        found = [r for r in rewriter.readers.get(x, []) if isinstance(r.op, Gradient) and r.op.of is op]
+        found = [r for r in rewriter.readers(x) if isinstance(r.op, Gradient) and r.op.of is op]
         if len(found) != 1 or x.dtype is not DType.FLOAT32:
             continue
         gradient, kind = found[0], Activation.NONE

@@ -43,7 +43,7 @@ def extend_forward(rewriter: Rewriter) -> None:
     """y = act(product + b + add): an ADD and an activation that follow a product."""
     for node in reversed(rewriter.nodes()):
         kernel = KERNELS.get(type(node.op))
-        if kernel is None or node.op.activation or not _float32(node) or node not in rewriter.position:
+        if kernel is None or node.op.activation or not _float32(node) or node not in rewriter:
             continue
         members, add, act, out = [node], None, Activation.NONE, node.outputs[0]
         reader = rewriter.only_reader(out)
@@ -66,7 +66,7 @@ def extend_input_gradients(rewriter: Rewriter) -> None:
     """dx = act'(x) · (gradient of a product + what came from elsewhere)."""
     for node in rewriter.nodes():
         op = node.op
-        if node not in rewriter.position or not isinstance(op, Gradient) or type(op.of) not in KERNELS:
+        if node not in rewriter or not isinstance(op, Gradient) or type(op.of) not in KERNELS:
             continue
         if op.of.input_name(op.wrt) != "x" or not _float32(node):
             continue

@@ -30,7 +30,7 @@ def keep_tapes(rewriter: Rewriter) -> None:
 def _join(rewriter: Rewriter, node: Node, named: Named) -> None:
     op = node.op
     assert isinstance(op, Swept)
-    readers = [r for t in node.inputs if t is not None for r in rewriter.readers.get(t, [])]
+    readers = [r for t in node.inputs if t is not None for r in rewriter.readers(t)]
     found = [r for r in dict.fromkeys(readers) if isinstance(r.op, Gradients) and r.op.of is op]
     tapes = _tapes(rewriter, node, named) if len(found) == 1 else {}
     extra = list(dict.fromkeys(t.producer for t in tapes.values() if t.producer is not None))
@@ -42,13 +42,14 @@ def _join(rewriter: Rewriter, node: Node, named: Named) -> None:
 
 def _tapes(rewriter: Rewriter, node: Node, named: Named) -> dict[str, Tensor]:
     """What each direction keeps, by role."""
-    tapes: dict[str, Tensor] = {}
+    last, tapes = node, dict[str, Tensor]()
     for direction in range(directions_of(node.op)):
         tape, names = Tape(node.op, direction), tape_names(direction)
         types = tape.infer(*(None if t is None else t.type for t in named.values()))
         made = [Tensor(f"{name}({node.outputs[0].name})", t) for name, t in zip(names, types, strict=True)]
         extra = Node(tape, list(named.values()), list(made), carried={"members": []})
-        rewriter.insert(extra, rewriter.position[node] + (direction + 1) / 256)
+        rewriter.insert(extra, after=last)
+        last = extra
         tapes |= dict(zip(names, made, strict=True))
     return tapes
 

@@ -28,7 +28,7 @@ def name_updates(rewriter: Rewriter) -> None:
             g, limit = clipping.inputs[0], clipping.op.limit
         made = UpdateNumbers(node.op.rule, limit)
         if (scalars, made) not in numbers:
-            numbers[scalars, made] = _numbers(rewriter, scalars, made, rewriter.position[node])
+            numbers[scalars, made] = _numbers(rewriter, scalars, made, node)
         roles = {"g": g, "w.w": w, "w.numbers": numbers[scalars, made], "w.factor": factor}
         roles |= {f"w.{SLOTS[name]}": slot for name, slot in zip(node.op.rule.slots, slots, strict=True)}
         rewriter.fuse(members, "update", roles, [], Fate(kind))
@@ -41,7 +41,7 @@ def _alone(rewriter: Rewriter, g: Tensor | None, kind: type) -> Node | None:
     return maker if maker is not None and type(maker.op) is kind and rewriter.only_reader(g) else None
 
 
-def _numbers(rewriter: Rewriter, scalars: Tensor, op: UpdateNumbers, before: float) -> Tensor:
+def _numbers(rewriter: Rewriter, scalars: Tensor, op: UpdateNumbers, before: Node) -> Tensor:
     tensor = Tensor(f"numbers({scalars.name})", op.infer(scalars.type))
-    rewriter.insert(Node(op, [scalars], [tensor]), before - 1 / 64)
+    rewriter.insert(Node(op, [scalars], [tensor]), before=before)
     return tensor

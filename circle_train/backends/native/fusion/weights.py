@@ -73,7 +73,7 @@ def join_weight_gradients(rewriter: Rewriter) -> None:
     """grad_w and grad_b of one product, with their updates."""
     for node in rewriter.nodes():
         op = node.op
-        if node not in rewriter.position or not isinstance(op, Gradient) or type(op.of) not in KERNELS:
+        if node not in rewriter or not isinstance(op, Gradient) or type(op.of) not in KERNELS:
             continue
         if op.of.input_name(op.wrt) == "w" and node.outputs[0].dtype is DType.FLOAT32:
             _join(rewriter, node)
@@ -97,7 +97,7 @@ def _join(rewriter: Rewriter, node: Node) -> None:
 def _bias(rewriter: Rewriter, dy: Tensor, op: Gradient, shape: tuple[int, ...]) -> Node | None:
     """The node of the bias' gradient that goes with a gradient of weights."""
     channels = shape[3] if isinstance(op.of, DepthwiseConv2D) else shape[0]
-    for reader in rewriter.readers.get(dy, []):
+    for reader in rewriter.readers(dy):
         other = reader.op
         if not isinstance(other, Gradient) or other.of is not op.of or other.source != op.source:
             continue
