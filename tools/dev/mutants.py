@@ -1,60 +1,42 @@
 #!/usr/bin/env python3
 """Break the code in one way after another and see whether the fast tests notice.
 
-    python tools/dev/mutants.py               all mutants; fails if more than one in twenty survives
-    python tools/dev/mutants.py --only 3 17   some of them
-    python tools/dev/mutants.py --random 20 --seed 3
-    python tools/dev/mutants.py --list
+    python tools/dev/mutants.py --learn       run the fast suite once and note which test reaches which function
+    python tools/dev/mutants.py               all that are picked by hand; fails if more than one in twenty survives
+    python tools/dev/mutants.py --random 40 --seed 3 [--kernels]
+    python tools/dev/mutants.py --only 3 17   some of them;  --list names them
 
-Each mutant is one replacement in one file of a copy of the tree; the tests of the families it could hurt run on the copy.
+Each mutant is one replacement in one file of a copy of the tree. The tests that reach the function run first, those that reach
+little else before others, then the rest of them; nothing after the first failure. Processor time is limited, at several times
+what the tests took on the sound tree: whoever exceeds that does not end. Without `--learn`, or outside functions, and in
+kernels, the tests of the room run.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+from mutants_picked import KERNELS, MUTANTS, Mutant
+
 ROOT = Path(__file__).resolve().parents[2]
+REACH = ROOT / "build/reach"
 ALLOWED = 0.05
 """Of the mutants may survive."""
-SECONDS = 240
-
-OPS = (
-    "tests/ops/test_attributes.py",
-    "tests/ops/test_ops.py",
-    "tests/ops/test_ops_gradient.py",
-    "tests/ops/test_ops_windows.py",
-)
-TRAIN = (
-    "tests/passes/test_passes.py",
-    "tests/session/test_session.py",
-    "tests/losses/test_losses.py",
-    "tests/optimizers/test_optimizers.py",
-    "tests/compile/test_memory.py",
-)
-MEMORY = (
-    "tests/compile/test_memory.py",
-    "tests/compile/test_memory_recompute.py",
-    "tests/compile/test_memory_masks.py",
-)
-KEPT = ("tests/runtime/test_kept.py", "tests/compile/test_separable.py")
-RESUMED = ("tests/checkpoints/test_resume.py",)
-CONVERT = (
-    "tests/convert/test_convert_nodes.py",
-    "tests/convert/test_convert_shapes.py",
-    "tests/convert/test_convert_patterns.py",
-    "tests/convert/test_convert_writeback.py",
-    "tests/convert/test_convert.py",
-)
-KERNELS = ("tests/backends/kernels", "tests/backends/test_backends.py")
+FIRST = 30.0
+"""Seconds of tests that are tried before all others."""
+PER_FILE = 3
+"""Tests of each file that are tried before others of the same file."""
 ROOMS = {"data": "datasets", "circle_train": ""}
 """Rooms whose tests stand elsewhere."""
 SLIPS = (
@@ -69,207 +51,230 @@ SLIPS = (
     ("if not ", "if "),
     ("True", "False"),
     ("False", "True"),
-    (" // ", " * "),
-    ("max(", "min("),
-    ("min(", "max("),
+    (" max(", " min("),
+    (" min(", " max("),
     ("[0]", "[-1]"),
     (" is None", " is not None"),
-    ("any(", "all("),
-    ("all(", "any("),
+    (" any(", " all("),
+    (" all(", " any("),
+    (" // ", " * "),
 )
 """What somebody may write by mistake."""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """`old` becomes `new` in `path`; `tests` should notice."""
-
-    what: str
-    path: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-
-MUTANTS = (
-    Mutant("gradient of MUL × 1.01", "ops/numeric/arithmetic.py", "return dy * x2\n", "return dy * x2 * 1.01\n", OPS),
-    Mutant("sign of SUB's second gradient", "ops/numeric/arithmetic.py", "return -dy\n", "return dy\n", OPS),
-    Mutant("DIV's second gradient", "ops/numeric/arithmetic.py", "(x2 * x2)", "x2", OPS),
-    Mutant("RELU6's upper bound", "ops/attributes.py", "Activation.RELU6: (0.0, 6.0)", "Activation.RELU6: (0.0, 5.0)", OPS),
-    Mutant("gradient of a fused TANH", "ops/attributes.py", "dy * (1 - y * y)", "dy * (1 - y)", OPS),
-    Mutant("SAME puts the odd zero in front", "ops/attributes.py", "return total // 2, (total + 1) // 2",
-           "return (total + 1) // 2, total // 2", (*OPS, "tests/peers/test_onert_golden.py")),
-    Mutant("VALID counts one position more", "ops/attributes.py", "(size - window + 1)", "(size - window + 2)", OPS),
-    Mutant("broadcast axes are not summed", "ops/internal/gradient.py", "array.sum(axis=axes, keepdims=True)",
-           "array.mean(axis=axes, keepdims=True)", (*OPS, *TRAIN)),
-    Mutant("softmax cross-entropy gradient × 1.01", "ops/internal/loss.py", "dy[..., None] * (", "dy[..., None] * 1.01 * (",
-           (*OPS, *TRAIN)),
-    Mutant("a lifetime ends one step early", "ir/lifetimes.py", "t: step for step, node", "t: step - 1 for step, node", TRAIN),
-    Mutant("kept tensors are not kept", "ir/lifetimes.py", "(tensor, len(graph.nodes)) for tensor in keep",
-           "(tensor, 0) for tensor in ()", TRAIN),
-    Mutant("blocks that touch in time may overlap", "ir/lifetimes.py", "self.first <= other.last and other.first <= self.last",
-           "self.first < other.last and other.first < self.last", TRAIN),
-    Mutant("a changed weight is read again", "compile/thrift/recompute.py", "since < s < self.step for s in", "False for s in", MEMORY),
-    Mutant("what is made again reads what was dropped", "compile/thrift/recompute.py", "is self.block:\n            return False\n",
-           "is self.block:\n            return True\n", MEMORY),
-    Mutant("a budget forgets the sums of gradients", "compile/program.py", 'key.kind != "value"',
-           'key.kind not in ("value", "gradient")', MEMORY),
-    Mutant("bits take RELU6's bound for inside", "ops/internal/active_bits.py", "(y < self.high)", "(y <= self.high)", MEMORY),
-    Mutant("bits of what lives anyway", "backends/native/fusion/masks.py", "== set(masks)", ">= set(masks)", MEMORY),
-    Mutant("a second gradient replaces the first", "compile/autodiff.py",
-           "gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f\"d({x.name})\")", "gradient", TRAIN),
-    Mutant("the fused activation is not undone", "compile/autodiff.py", "    if node.op.activation:\n", "    if False:\n", TRAIN),
-    Mutant("influence ignores where gradients stop", "compile/autodiff.py", "not node.op.stops_gradient and any(", "any(", TRAIN),
-    Mutant("an update waits for nobody", "passes/schedule.py", "max([*makers, *others, guarded]", "max([*makers, guarded]", TRAIN),
-    Mutant("last n counts one too many", "settings/parameters.py", "range(max(operators - count, 0), operators)",
-           "range(max(operators - count - 1, 0), operators)", TRAIN),
-    Mutant("tied weights are separate", "passes/shared.py", "if chosen is tensor:", "if True:", TRAIN),
-    Mutant("Adam forgets its bias correction", "optimizers/rules.py", "sqrt(1 - beta_2**step)", "sqrt(1 - beta_2)", TRAIN),
-    Mutant("the step count stands still", "runtime/state.py", "self.step += updates", "self.step += 0",
-           (*TRAIN, "tests/peers/test_onert_golden.py")),
-    Mutant("the partial batch counts as a full one", "fitting/average.py", "* count\n", "* 1\n", TRAIN),
-    Mutant("the shuffle forgets the epoch", "data/dataset.py", "default_rng([seed, epoch])", "default_rng([seed])",
-           (*TRAIN, "tests/datasets/test_data.py")),
-    Mutant("validation takes the head", "data/dataset.py", "return Dataset(*self.take(slice(0, count)))",
-           "return Dataset(*self.take(slice(count, None)))", (*TRAIN, "tests/datasets/test_data.py")),
-    Mutant("the mean loss divides by one", "losses/symbol.py", 'return self._reduce("MEAN", axis, keepdims)', 'return self._reduce("SUM", axis, keepdims)', TRAIN),
-    Mutant("export forgets the new weights", "runtime/module.py", "fresh[root.buffer] =", "fresh[Buffer()] =", TRAIN),
-    Mutant("results are kept that another batch would round otherwise", "compile/prefix.py",
-           "if not keep.is_steady(node, batch)", "if False", KEPT),
-    Mutant("kept results outlive frozen weights", "runtime/kept.py", "if weights != self.weights:", "if False:", KEPT),
-    Mutant("kept results outlive the arrays", "runtime/kept.py", "(now != self.seen[places]).any(1)", "(now != now).any(1)", KEPT),
-    Mutant("samples are joined", "compile/separable.py", "if first != ([0] if tensor in whole else []):", "if False:", KEPT),
-    Mutant("a resumed epoch begins its sums anew", "fitting/course.py", "self.average = average\n", "pass\n", RESUMED),
-    Mutant("a resumed fit tells everybody again", "fitting/course.py", "list(telling[\"told\"])", "[]", RESUMED),
-    Mutant("callbacks wake with nothing", "fitting/callback.py", "setattr(self, name, remembered[name])", "pass", RESUMED),
-    Mutant("a resumed fit goes beyond its end", "session/fit.py", "epochs if is_over else state.epoch", "state.epoch", RESUMED),
-    Mutant("a NaN loss passes", "ops/internal/gradient.py", "if not np.isfinite(value).all():", "if False:", TRAIN),
-    Mutant("setting a parameter is lost", "runtime/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
-    Mutant("from_logits takes softmax twice", "losses/cross_entropy.py", "logits.apply(SoftmaxCrossEntropy(), target)", "logits.apply(CrossEntropy(), target)",
-           (*TRAIN, "tests/peers/test_onert_golden.py")),
-    Mutant("an offset beyond the file is believed", "format/flatbuffer/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/format/test_format.py", "tests/format/test_fuzz.py")),
-    Mutant("Gemm forgets beta", "convert/handlers/numeric/linear.py", "scaled(b, bias, beta))", "bias)", CONVERT),
-    Mutant("batch normalisation by another epsilon", "convert/handlers/layers/norm.py",
-           'BatchNorm(c.attr("epsilon", 1e-5)', 'BatchNorm(2 * c.attr("epsilon", 1e-5)', CONVERT),
-    Mutant("the way back of a transpose is the way there", "convert/building/provenance.py",
-           "np.argsort(self.permutation).tolist()", "self.permutation", CONVERT),
-    Mutant("an average pool counts its padding", "convert/handlers/layers/pool.py",
-           'bool(c.attr("count_include_pad", 0))', "True", CONVERT),
-    Mutant("a norm's epsilon is left out", "backends/native/kernels/elementwise/norm.cpp",
-           "std::sqrt(variance + t.eps)", "std::sqrt(variance)", KERNELS),
-    Mutant("softmax forgets beta", "backends/native/kernels/elementwise/softmax.cpp", "- top) * beta)", "- top))", KERNELS),
-    Mutant("an index from the end is one off", "backends/native/kernels/elementwise/gather.cpp",
-           "index + t.rows : index", "index + t.rows - 1 : index", KERNELS),
-    Mutant("an index behind the end is read", "backends/native/kernels/elementwise/gather.cpp", "*row < t.rows", "*row <= t.rows", KERNELS),
-    Mutant("a fill leaves out its last piece's end", "backends/native/kernels/elementwise/copy.cpp",
-           "std::min(end * kPiece, t.size), t.value_bits", "std::min(end * kPiece, t.size - 1), t.value_bits", KERNELS),
-)  # fmt: skip
-
-
-def slips(seed: int, count: int) -> list[Mutant]:
+def slips(seed: int, count: int, kernels: bool) -> list[Mutant]:
     """Mistakes at random places of the package; the room's own tests should notice."""
     rng = random.Random(seed)
     package = ROOT / "circle_train"
     generated = {"schema.py", "abi.py"}
-    files = [path for path in sorted(package.rglob("*.py")) if path.name not in generated]
+    pattern = "*.cpp" if kernels else "*.py"
+    files = [path for path in sorted(package.rglob(pattern)) if path.name not in generated]
     found: list[Mutant] = []
+    lines_of = {path: _code(path) for path in files}
     while len(found) < count:
-        path = rng.choices(files, [path.stat().st_size for path in files])[0]
+        path = rng.choices(files, [len(lines_of[path]) for path in files])[0]
         text = path.read_text(encoding="utf-8")
-        line = rng.choice(text.splitlines(keepends=True))
-        old, new = rng.choice(SLIPS)
-        code = line.lstrip()
-        if (
-            old in code
-            and text.count(line) == 1
-            and not code.startswith(("#", '"', "from ", "import ", "@", "raise"))
-            and '"' not in code
-        ):
-            room = path.relative_to(package).parts[0].removesuffix(".py")
-            place = f"tests/{ROOMS.get(room, room)}"
-            tests = (place if (ROOT / place).exists() else "tests/session", "tests/session/test_session.py")
-            where = str(path.relative_to(package))
-            found.append(
-                Mutant(
-                    f"{where}: {code.strip()} → {new.strip()}", where, line, line.replace(old, new, 1), tests
-                )
-            )
+        line = rng.choice(lines_of[path])
+        old, new = rng.choice(SLIPS[:-1] if kernels else SLIPS)
+        if old in line.replace("strict=True", "") and text.count(line) == 1:
+            where = path.relative_to(package)
+            what = f"{where}: {line.strip()} [{old.strip()} → {new.strip()}]"
+            found.append(Mutant(what, str(where), line, line.replace(old, new, 1), tests_of_room(where)))
     return found
+
+
+def _code(path: Path) -> list[str]:
+    """The lines that are neither text, nor found by being read. Left out in slips too: `strict=True`, which only watches
+    over lengths that never differ."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    text: set[int] = set()
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse("".join(lines))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+    skipped = ("#", "//", "from ", "import ", "@", "raise", "template", "static_assert")
+    return [
+        line for n, line in enumerate(lines, 1) if n not in text and not line.lstrip().startswith(skipped)
+    ]
+
+
+def tests_of_room(path: Path) -> tuple[str, ...]:
+    if path.suffix == ".cpp":
+        return KERNELS
+    room = path.parts[0].removesuffix(".py")
+    place = f"tests/{ROOMS.get(room, room)}"
+    return (place if (ROOT / place).exists() else "tests/session", "tests/session/test_session.py")
+
+
+class Reach:
+    """Which tests reach which function, as the last `--learn` found."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seconds: dict[str, float] = {}
+        self._sizes: dict[str, int] = {}
+        self._tests: dict[str, list[str]] = {}
+        for file in sorted(folder.glob("*.npz")):
+            self._read(np.load(file))
+
+    def _read(self, stored: np.lib.npyio.NpzFile) -> None:
+        tests, functions = stored["tests"].tolist(), stored["functions"].tolist()
+        table = np.unpackbits(stored["table"], axis=1, count=len(functions)).astype(bool)
+        self.seconds.update(zip(tests, stored["seconds"].tolist(), strict=True))
+        self._sizes.update(zip(tests, table.sum(axis=1).tolist(), strict=True))
+        for number, function in enumerate(functions):
+            self._tests.setdefault(function, []).extend(tests[i] for i in np.flatnonzero(table[:, number]))
+
+    def tests_of(self, function: str) -> list[str]:
+        """Those that reach little else first, a few of each file before the others of it."""
+        found = sorted(
+            self._tests.get(function, ()), key=lambda test: (self._sizes[test], self.seconds[test])
+        )
+        taken: dict[str, int] = {}
+        first, others = [], []
+        for test in found:
+            file = test.partition("::")[0]
+            taken[file] = taken.get(file, 0) + 1
+            (first if taken[file] <= PER_FILE else others).append(test)
+        return first + others
+
+    def stages(self, function: str) -> Iterator[tuple[list[str], float]]:
+        """Tests to run one lot after the other, and the seconds that each lot took."""
+        tests = self.tests_of(function)
+        until = np.cumsum([self.seconds[test] for test in tests])
+        split = int(np.searchsorted(until, FIRST)) + 1
+        for lot in (tests[:split], tests[split:]):
+            if lot:
+                yield lot, sum(self.seconds[test] for test in lot)
+
+
+def function_of(mutant: Mutant, text: str) -> str:
+    """`room/file.py:Class.method` around the change; '' outside functions and in kernels."""
+    if not mutant.path.endswith(".py"):
+        return ""
+    pairs = enumerate(zip(mutant.old, mutant.new, strict=False))
+    common = next((i for i, (a, b) in pairs if a != b), 0)
+    line = text[: text.index(mutant.old) + common].count("\n") + 1
+    name = _innermost(ast.parse(text), line, "")
+    return f"{mutant.path}:{name}" if name else ""
+
+
+def _innermost(scope: ast.AST, line: int, prefix: str) -> str:
+    for node in ast.walk(scope) if isinstance(scope, ast.Module) else ast.iter_child_nodes(scope):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= (
+            node.end_lineno or 0
+        ):
+            is_class = isinstance(node, ast.ClassDef)
+            inner = _innermost(node, line, f"{prefix}{node.name}." + ("" if is_class else "<locals>."))
+            return inner or ("" if is_class else f"{prefix}{node.name}")
+    return ""
 
 
 def build(tree: Path) -> bool:
     """The kernels of a copy of the tree, compiled into it."""
     native = tree / "circle_train/backends/native"
     made = tree / "build/mutants"
-    commands = (["cmake", "-S", native, "-B", made], ["cmake", "--build", made, "-j2"])
-    if any(subprocess.run(command, capture_output=True, check=False).returncode for command in commands):
-        return False
+    cache = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    environment = {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", **os.environ}
+    commands = (["cmake", "-S", native, "-B", made, *cache], ["cmake", "--build", made, "-j2"])
+    for command in commands:
+        if subprocess.run(command, capture_output=True, env=environment, check=False).returncode:
+            return False
     for library in made.glob("*circle_train_native*"):
         shutil.copy(library, native)
     return True
 
 
-def pass_on(tree: Path, tests: Sequence[str]) -> bool:
-    """Whether the tests that exist pass on this copy of the tree, soon."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    there = [test for test in tests if (tree / test).exists()]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *there]
-    try:
-        return (
-            subprocess.run(
-                command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False
-            ).returncode
-            == 0
-        )
-    except subprocess.TimeoutExpired:
-        return False
+def run(tree: Path, tests: Sequence[str], seconds: float, wanted: Sequence[str] = ()) -> str:
+    """'' where the tests pass on this copy of the tree, else in which way they do not."""
+    path = os.pathsep.join([str(tree), str(tree / "tools/dev")])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    if wanted:
+        chosen = tree / "wanted.txt"
+        chosen.write_text("\n".join(wanted), encoding="utf-8")
+        environment["REACH_TESTS"] = str(chosen)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "reach"]
+    command += [test for test in tests if (tree / test).exists()]
+    limit = int(10 * seconds + 120)
+    done = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5)),
+    )  # fmt: skip
+    if done.returncode == 5:
+        raise SystemExit(f"none of these tests ran: {' '.join(tests)}; run --learn again")
+    if done.returncode in (-9, -24):
+        return f"does not end within {limit} s of processor time"
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return "" if not done.returncode else failed[0][:120] if failed else f"exit {done.returncode}"
 
 
-def survives(mutant: Mutant, tree: Path) -> bool:
-    """Whether the tests pass on the broken copy."""
+def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
+    """How the tests notice the broken copy; '' where it survives."""
     file = tree / "circle_train" / mutant.path
     sound = file.read_text(encoding="utf-8")
     if mutant.old not in sound:
         raise SystemExit(
             f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date"
         )
+    function = function_of(mutant, sound)
+    lots = list(reach.stages(function)) if function else []
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     is_compiled = file.suffix in (".cpp", ".h")
     try:
-        return (not is_compiled or build(tree)) and pass_on(tree, mutant.tests)
+        if is_compiled and not build(tree):
+            return "does not compile"
+        for lot, seconds in lots:
+            found = run(tree, list(dict.fromkeys(t.partition("::")[0] for t in lot)), seconds, lot)
+            if found:
+                return found
+        return "" if lots else run(tree, mutant.tests, 120)
     finally:
         file.write_text(sound, encoding="utf-8")
         if is_compiled:
             build(tree)
 
 
+def learn() -> int:
+    shutil.rmtree(REACH, ignore_errors=True)
+    REACH.mkdir(parents=True)
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tools/dev")])
+    environment = {**os.environ, "PYTHONPATH": path, "REACH_LEARN": str(REACH)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "reach", "-n", "2", "--dist", "loadfile"]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--learn", action="store_true", help="note which test reaches which function, and stop"
     )
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the mutants to try")
     parser.add_argument(
         "--random", type=int, default=0, metavar="N", help="N mistakes at random places instead"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random places")
+    parser.add_argument("--kernels", action="store_true", help="random places of the C++")
     parser.add_argument("--list", action="store_true", help="name them and stop")
     options = parser.parse_args()
-    mutants = slips(options.seed, options.random) if options.random else MUTANTS
-    if options.list:
-        print("\n".join(f"{number:2} {mutant.what} ({mutant.path})" for number, mutant in enumerate(mutants)))
-        return 0
+    if options.learn:
+        return learn()
+    mutants = slips(options.seed, options.random, options.kernels) if options.random else MUTANTS
     chosen = [(i, m) for i, m in enumerate(mutants) if options.only is None or i in options.only]
-    survivors = []
+    if options.list:
+        print("\n".join(f"{number:2} {mutant.what} ({mutant.path})" for number, mutant in chosen))
+        return 0
+    survivors, reach = [], Reach(REACH)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignore = shutil.ignore_patterns(".git", "build", "__pycache__", ".mypy_cache", ".ruff_cache")
         shutil.copytree(ROOT, tree, ignore=ignore)
-        if not pass_on(tree, sorted({test for _, mutant in chosen for test in mutant.tests})):
-            raise SystemExit("the tests fail on the sound tree: nothing can be learned from mutants")
         for number, mutant in chosen:
-            alive = survives(mutant, tree)
-            print(f"{number:2} {'SURVIVES' if alive else 'killed  '} {mutant.what}", flush=True)
-            survivors += [mutant.what] if alive else []
+            noticed = verdict(mutant, tree, reach)
+            print(
+                f"{number:2} {'killed  ' if noticed else 'SURVIVES'} {mutant.what}  ({noticed})", flush=True
+            )
+            survivors += [] if noticed else [mutant.what]
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
     return 1 if len(survivors) > ALLOWED * len(chosen) else 0
 
