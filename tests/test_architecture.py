@@ -33,6 +33,7 @@ LAYERS = (
     {"finetuning"},
     {"callbacks", "metrics", "schedules"},
     {"__init__", "__version__"},
+    {"federated"},
     {"cli"},
     {"__main__"},
 )

@@ -44,6 +44,18 @@ class Store:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
 
+    def renew(self, data: Dataset) -> bool:
+        """Whether the same samples may have come in other arrays; their looks are compared at each use."""
+        arrays = [a for a in data.inputs if isinstance(a, np.ndarray)]  # one without a look may have changed
+        if len(data) != len(self.known) or len(arrays) != len(self.looks):
+            return False
+        return all(look.follows(array) for look, array in zip(self.looks, arrays, strict=True))
+
+    def forget_inputs(self) -> None:
+        """Keep no array alive but the results."""
+        for look in self.looks:
+            look.array = np.empty((0, *look.array.shape[1:]), look.array.dtype)
+
     def doubt(self, places: Array, weights: tuple[int, int]) -> None:
         """Forget what was made by other weights, or of samples that look different by now."""
         if weights != self.weights:
@@ -61,6 +73,13 @@ class Look:
         numbers = np.linspace(0, array[0].size - 1, min(LOOKED_AT, array[0].size)).astype(int)
         self.where = np.unravel_index(numbers, array.shape[1:])
         self.seen = np.zeros((len(array), len(numbers)), array.dtype)
+
+    def follows(self, array: Array) -> bool:
+        """Look at this array from here on, if it is one of such samples."""
+        alike = array.dtype == self.array.dtype and array.shape[1:] == self.array.shape[1:]
+        if alike:
+            self.array = array
+        return alike
 
     def differs(self, places: Array) -> Array:
         """Which of these samples; they are remembered as they are."""

@@ -11,7 +11,6 @@ from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.data.dataset import Dataset, Stream
-from circle_train.data.lazy import Lazy
 from circle_train.report.plan import conversion_bytes
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 from circle_train.session.learned import Learned
@@ -32,8 +31,8 @@ def keep_results(
         return data, validation
     engine = None if wish is True else session.backend
     keep = Keep(limit // samples, session.config.batch_size, engine)
-    trained = _with_store(session, data, Mode.TRAIN, keep)
-    held_out = validation and _with_store(session, validation, Mode.EVALUATE, keep)
+    trained = with_store(session, data, Mode.TRAIN, keep)
+    held_out = validation and with_store(session, validation, Mode.EVALUATE, keep)
     return trained, held_out
 
 
@@ -70,11 +69,12 @@ def allowed_bytes(session: Learned, wish: bool | int | str) -> int:
 def can_be_kept(data: Data | None) -> TypeGuard[Dataset]:
     """Streams may give other numbers at every pass, and so may whatever is no plain array nor says that it lasts."""
     return isinstance(data, Dataset) and all(
-        a.is_lasting if isinstance(a, Lazy) else type(a) in (np.ndarray, np.memmap) for a in data.inputs
+        type(a) in (np.ndarray, np.memmap) or getattr(a, "is_lasting", False) is True for a in data.inputs
     )
 
 
-def _with_store(session: Learned, data: Data, mode: Mode, keep: Keep) -> Data:
+def with_store(session: Learned, data: Data, mode: Mode, keep: Keep) -> Data:
+    """The data with a memory for results, where the program has a frozen beginning whose results may be kept."""
     if not can_be_kept(data):
         return data
     executor = session.programs.executor(mode, min(keep.largest, len(data)), keep)

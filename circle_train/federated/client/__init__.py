@@ -1,0 +1,1 @@
+"""One client: a session, its data, what it remembers."""

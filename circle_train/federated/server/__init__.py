@@ -1,0 +1,1 @@
+"""The server of a run: a strategy under watch, its replies, its file, its report."""
