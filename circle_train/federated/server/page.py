@@ -45,7 +45,10 @@ def _charts(run: Run) -> dict[str, dict[str, Sequence[float]]]:
         quantity = name.removeprefix("clients_").removeprefix("training_")
         groups.setdefault(quantity, {})[name] = series
     groups["clients"] = {"trained": [one.clients for one in run.rounds]}
-    down, up = ([n / 1e6 for n in column] for column in zip(*((r.bytes_down, r.bytes_up) for r in run.rounds), strict=True))
+    down, up = (
+        [n / 1e6 for n in column]
+        for column in zip(*((r.bytes_down, r.bytes_up) for r in run.rounds), strict=True)
+    )
     groups["MB on the wire"] = {"down": down, "up": up}
     return groups
 
