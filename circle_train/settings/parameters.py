@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -161,10 +162,11 @@ def operator_indices(trainable: Trainable, operators: int) -> Iterable[int]:
     if trainable and trainable[0] == "last":
         count = int(trainable[1])
         if count > operators:
-            raise ConfigError(
-                f"trainable is 'last:{count}', but the model has {operators} operators; give fewer, or 'all'"
+            warnings.warn(
+                f"trainable is 'last:{count}', but the model has {operators} operators: all of them are trained",
+                stacklevel=2,
             )
-        return range(operators - count, operators)
+        return range(max(operators - count, 0), operators)
     for index in trainable:
         if not 0 <= int(index) < operators:
             raise ConfigError(
