@@ -90,6 +90,23 @@ def test_the_head_learns_and_the_body_stays(tmp_path: Path) -> None:
     )
 
 
+def test_a_reshape_among_the_integers_takes_any_batch() -> None:
+    """Its constant shape names the one sample of the file."""
+    model = integer_model()
+    graph = model.module.main
+    dense, hidden = graph.nodes[1], graph.nodes[0].outputs[0]
+    turned = activation("turned", 5, 0.1, -128)
+    shape = Tensor("shape", TensorType(DType.INT32, (2,)), Buffer(np.array([1, 5], np.int32).view(np.uint8)))
+    graph.insert(Node(REGISTRY["RESHAPE"](new_shape=(1, 5)), [hidden, shape], [turned], 1), before=dense)
+    graph.reconnect(dense, [turned, *dense.inputs[1:]])
+    for count in (1, 2, 3):
+        head = model.with_float_head(count)
+        assert np.abs(probabilities(head) - probabilities(integer_model())).max() < 0.05
+        config = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=2)
+        if count > 1:
+            assert np.isfinite(ct.TrainSession(head, config).train_step(X[:2], Y[:2]).loss)
+
+
 def test_what_quantizes_at_the_end_is_left_out() -> None:
     model = integer_model()
     graph = model.module.main

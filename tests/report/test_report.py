@@ -65,6 +65,25 @@ def session(**changes: object) -> ct.TrainSession:
     return ct.TrainSession(MODEL, ct.TrainConfig(**settings), seed=7)
 
 
+def test_the_report_stands_for_a_folder_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model comes first, the report last: what stops in between leaves none."""
+    trained, (x, y) = session(), data()
+    folder = RunFolder(tmp_path, trained, "net.circle")
+    history = trained.fit(x, y, epochs=1, callbacks=folder.callbacks, verbose=0)
+
+    def full(path: Path, text: str) -> None:
+        assert (tmp_path / "model.circle").exists()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("circle_train.cli.runs.run_folder.write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        folder.finish(history, (x, y))
+    assert ct.load(tmp_path / "model.circle").operators
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_page_says_what_was_trained_on_what_and_how(tmp_path: Path) -> None:
     trained, (x, y) = session(metrics=["sparse_categorical_accuracy"]), data()
     folder = RunFolder(tmp_path / "run", trained, "<net>.circle")
