@@ -13,6 +13,7 @@ from circle_train.fitting.metrics import Scores
 from circle_train.ir import Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
+from circle_train.losses.loss import Loss
 from circle_train.passes.batch import Shapes
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import unspoiled
@@ -50,8 +51,12 @@ class Batches(Learned):
     def metrics(self) -> Scores:
         """The config's metrics, this session's own."""
         outputs = self.program.outputs
-        losses = self.config.losses_on(outputs)
-        return Scores(self.config.metrics, losses, outputs, self._as_in_file(outputs))
+        return Scores(self.config.metrics, self._losses, outputs, self._as_in_file(outputs))
+
+    @cached_property
+    def _losses(self) -> tuple[Loss, ...]:
+        """One for each output."""
+        return self.config.losses_on(self.program.outputs)
 
     @trains
     def train_step(
@@ -117,7 +122,7 @@ class Batches(Learned):
 
     def _sizes(self, x: Any) -> int | Shapes:
         """How many samples the batch holds; the shapes of its arrays where the model leaves more open than that."""
-        inputs = self.program.inputs
+        inputs = self.programs.whole.program.inputs
         if not self.programs.has_lengths:
             return count_samples(x, inputs, "x")
         return shapes_of(x, inputs, "x")
@@ -137,8 +142,8 @@ class Batches(Learned):
         kept = x if isinstance(x, Samples) else None
         sizes = len(kept) if kept else self._sizes(x)
         executor = self.programs.executor(mode, sizes, kept.keep if kept else None)
-        program = executor.program
-        self.state.require_values()
+        program, state = executor.program, self.programs.state
+        state.require_values()
         require_unchanged(self.model.files)
         feeds = (
             kept.feeds(executor)
@@ -146,18 +151,16 @@ class Batches(Learned):
             else dict(zip(program.inputs, coerce(x, program.inputs, "x"), strict=True))
         )
         feeds.update(zip(program.targets, coerce(y, program.targets, "y"), strict=True))
-        for output, target, loss in zip(
-            program.outputs, program.targets, self.config.losses_on(program.outputs), strict=True
-        ):
+        for output, target, loss in zip(program.outputs, program.targets, self._losses, strict=True):
             loss.check_target(feeds[target], output.type)
         if mode is Mode.TRAIN:
-            self.state.set_scalars(self.config.rule)
+            state.set_scalars(self.config.rule)
         if mode.has_backward:
-            self.state.set_random(self.seed)
+            state.set_random(self.seed)
         with Undisturbed() as undisturbed:
-            with unspoiled(self.state, feeds, undisturbed):
+            with unspoiled(state, feeds, undisturbed):
                 executor.run(feeds, undisturbed)
-            self.state.count(mode is Mode.TRAIN, mode.has_backward)
+            state.count(mode is Mode.TRAIN, mode.has_backward)
             result = self._result(executor, [feeds[t] for t in program.targets] if measure else None)
             if then is not None:
                 then(result)
@@ -169,9 +172,8 @@ class Batches(Learned):
         if self._is_known:
             return
         self._is_known = True
-        losses = self.config.losses_on(program.outputs)
         for loss, output, values in zip(
-            losses, self._as_in_file(program.outputs), result.outputs, strict=True
+            self._losses, self._as_in_file(program.outputs), result.outputs, strict=True
         ):
             loss.look_at(output, values)
 
