@@ -21,6 +21,7 @@ from circle_train.convert.handlers import window
 from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import protobuf
 from circle_train.format.flatbuffer import encode, unknown
+from circle_train.format.metadata import attachments
 from circle_train.format.model import reader, tensors
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
@@ -44,6 +45,7 @@ LIMITS = {
     "elements that are computed while loading, for one operator": fold.LARGEST_FOLDED,
     "bytes of a program's memory": pages.LARGEST,
     "tensors, and operators, of a graph in a file": reader.MOST,
+    "bytes behind a model's flatbuffer that may hold files": attachments.LARGEST,
     "nodes, and initializers, of an ONNX graph": protobuf.MOST,
     "cells along an axis that an ONNX window goes over": window.WIDEST,
     "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,16 @@ def test_damaged_attachments_are_left_out(how: str) -> None:
         at = raw.rindex(b"PK\x01\x02") + 20  # its sizes, packed and not
         raw[at : at + 8] = b"\xff\xff\xff\x7f" * 2
     assert attachments.unpack(np.frombuffer(bytes(raw), np.uint8)) == {}
+
+
+def test_a_directory_that_names_the_same_bytes_often_is_left_out() -> None:
+    """Three megabytes under a hundred names would take three hundred."""
+    raw = attachments.pack({"labels.txt": bytes(3 << 20)})
+    begin, end = raw.index(b"PK\x01\x02"), raw.index(b"PK\x05\x06")
+    names = [raw[begin:end].replace(b"labels", f"{i:06}".encode()) for i in range(100)]
+    directory = b"".join(names)
+    closing = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 100, 100, len(directory), begin, 0)
+    assert attachments.unpack(np.frombuffer(raw[:begin] + directory + closing, np.uint8)) == {}
 
 
 def test_words_say_what_becomes_of_pixels() -> None:
