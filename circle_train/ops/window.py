@@ -62,6 +62,15 @@ class Window:
             )
         return window
 
+    @classmethod
+    def undone(
+        cls, spatial: Sizes, size: Sizes, strides: Sizes, padding: Padding, dilations: Sizes, positions: Sizes
+    ) -> Window:  # fmt: skip
+        """The window of a convolution that a transposed one undoes; `spatial` is what this one makes."""
+        extents = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
+        before = tuple(padding.amounts(*axis)[0] for axis in zip(spatial, extents, strides, strict=True))
+        return cls(spatial, size, strides, dilations, before, positions)
+
     @property
     def padded(self) -> Sizes:
         """Sizes after zeros were put around, enough for every placement."""
@@ -209,6 +218,20 @@ def check_rank(op: str, expected: int, **types: object) -> None:
             raise ModelError(
                 f"{op}: {name} is {type_} of rank {rank}, expected rank {expected}; insert a RESHAPE"
             )
+
+
+def check_weights(
+    op: str, x: TensorType, w: TensorType, b: TensorType | None, taken: int, outputs: int
+) -> None:
+    """Refuse what does not fit; `taken` and `outputs` are the weights' axes of the channels."""
+    check_rank(op, w.rank, input=x)
+    check_floats(op, x, w, b)
+    if x.shape[-1] not in (-1, w.shape[taken]):
+        raise ModelError(
+            f"{op}: input has {x.shape[-1]} channels, weights take {w.shape[taken]} "
+            f"(input {x}, weights {w}); the weights' dimension {taken} must be the input's channels"
+        )
+    check_bias(op, b, w.shape[outputs])
 
 
 def check_bias(op: str, b: object, outputs: int) -> None:

@@ -7,18 +7,16 @@ from math import prod
 
 import numpy as np
 
-from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.layers.conv_transpose import output_spatial
+from circle_train.ops.layers.conv_transpose import Undoing, output_spatial
 from circle_train.ops.window import (
     Window,
-    check_bias,
-    check_floats,
     check_rank,
+    check_weights,
     correlate,
     correlate_kernel,
     placements,
@@ -54,17 +52,6 @@ class VolumeConvolution(Op):
     def dilations(self) -> tuple[int, int, int]:
         return self.dilation_d_factor, self.dilation_h_factor, self.dilation_w_factor
 
-    def check(self, x: TensorType, w: TensorType, b: TensorType | None, taken: int, outputs: int) -> None:
-        """Refuse what does not fit; `taken` and `outputs` are the weights' axes of the channels."""
-        check_rank(self.name, 5, input=x, weights=w)
-        check_floats(self.name, x, w, b)
-        if x.shape[4] not in (-1, w.shape[taken]):
-            raise ModelError(
-                f"{self.name}: input has {x.shape[4]} channels, weights take {w.shape[taken]} "
-                f"(input {x}, weights {w}); the weights' dimension {taken} must be the input's channels"
-            )
-        check_bias(self.name, b, w.shape[outputs])
-
     @classmethod
     def settings(cls) -> Iterable[VolumeConvolution]:
         """Options for the examples: paddings, strides and dilations."""
@@ -86,7 +73,8 @@ class Conv3D(VolumeConvolution):
         return Window.over(x_shape[1:4], w_shape[:3], self.strides, self.padding, self.dilations)
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
-        self.check(x, w, b, taken=3, outputs=4)
+        check_rank(self.name, 5, weights=w)
+        check_weights(self.name, x, w, b, taken=3, outputs=4)
         spatial = placements(self.name, x.shape[1:4], w.shape[:3], self.strides, self.padding, self.dilations)
         return TensorType(x.dtype, (x.shape[0], *spatial, w.shape[4]))
 
@@ -119,40 +107,26 @@ class Conv3D(VolumeConvolution):
 
 @register("CONV_3D_TRANSPOSE", "Conv3DOptions")
 @record
-class Conv3DTranspose(VolumeConvolution):
+class Conv3DTranspose(Undoing, VolumeConvolution):
     """w: depth × height × width × outputs × inputs."""
 
+    to_kernel = LAST_FIRST
     axes = Image(sizes="output_shape")
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
-        extents = [(k - 1) * d + 1 for k, d in zip(w_shape[:3], self.dilations, strict=True)]
-        axes = zip(spatial, extents, self.strides, strict=True)
-        before = tuple(self.padding.amounts(*axis)[0] for axis in axes)
-        return Window(spatial, w_shape[:3], self.strides, self.dilations, before, x_shape[1:4])
+        return Window.undone(spatial, w_shape[:3], self.strides, self.padding, self.dilations, x_shape[1:4])
 
     def infer(
         self, output_shape: TensorType, w: TensorType, x: TensorType, b: TensorType | None = None
     ) -> TensorType:
-        self.check(x, w, b, taken=4, outputs=3)
+        check_rank(self.name, 5, weights=w)
+        check_weights(self.name, x, w, b, taken=4, outputs=3)
         placements(self.name, (-1, -1, -1), w.shape[:3], self.strides, self.padding, self.dilations)
         spatial = output_spatial(self.name, output_shape, x, w.shape[3])
         return TensorType(x.dtype, (x.shape[0], *spatial, w.shape[3]))
 
     def forward(self, output_shape: Array, w: Array, x: Array, b: Array | None = None) -> Array:
-        spatial = tuple(int(size) for size in output_shape[1:4])
-        y = scatter(x, w.transpose(LAST_FIRST), self.window(x.shape, w.shape, spatial))
-        return y if b is None else y + b
-
-    def grad_x(self, dy: Array, w: Array, x_shape: tuple[int, ...]) -> Array:
-        return correlate(dy, w.transpose(LAST_FIRST), self.window(x_shape, w.shape, dy.shape[1:4]))
-
-    def grad_w(self, dy: Array, x: Array, w_shape: tuple[int, ...]) -> Array:
-        window = self.window(x.shape, w_shape, dy.shape[1:4])
-        dw: Array = correlate_kernel(dy, x, window).transpose(FIRST_LAST)
-        return dw
-
-    def grad_b(self, dy: Array) -> Array:
-        return dy
+        return self.undo(x, w, b, tuple(output_shape[1:-1].tolist()))
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         w, x = inputs[1], inputs[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,9 +19,8 @@ from circle_train.ops.checks import sizes_in
 from circle_train.ops.versions import Versions, option, when
 from circle_train.ops.window import (
     Window,
-    check_bias,
-    check_floats,
     check_rank,
+    check_weights,
     correlate,
     correlate_kernel,
     placements,
@@ -46,35 +46,40 @@ def output_spatial(op: str, output_shape: TensorType, x: TensorType, channels: i
 
 
 @record
-class TransposedConvolution(Op):
-    """Weights are outputs × height × width × inputs; `window` says which convolution is undone."""
+class Undoing(Op):
+    """The gradient of a convolution, run forwards; `window` says of which one."""
 
+    to_kernel: ClassVar[tuple[int, ...]] = TO_KERNEL
     parameters = ("w", "b")
-    axes = Image()
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
         raise NotImplementedError(f"{self.name} has no geometry")
 
-    def check(self, x: TensorType, w: TensorType, b: TensorType | None) -> None:
-        check_rank(self.name, 4, input=x, weights=w)
-        check_floats(self.name, x, w, b)
-        if x.shape[3] not in (-1, w.shape[3]):
-            raise ModelError(
-                f"{self.name}: input has {x.shape[3]} channels, weights take {w.shape[3]} "
-                f"(input {x}, weights {w}); the weights' last dimension must be the input's channels"
-            )
-        check_bias(self.name, b, w.shape[0])
+    def undo(self, x: Array, w: Array, b: Array | None, spatial: tuple[int, ...]) -> Array:
+        y = scatter(x, w.transpose(self.to_kernel), self.window(x.shape, w.shape, spatial))
+        return y if b is None else y + b
 
     def grad_x(self, dy: Array, w: Array, x_shape: tuple[int, ...]) -> Array:
-        return correlate(dy, w.transpose(TO_KERNEL), self.window(x_shape, w.shape, dy.shape[1:3]))
+        return correlate(dy, w.transpose(self.to_kernel), self.window(x_shape, w.shape, dy.shape[1:-1]))
 
     def grad_w(self, dy: Array, x: Array, w_shape: tuple[int, ...]) -> Array:
-        window = self.window(x.shape, w_shape, dy.shape[1:3])
-        dw: Array = correlate_kernel(dy, x, window).transpose(TO_KERNEL)
+        window = self.window(x.shape, w_shape, dy.shape[1:-1])
+        dw: Array = correlate_kernel(dy, x, window).transpose(np.argsort(self.to_kernel))
         return dw
 
     def grad_b(self, dy: Array) -> Array:
         return dy
+
+
+@record
+class TransposedConvolution(Undoing):
+    """Of images: weights are outputs × height × width × inputs."""
+
+    axes = Image()
+
+    def check(self, x: TensorType, w: TensorType, b: TensorType | None) -> None:
+        check_rank(self.name, 4, weights=w)
+        check_weights(self.name, x, w, b, taken=3, outputs=0)
 
 
 @register("TRANSPOSE_CONV", "TransposeConvOptions")
@@ -96,9 +101,7 @@ class TransposeConv(TransposedConvolution):
         return self.stride_h, self.stride_w
 
     def window(self, x_shape: tuple[int, ...], w_shape: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
-        axes = zip(spatial, w_shape[1:3], self.strides, strict=True)
-        before = tuple(self.padding.amounts(*axis)[0] for axis in axes)
-        return Window(spatial, w_shape[1:3], self.strides, (1, 1), before, x_shape[1:3])
+        return Window.undone(spatial, w_shape[1:3], self.strides, self.padding, (1, 1), x_shape[1:3])
 
     def infer(
         self, output_shape: TensorType, w: TensorType, x: TensorType, b: TensorType | None = None
@@ -109,9 +112,7 @@ class TransposeConv(TransposedConvolution):
         return TensorType(x.dtype, (x.shape[0], *spatial, w.shape[0]))
 
     def forward(self, output_shape: Array, w: Array, x: Array, b: Array | None = None) -> Array:
-        spatial = tuple(int(size) for size in output_shape[1:3])
-        y = scatter(x, w.transpose(TO_KERNEL), self.window(x.shape, w.shape, spatial))
-        return y if b is None else y + b
+        return self.undo(x, w, b, tuple(output_shape[1:-1].tolist()))
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         w, x = inputs[1], inputs[2]
@@ -177,7 +178,7 @@ class Convolution2DTransposeBias(TransposedConvolution):
 
     def forward(self, x: Array, w: Array, b: Array) -> Array:
         spatial = tuple(size for size, _ in self.extents(x.shape, w.shape))
-        return scatter(x, w.transpose(TO_KERNEL), self.window(x.shape, w.shape, spatial)) + b
+        return self.undo(x, w, b, spatial)
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         x, w = inputs[0], inputs[1]
