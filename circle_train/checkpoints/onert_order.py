@@ -56,13 +56,8 @@ class HashOrder:
             self._runs.setdefault(key % self._bucket_count, []).append(key)
 
 
-def slot_order(graph: Graph) -> list[Tensor]:
-    """The graph's constants in ONERT's order; one that several operators share comes once for each."""
-    return [tensor for tensor, _ in slot_readers(graph)]
-
-
 def slot_readers(graph: Graph) -> list[tuple[Tensor, int]]:
-    """The same, each with its reader's place in the file's operator list."""
+    """The graph's constants in ONERT's order, each with its reader's place in the file; shared ones once for each reader."""
     return _Numbering(graph).slots()
 
 

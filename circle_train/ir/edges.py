@@ -73,10 +73,6 @@ class Edges:
             yield from self.readers.get(tensor, ())
         yield from self._later.get(node, ())
 
-    def held_by(self, node: Node) -> Iterable[Node]:
-        """Those that must run later for another reason than reading."""
-        return self._later.get(node, ())
-
     def between(self, members: Collection[Node]) -> list[Node] | None:
         """The others that depend on members and run before the last of them; None where a member depends on these."""
         end = max(self.place[member] for member in members)

@@ -23,7 +23,6 @@ EPSILON = 1e-3
 ROUNDS = "DEQUANTIZE QUANTIZE FAKE_QUANT ROUND_TO_BFLOAT16".split()
 KEEPS = "CAST RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1".split()
 """They change no number from 0 to 1."""
-NEVER_NEGATIVE = "EXP RELU RELU6 SQUARE ABS LOGISTIC SOFTMAX".split()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from onert_graphs import random_module
 import circle_train as ct
 from circle_train import format
 from circle_train.checkpoints.onert_file import OnertCheckpoint, decode, encode
-from circle_train.checkpoints.onert_order import HashOrder, slot_order, slot_readers
+from circle_train.checkpoints.onert_order import HashOrder, slot_readers
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
@@ -27,7 +27,7 @@ every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 @every_run
 def test_slot_order_is_onerts(run: dict[str, Any]) -> None:
     graph = ct.load(FOLDER / run["model"]).module.main
-    assert [graph.tensors.index(tensor) for tensor in slot_order(graph)] == run["slots"]
+    assert [graph.tensors.index(tensor) for tensor, _ in slot_readers(graph)] == run["slots"]
 
 
 SHARED = json.loads((FOLDER / "shared_constants.json").read_text())
@@ -57,7 +57,7 @@ def test_slot_order_is_that_of_the_file_for_models_made_in_memory(seed: int) -> 
     made = random_module(seed)
     made.main.tensors = []
     written = format.read(format.write(made, "CIR0"))
-    assert [t.name for t in slot_order(made.main)] == [t.name for t in slot_order(written.main)]
+    assert [t.name for t, _ in slot_readers(made.main)] == [t.name for t, _ in slot_readers(written.main)]
 
 
 def test_hash_order_is_libstdcxx() -> None:
@@ -70,7 +70,7 @@ def test_hash_order_is_libstdcxx() -> None:
 @every_run
 def test_what_onert_wrote_is_read_and_written_byte_for_byte(run: dict[str, Any]) -> None:
     raw = (FOLDER / run["checkpoint"]).read_bytes()
-    sizes = [tensor.type.nbytes for tensor in slot_order(ct.load(FOLDER / run["model"]).module.main)]
+    sizes = [tensor.type.nbytes for tensor, _ in slot_readers(ct.load(FOLDER / run["model"]).module.main)]
     assert encode(decode(raw, sizes, run["checkpoint"])) == raw
 
 
@@ -95,7 +95,7 @@ def test_training_here_ends_in_onerts_checkpoint(run: dict[str, Any], tmp_path: 
         and ours[: 20 + 4 * count] == theirs[: 20 + 4 * count]
         and ours[-8:] == theirs[-8:]
     )
-    sizes = [tensor.type.nbytes for tensor in slot_order(session.model.module.main)]
+    sizes = [tensor.type.nbytes for tensor, _ in slot_readers(session.model.module.main)]
     mine, other = (decode(data, sizes, "") for data in (ours, theirs))
     for a, b in zip(mine.values, other.values, strict=True):
         assert np.allclose(a.view(np.float32), b.view(np.float32), atol=5e-6) or a.tobytes() == b.tobytes()
@@ -229,7 +229,7 @@ def test_a_model_of_the_same_sizes_but_other_constants_is_refused(tmp_path: Path
     run = BY_NAME["residual__mse_mean_sgd"]
     raw = bytearray((FOLDER / run["checkpoint"]).read_bytes())
     graph = ct.load(FOLDER / run["model"]).module.main
-    slot = next(index for index, tensor in enumerate(slot_order(graph)) if not tensor.dtype.is_float)
+    slot = next(index for index, (tensor, _) in enumerate(slot_readers(graph)) if not tensor.dtype.is_float)
     raw[struct.unpack_from("<I", raw, 20 + 4 * slot)[0]] ^= 1
     (tmp_path / "other.ckpt").write_bytes(raw)
     session = trained(run, 1)

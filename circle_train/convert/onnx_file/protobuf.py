@@ -15,7 +15,6 @@ Data = bytes | mmap.mmap
 Values = dict[str, Any]
 Reader = Callable[[Values, Data, int, int, int], None]
 """Takes what lies between two places into the values; the last argument says how deep the message is nested."""
-Schema = Mapping[str, "Field"]
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 DEEPEST = 100
