@@ -30,10 +30,16 @@ class Learner:
         self.tests: list[str] = []
         self.seconds: list[float] = []
         self.reached: list[np.ndarray] = []
+        self.failed: set[str] = set()
+        """Tests that do not bear being watched, as those of time and threads: they are no judges."""
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
             self.called.add(frame.f_code)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -47,10 +53,14 @@ class Learner:
             sys.setprofile(None)
             threading.setprofile(None)
             after = os.times()
-            self.tests.append(item.nodeid)
-            self.seconds.append(sum(after[:4]) - sum(before[:4]))
-            names = {name for code in set(self.called) if (name := _name(code))}
-            self.reached.append(np.array([self.numbers.setdefault(n, len(self.numbers)) for n in names], int))
+            if item.nodeid not in self.failed:
+                self.keep(item.nodeid, sum(after[:4]) - sum(before[:4]))
+
+    def keep(self, test: str, seconds: float) -> None:
+        self.tests.append(test)
+        self.seconds.append(seconds)
+        names = {name for code in set(self.called) if (name := _name(code))}
+        self.reached.append(np.array([self.numbers.setdefault(n, len(self.numbers)) for n in names], int))
 
     def pytest_sessionfinish(self) -> None:
         if not self.tests:
