@@ -111,11 +111,10 @@ def test_damaged_attachments_are_left_out(how: str) -> None:
 
 
 def test_a_directory_that_names_the_same_bytes_often_is_left_out() -> None:
-    """Three megabytes under a hundred names would take three hundred."""
+    """Reading three megabytes a hundred times takes as long as three hundred."""
     raw = attachments.pack({"labels.txt": bytes(3 << 20)})
     begin, end = raw.index(b"PK\x01\x02"), raw.index(b"PK\x05\x06")
-    names = [raw[begin:end].replace(b"labels", f"{i:06}".encode()) for i in range(100)]
-    directory = b"".join(names)
+    directory = 100 * raw[begin:end]
     closing = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 100, 100, len(directory), begin, 0)
     assert attachments.unpack(np.frombuffer(raw[:begin] + directory + closing, np.uint8)) == {}
 
