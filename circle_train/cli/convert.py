@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from circle_train import convert
+from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.settings import add_shapes, load_model, print_lines
 from circle_train.errors import CircleTrainError, ConfigError, ConversionError
 from circle_train.model import Model
@@ -46,6 +47,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_bad_output(options.output, MODELS[:2])
     is_onnx = options.input.lower().endswith(".onnx")
     if is_onnx and options.engine == "onnx2tf":
         for option, words in (("--shape", options.shape), ("--fix", options.fix)):

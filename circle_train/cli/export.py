@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
 from circle_train.errors import ConversionError
 from circle_train.session import TrainSession, peers
@@ -29,6 +30,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_bad_output(options.out, MODELS, options.model)
     model = load_model(options, options.model)
     config = known_config(model, options.checkpoint) or TrainConfig()
     session = TrainSession(model, config.replace(batch_size=1), backend="reference")

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from circle_train.cli.look import MODELS, add_look, refuse_bad_output
+from circle_train.cli.look import add_look
+from circle_train.cli.runs.places import MODELS, refuse_bad_output, unused
 from circle_train.cli.samples import add_kind, samples_of
 from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines, trainable_of
 from circle_train.data.labelled import Labelled
@@ -20,6 +21,8 @@ from circle_train.format.atomic import make_folder, write_text
 from circle_train.model import Model
 from circle_train.printable import as_json
 
+NEXT = {"image": "PHOTO", "audio": "RECORDING"}
+"""What may be named with the model next, by the kind of its input."""
 EPILOG = """\
 examples:
   circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite
@@ -106,9 +109,12 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_bad_output(options.output, MODELS, options.model)
     model = load_model(options, options.model)
-    refuse_bad_output(options.output, MODELS if model.provenance is not None else MODELS[:2])
+    if model.provenance is None:
+        refuse_bad_output(options.output, MODELS[:2])
     if options.run_dir:
+        options.run_dir = str(unused(options.run_dir)) if Path(options.run_dir).is_dir() else options.run_dir
         make_folder(options.run_dir, "run folder")
     data = samples_of(options)
     _check_classes(options.classes, data)
@@ -157,7 +163,11 @@ def _report(options: argparse.Namespace, result: Result) -> None:
             *str(result).splitlines(),
             f"wrote {options.output}{' and labels.txt' * bool(result.data.classes)}"
             + (f" and {options.run_dir}/report.html" if options.run_dir else "")
-            + f"; next: circle-train predict {options.output} PHOTO",
+            + (
+                f"; next: circle-train predict {options.output} {NEXT[result.how.kind]}"
+                if result.how.kind in NEXT
+                else ""
+            ),
         ]
     )
 

@@ -1,18 +1,17 @@
-"""How pictures become a model's input, and where models may be written: words that several commands know."""
+"""How pictures become a model's input: words that several commands know."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from circle_train.cli.settings import print_lines
 from circle_train.data.images import CROPS, asked_of
+from circle_train.data.opening import open_folder
 from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
-
-MODELS = (".tflite", ".circle", ".onnx")
+from circle_train.session import TrainSession
 
 
 def add_look(parser: argparse.ArgumentParser) -> None:
@@ -44,23 +43,21 @@ def asked_look(options: argparse.Namespace) -> Description:
     return asked_of(**look_of(options))
 
 
-def refuse_bad_output(path: str, suffixes: Sequence[str]) -> None:
-    """A wrong output path must not cost the training."""
-    place = Path(path)
-    if place.suffix.lower() not in suffixes:
-        hint = (
-            "; only a model that came from .onnx goes back into .onnx"
-            if place.suffix.lower() == ".onnx"
-            else ""
-        )
-        raise ConfigError(
-            f"{path}: the suffix is '{place.suffix}', expected one of {', '.join(suffixes)}{hint}"
-        )
-    folder = place.resolve().parent
-    if not folder.is_dir():
-        raise ConfigError(f"{path}: there is no folder {folder}; make it first")
-    if place.is_dir() or not os.access(place if place.exists() else folder, os.W_OK):
-        raise ConfigError(f"{path}: it cannot be written; choose another place")
+def opened_input(options: argparse.Namespace, session: TrainSession) -> Any:
+    """The samples; of a folder of pictures it is said what becomes of them."""
+    if options.expected or not os.path.isdir(options.input):
+        if given := look_of(options):
+            raise ConfigError(
+                f"--{next(iter(given))} is for folders of pictures; arrays are taken as they are"
+            )
+        return options.input
+    program = session.program
+    folder = open_folder(
+        options.input, program.inputs, program.targets, session.model.description, asked_look(options)
+    )
+    if not options.json:
+        print_lines([f"{options.input}: {len(folder)} pictures, {folder.how}"])
+    return folder
 
 
 def _numbers(word: str) -> float | tuple[float, ...]:

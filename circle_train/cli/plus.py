@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any
 
+from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.settings import add_json, print_json, print_lines
 from circle_train.errors import ConfigError
 from circle_train.model import Model, load
@@ -31,6 +32,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_bad_output(options.settings if options.remove else options.out, MODELS[:2])
     model = load(options.model)
     if options.remove:
         if options.out is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.cli.look import add_look, asked_look
+from circle_train.cli.runs.places import refuse_bad_output
 from circle_train.cli.settings import (
     add_engine,
     add_json,
@@ -60,6 +61,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_bad_output(options.output, (".csv", ".json") if options.files else (".npy", ".npz"))
     model = load_model(options, options.model)
     if bool(options.files) == bool(options.input):
         raise ConfigError(
@@ -74,8 +76,6 @@ def _name_files(options: argparse.Namespace, model: Model) -> int:
         raise ConfigError("--checkpoint goes with --input; export the checkpoint first: circle-train export")
     found = answers(model, options.files, asked_look(options), options.threads)
     rows = [(str(answer.path), answer.best(max(options.top, 1))) for answer in found]
-    if options.output and not options.output.lower().endswith((".csv", ".json")):
-        raise ConfigError(f"--output {options.output}: expected a name in .csv or .json for files")
     data = [{"file": path, **dict(named)} for path, named in rows]
     if options.output:
         text = as_json(data) if options.output.lower().endswith(".json") else _csv(rows)

@@ -25,6 +25,13 @@ ACTIVATIONS_HELP = "bfloat16: what waits for the backward pass takes half the me
 LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"
 
 
+def positive(word: str) -> int:
+    """A count from 1, for argparse."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"'{word}' is no whole number from 1")
+    return int(word)
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
 

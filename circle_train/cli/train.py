@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import os
+from pathlib import Path
 from typing import Any
 
-from circle_train.cli.look import MODELS, add_look, asked_look, look_of, refuse_bad_output
-from circle_train.cli.runs.run_folder import RunFolder
+from circle_train.cli.look import add_look
+from circle_train.cli.runs.places import MODELS, refuse_bad_output
+from circle_train.cli.runs.record import is_finished, resumed
+from circle_train.cli.runs.training import Training
 from circle_train.cli.settings import (
     add_json,
     add_shapes,
     add_training,
     config_of,
     load_model,
+    positive,
     print_json,
     print_lines,
 )
-from circle_train.data.opening import open_folder
 from circle_train.errors import ConfigError
-from circle_train.fitting.callbacks import CHECKPOINTS, EarlyStopping
+from circle_train.fitting.callbacks import CHECKPOINTS
 from circle_train.model import Model
 from circle_train.session import TrainSession
+from circle_train.session.fit import describe_choice
 
-NEVER = 1 << 30
-"""Epochs without gain after which a fit ends that is only to remember its best weights."""
 EPILOG = """\
 examples:
   circle-train train net.tflite --input x.npy --expected y.npy --loss categorical_crossentropy --export trained.tflite
-  circle-train train net.circle --input x.bin --expected y.bin --epochs 5 --checkpoint run.safetensors --run-dir run
+  circle-train train net.circle --input x.bin --expected y.bin --epochs 5 --run-dir run
+  circle-train train --resume run
 """
 
 
@@ -39,9 +41,9 @@ def add_parser(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    parser.add_argument("model", nargs="?", help="a .circle, .tflite or .onnx file")
     add_shapes(parser)
-    add_data(parser)
+    add_data(parser, required=False)
     parser.add_argument(
         "--epochs", type=int, metavar="N", help="passes over the data (default: the model's, or 5)"
     )
@@ -67,11 +69,22 @@ def add_parser(commands: Any) -> None:
     )
     files.add_argument("--export-checkpoint", metavar="FILE", help="write weights and optimizer state")
     files.add_argument(
-        "--run-dir", metavar="DIR", help="plan, log, curves, report, checkpoints, exported model"
+        "--run-dir",
+        metavar="DIR",
+        help="plan, log, curves, report, checkpoints, exported model; DIR-2 where DIR holds a run",
+    )
+    files.add_argument(
+        "--checkpoint-every",
+        type=positive,
+        metavar="N",
+        help="write the run's checkpoint every N steps too (default: after each epoch)",
+    )
+    files.add_argument(
+        "--resume", metavar="RUN", help="go on with the run in this folder, as it began; --epochs may be more"
     )
     add_look(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def add_data(parser: argparse.ArgumentParser, labels: bool = True, required: bool = True) -> None:
@@ -82,73 +95,50 @@ def add_data(parser: argparse.ArgumentParser, labels: bool = True, required: boo
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.resume:
+        options = resumed(options)
+        if is_finished(Path(options.run_dir), options):
+            return _say_finished(options)
+    if not options.model or not options.input:
+        options.parser.error("give MODEL and --input, or --resume RUN")
+    refuse_bad_paths(options)
     model = load_model(options, options.model)
+    refuse_onnx_of_others(options, model)
     session = TrainSession(
         model, config_of(options, model), seed=options.seed, threads=options.threads, backend=options.backend
     )
-    _refuse_bad_paths(options, model)
-    x = opened_input(options, session)
-    watched = "val_loss" if options.validation_split else "loss"
-    folder = RunFolder(options.run_dir, session, options.model, watched) if options.run_dir else None
-    if options.checkpoint:
-        session.load_checkpoint(options.checkpoint)
-    best = (
-        [EarlyStopping("val_loss", patience=NEVER, restore_best=True)]
-        if options.validation_split and options.keep == "best"
-        else []
-    )
-    history = session.fit(
-        x,
-        options.expected,
-        epochs=options.epochs or session.config.epochs or 5,
-        validation_split=options.validation_split,
-        shuffle=not options.no_shuffle,
-        callbacks=[*(folder.callbacks if folder else ()), *best],
-        verbose=0 if options.json else "auto",
-    )
-    if options.export:
-        session.export(options.export)
-    if options.export_circleplus:
-        session.export_circleplus(options.export_circleplus)
-    if options.export_checkpoint:
-        session.save_checkpoint(options.export_checkpoint)
-    if folder:
-        folder.finish(history, (x, options.expected), options.validation_split)
-    if best and not options.json:
-        number = best[0].best_epoch + 1
-        print_lines(
-            [
-                f"best epoch: {number} of {len(history.epoch)}, its weights are those written (--keep last for the last)"
-            ]
+    refuse_idleness(session)
+    if options.epochs is None:
+        options.epochs = session.config.epochs or 5
+    return Training(options, session).run()
+
+
+def refuse_bad_paths(options: argparse.Namespace) -> None:
+    """A wrong output path must not cost hours of training, nor the time to load the model."""
+    refuse_bad_output(options.export, MODELS, options.model)
+    refuse_bad_output(options.export_circleplus, MODELS[:2])
+    refuse_bad_output(options.export_checkpoint, CHECKPOINTS)
+
+
+def refuse_onnx_of_others(options: argparse.Namespace, model: Model) -> None:
+    """Only what came from ONNX goes back into it."""
+    if model.provenance is None:
+        refuse_bad_output(options.export, MODELS[:2])
+
+
+def refuse_idleness(session: TrainSession) -> None:
+    """A command that would train nothing."""
+    if not session.plan.parameters:
+        raise ConfigError(
+            f"nothing would be trained: {describe_choice(session.config.trainable)} holds no parameter; "
+            "circle-train check MODEL shows what each choice trains"
         )
+
+
+def _say_finished(options: argparse.Namespace) -> int:
+    said = f"{options.run_dir}: all {options.epochs} epochs are done, there is nothing to go on with"
     if options.json:
-        print_json({"history": history.history})
+        print_json({"done": True, "epochs": options.epochs})
+    else:
+        print_lines([f"{said}; --epochs {2 * options.epochs} would train further"])
     return 0
-
-
-def opened_input(options: argparse.Namespace, session: TrainSession) -> Any:
-    """The samples; of a folder of pictures it is said what becomes of them."""
-    if options.expected or not os.path.isdir(options.input):
-        if given := look_of(options):
-            raise ConfigError(
-                f"--{next(iter(given))} is for folders of pictures; arrays are taken as they are"
-            )
-        return options.input
-    program = session.program
-    folder = open_folder(
-        options.input, program.inputs, program.targets, session.model.description, asked_look(options)
-    )
-    if not options.json:
-        print_lines([f"{options.input}: {len(folder)} pictures, {folder.how}"])
-    return folder
-
-
-def _refuse_bad_paths(options: argparse.Namespace, model: Model) -> None:
-    """A wrong output path must not cost hours of training."""
-    for path, suffixes in (
-        (options.export, MODELS if model.provenance is not None else MODELS[:2]),
-        (options.export_circleplus, MODELS[:2]),
-        (options.export_checkpoint, CHECKPOINTS),
-    ):
-        if path:
-            refuse_bad_output(path, suffixes)

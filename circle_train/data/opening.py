@@ -16,13 +16,15 @@ from circle_train.data.images import SUFFIXES as PICTURES
 from circle_train.data.images import Images
 from circle_train.data.images import images as pictures
 from circle_train.data.labelled import Labelled
+from circle_train.data.sounds import SUFFIXES as RECORDINGS
+from circle_train.data.sounds import Piece, Sounds, sounds
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 
 SPLIT_SEED = 0
 """Of which samples of a folder validate: the same ones in every run, so that a resumed fit goes on with them."""
-SUFFIXES = {"image": PICTURES}
+SUFFIXES = {"image": PICTURES, "audio": RECORDINGS}
 """Of the files that are samples, by the kind of a model's input."""
 
 
@@ -47,7 +49,11 @@ def files_of(paths: Sequence[str | os.PathLike[str]], kind: str) -> list[Path]:
 
 def unlabelled(paths: Sequence[Path], asked: Description, classes: Sequence[str]) -> Labelled:
     """Samples of which nobody says what they are."""
-    return Images(list(paths), np.zeros(len(paths), np.int32), tuple(classes), validation=0.0, asked=asked)
+    labels = np.zeros(len(paths), np.int32)
+    if asked.kind == "audio":
+        pieces = [Piece(path) for path in paths]
+        return Sounds(pieces, labels, tuple(classes), validation=0.0, asked=asked)
+    return Images(list(paths), labels, tuple(classes), validation=0.0, asked=asked)
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,21 @@ def open_folder(
         raise DataError(
             f"'{path}' is a folder of pictures, but the model takes {len(inputs)} inputs; give arrays"
         )
-    source: Labelled = replace(pictures(path, validation=0.0), asked=asked)
+    source = _samples_in(path, known, asked)
     how = source.describe(inputs[0], known)
-    if how.mean is None:
+    if how.mean is None and how.kind == "image":
         how = replace(how, mean=(0.0,), std=(255.0,))
     source = _numbered(source, known.labels if known else (), targets[0])
     return _folder(source, how, (inputs[0], targets[0]))
+
+
+def _samples_in(
+    path: str | os.PathLike[str], known: Description | None, asked: Description
+) -> Labelled:  # fmt: skip
+    """Samples by class, of the kind that the model takes."""
+    if known is not None and known.kind == "audio":
+        return replace(sounds(path, validation=0.0), asked=replace(asked, kind="audio"))
+    return replace(pictures(path, validation=0.0), asked=asked)
 
 
 def _folder(source: Labelled, how: Description, tensors: tuple[Tensor, Tensor]) -> Folder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,7 @@ def answers(
     kind = known.kind if known is not None and known.kind in SUFFIXES else "image"
     files = files_of(paths, kind)
     tensor = model.module.main.inputs[0]
-    samples = unlabelled(files, asked or Description(kind=kind), model.labels)
+    samples = unlabelled(files, replace(asked or Description(), kind=kind), model.labels)
     how = samples.describe(tensor, known)
     if how.mean is None:
         raise ConfigError(

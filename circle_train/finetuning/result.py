@@ -11,10 +11,12 @@ import numpy as np
 
 from circle_train.data.dataset import Dataset
 from circle_train.data.labelled import Labelled
+from circle_train.data.opening import Folder
 from circle_train.fitting.history import History
 from circle_train.format.atomic import atomic_write
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
+from circle_train.report.confusion import classes_of
 from circle_train.session import TrainSession
 
 
@@ -68,6 +70,42 @@ class Judgement:
         hits = (chosen * self.truth).sum(0)
         return hits / np.maximum(chosen.sum(0), 1), hits / np.maximum(self.truth.sum(0), 1)
 
+    def lines(self, where: str) -> list[str]:
+        """How good the answers are, in all and class by class; `where` says for which samples."""
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.metrics.items())
+        if not self.classes:
+            return [f"on {where}: {numbers}"]
+        precision, recall = self.by_class
+        width = max(map(len, self.classes))
+        rows = zip(self.classes, precision, recall, strict=True)
+        return [
+            f"on {where}: {numbers}",
+            *(f"  {name:{width}}  precision {p:.2f}  recall {r:.2f}" for name, p, r in rows),
+        ]
+
+
+def examined(session: TrainSession, data: Dataset) -> Judgement | None:
+    """The session's answers for a folder by class; None where they are no classes."""
+    if not isinstance(data, Folder):
+        return None
+    found = session.predict(data)
+    scores = np.asarray(found[0] if isinstance(found, list) else found, np.float32)
+    known = session.model.labels
+    classes = known if set(data.source.classes) <= set(known) else data.source.classes
+    if scores.ndim != 2 or scores.shape[1] != len(classes):
+        return None
+    numbers = classes_of(data.targets[0], len(scores))
+    return Judgement(_shares(scores), np.eye(len(classes), dtype=np.float32)[numbers], classes)
+
+
+def _shares(scores: Array) -> Array:
+    """Scores that sum to one; of a model that ends in logits their softmax."""
+    if np.allclose(scores.sum(1), 1, atol=1e-3) and (scores >= 0).all():
+        return scores
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
 
 def judged(session: TrainSession, data: Dataset, source: Labelled) -> Judgement:
     """The session's answers for all of the data."""
@@ -109,13 +147,7 @@ class Outcome:
 
     def __str__(self) -> str:
         where = f"{self.held_out} held out" if self.held_out else "those trained on"
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.metrics.items())
-        lines = [f"{self.how}", f"on {where}: {numbers}"]
-        if self.data.classes:
-            precision, recall = self.judgement.by_class
-            width = max(map(len, self.data.classes))
-            rows = zip(self.data.classes, precision, recall, strict=True)
-            lines += [f"  {name:{width}}  precision {p:.2f}  recall {r:.2f}" for name, p, r in rows]
+        lines = [f"{self.how}", *self.judgement.lines(where)]
         epochs = " and ".join(str(len(history.epoch)) for history in self.histories)
         best = " and ".join(str(epoch + 1) for epoch in self.best_epochs)
         lines.append(

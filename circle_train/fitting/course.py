@@ -65,7 +65,11 @@ class Course:
         for key, listener in listeners.items():
             if key not in told:
                 told.append(key)
-                getattr(listener, event)(number, logs)
+                try:
+                    getattr(listener, event)(number, logs)
+                except KeyboardInterrupt:  # a checkpoint written now lets it be told again
+                    told.remove(key)
+                    raise
         self._telling = None
 
     def snapshot(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Progress(Callback):
             return
         is_first = self._drawn is None
         self._drawn = self._new_bar(batch) if is_first else self._drawn
-        self._drawn.numbers = _numbers(logs)
+        self._drawn.numbers = numbers(logs)
         self._drawn.update(batch + 1 - self._drawn.n)
         if is_first:
             self._drawn.refresh()
@@ -65,7 +65,7 @@ class Progress(Callback):
         if self._drawn is not None:
             self._drawn.close()
             self._drawn = None
-        self.stream.write(f"{self._place()} {time.perf_counter() - self.started:.1f} s {_numbers(logs)}\n")
+        self.stream.write(f"{self._place()} {time.perf_counter() - self.started:.1f} s {numbers(logs)}\n")
         self.stream.flush()
 
     def _new_bar(self, done: int) -> Any:
@@ -92,5 +92,6 @@ class Progress(Callback):
         return f"epoch {self.epoch + 1}/{self.epochs}"
 
 
-def _numbers(logs: Logs) -> str:
+def numbers(logs: Logs) -> str:
+    """Loss and metrics of an epoch in a line."""
     return printable(" ".join(f"{name} {value:.4f}" for name, value in logs.items()))

@@ -80,15 +80,18 @@ def test_train_writes_what_was_asked_for(folder: pathlib.Path, capsys: pytest.Ca
 
 
 def test_a_circleplus_file_needs_no_settings(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(folder)
     config = ct.TrainConfig(loss="categorical_crossentropy", optimizer="adam", batch_size=4, epochs=2)
     ct.load(folder / "net.circle").with_training(config).save(folder / "plus.circle")
     status = run(
         "train", folder / "plus.circle", "--input", folder / "x.npy", "--expected", folder / "y.npy", "--json"
     )
     assert status == 0
-    assert len(json.loads(capsys.readouterr().out)["history"]["loss"]) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert len(said["history"]["loss"]) == 2
+    assert said["written"] == ["plus-trained.circle"] and (folder / "plus-trained.circle").exists()
 
 
 def test_eval_and_predict_agree_with_the_session(

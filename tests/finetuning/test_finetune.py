@@ -167,7 +167,7 @@ def test_photographs_are_named(result: Result, tmp_path: Path, capsys: pytest.Ca
         ([], "give the files to name"),
         (["nowhere.png"], "there is no such file"),
         (["net.tflite"], "cannot be read as a picture"),
-        ([str(SHAPES), "--output", "x.npy"], r"expected a name in \.csv or \.json"),
+        ([str(SHAPES), "--output", "x.npy"], r"expected one of \.csv, \.json"),
     ],
 )
 def test_mistakes_of_predict_are_named(

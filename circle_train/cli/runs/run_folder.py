@@ -25,14 +25,8 @@ WRITTEN = ("plan.txt", "log.csv", LAST, BEST, "metrics.json", "curves.png", REPO
 class Clock(Callback):
     """How long the fit took, and how many batches an epoch has."""
 
-    remembers = ("seconds",)
-
     def on_train_begin(self) -> None:
         self.started, self.seconds = time.perf_counter(), 0.0
-
-    def restore(self, remembered: Any) -> None:
-        super().restore(remembered)
-        self.started -= self.seconds
 
     def on_epoch_end(self, epoch: int, logs: Any) -> None:
         self.seconds = time.perf_counter() - self.started
