@@ -29,8 +29,10 @@ def open_types(graph: Graph, shapes: Sequence[Sequence[Number]], learn: bool = F
         if is_open(shape)
     }
     numbers = count()
+    behind = set(found)
     for node in graph.nodes:
-        if any(tensor in found for tensor in node.inputs if tensor is not None):
+        if any(tensor in behind for tensor in node.inputs if tensor is not None):
+            behind.update(node.outputs)
             with Blame(node):
                 found.update(_made(node, found, next(numbers), learn))
     return found
@@ -87,6 +89,13 @@ def _signature(tensor: Tensor) -> tuple[int, ...]:
     return signature if signature is not None and len(signature) == tensor.type.rank else tensor.shape
 
 
+def _may_be_sizes(made: Sequence[TensorType], given: Sequence[TensorType | None]) -> bool:
+    """Whether results may be whole numbers that follow from sizes; floats are where an operand is."""
+    return not any(t.dtype.is_float for t in made) or any(
+        t is not None and t.value is not None and t.value.dtype == object for t in given
+    )
+
+
 def _made(node: Node, found: Types, number: int, learn: bool) -> Types:
     """The types of what the node makes."""
     op: Op = node.op
@@ -98,7 +107,7 @@ def _made(node: Node, found: Types, number: int, learn: bool) -> Types:
         return unknown(f"?{number}.{output}.{axis}", ("size", node.outputs[output], axis))
 
     types = _kept(op, inputs, read) if isinstance(op, While) else derived(op, inputs, read, learn)
-    values = None if any(type_.dtype.is_float for type_ in types) else computed(op, inputs)
+    values = computed(op, inputs) if _may_be_sizes(types, inputs) else None
     result: Types = {}
     for index, (tensor, type_) in enumerate(zip(node.outputs, types, strict=True)):
         value = type_.value if values is None else values[index]

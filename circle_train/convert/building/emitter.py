@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -30,6 +30,13 @@ def make(name: str, options: dict[str, Any]) -> Op:
     if name not in REGISTRY:
         raise Refusal(f"it needs Circle's {name}, which this version does not compute")
     return REGISTRY[name](**options)
+
+
+def _readable(shape: Sequence[int], output: int, read: Callable[[int, int], Size]) -> Any:
+    """Sizes that the type rule does not tell are read while running."""
+    return tuple(
+        read(output, axis) if not isinstance(n, Size) and n < 0 else n for axis, n in enumerate(shape)
+    )
 
 
 class Unfit(ModelError):
@@ -110,7 +117,10 @@ class Emitter:
         def read(output: int, axis: int) -> Size:
             return unknown(f"?{number}.{output}.{axis}", ("unknown",))
 
-        return derived(op, [self.type_of(tensor) for tensor in inputs], read)
+        return [
+            type_ if type_.is_static else type_.with_shape(_readable(type_.shape, index, read))
+            for index, type_ in enumerate(derived(op, [self.type_of(tensor) for tensor in inputs], read))
+        ]
 
     def _remember(self, tensor: Tensor, type_: TensorType) -> None:
         """Note what is open; sizes without an expression have those of the example."""

@@ -117,7 +117,7 @@ class Range(Op):
 
     @staticmethod
     def count(start: Array, limit: Array, delta: Array) -> int:
-        if start.dtype.kind == "f":
+        if all(value.dtype.kind == "f" for value in (start, limit, delta)):
             return max(int(np.ceil((limit - start) / delta)), 0)
         first, end, step = (sizes_in(value)[0] for value in (start, limit, delta))
         return largest(-((first - end) // step), 0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir import DType, TensorType
+from circle_train.ir.size import Size
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import LastAxis, Mixes
 from circle_train.ops.base import Example, random, register
@@ -174,6 +175,8 @@ class ScatterNd(Movement):
         integers(self.name, "indices", indices)
         rank, depth = length(self.name, "shape", shape), indices.shape[-1] if indices.rank else 0
         sizes = (-1,) * rank if shape.value is None else tuple(sizes_in(shape.value))
+        if not isinstance(depth, Size) and depth < 0:
+            return TensorType(updates.dtype, sizes)
         wanted = (*indices.shape[:-1], *sizes[depth:])
         fits = len(wanted) == updates.rank and all(map(same_size, wanted, updates.shape))
         if not 1 <= depth <= rank or not fits:

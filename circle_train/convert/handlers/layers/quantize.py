@@ -35,6 +35,11 @@ def along(b: Builder, vector: Tensor, axis: int, rank: int, block: int, length: 
     return b("GATHER", vector, picked, axis=axis, batch_dims=0)
 
 
+def along_which(c: Call, x: Tensor) -> int:
+    """The axis of the scales; where one serves all, exporters name any."""
+    return front(int(c.attr("axis", 1)), x.type.rank) if c[1].type.size > 1 else 0
+
+
 def operands(c: Call, axis: int, x: Tensor, first: int = 1) -> tuple[Tensor, Tensor | None]:
     """Scale and zero point as floats."""
     b, rank, block = c.b, x.type.rank, int(c.attr("block_size", 0))
@@ -51,7 +56,7 @@ def dequantize_linear(c: Call) -> Tensor:
     b, x = c.b, c[0]
     if x.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32):
         raise Refusal(f"it dequantizes {x.dtype.name}, Circle knows 8, 16 and 32 bit integers")
-    axis = front(int(c.attr("axis", 1)), x.type.rank) if c.rank(1) else 0
+    axis = along_which(c, x)
     c[1].role |= Role.FIXED
     scale, zero = operands(c, axis, x)
     wide = DType.FLOAT64 if x.dtype is DType.INT32 else scale.dtype
@@ -65,14 +70,12 @@ def dequantize_linear(c: Call) -> Tensor:
 @handles("QuantizeLinear")
 def quantize_linear(c: Call) -> Tensor:
     b, x = c.b, c[0]
-    if c.attr("block_size", 0):
-        raise Refusal("it quantizes in blocks; Circle quantizes per tensor or along an axis")
     zero = c.optional(2)
     code = int(c.attr("output_dtype", 0))
     target = zero.dtype if zero is not None else element_type(code) if code else DType.UINT8
     if target not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
         raise Refusal("it quantizes to a type other than 8 or 16 bit integers")
-    axis = front(int(c.attr("axis", 1)), x.type.rank) if c.rank(1) else 0
+    axis = along_which(c, x)
     c[1].role |= Role.FIXED
     scale, zero = operands(c, axis, x)
     if not x.dtype.is_float:

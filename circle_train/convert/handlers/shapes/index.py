@@ -14,7 +14,7 @@ from circle_train.convert.handlers.window import Range, cut
 from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size, is_open
 
-FAR = 1 << 30
+FAR = 10**9
 """Beyond the end of any axis."""
 
 
