@@ -67,10 +67,21 @@ def _declare_frozen(classes: Sequence[type], frozen: bool) -> None:
             one.__dataclass_params__.frozen = frozen  # type: ignore[attr-defined]
 
 
+_FIELDS: dict[type, tuple[Field[Any], ...]] = {}
+"""By class: what `dataclasses.fields` says of it, which takes its time."""
+
+
+def _fields(cls: type) -> tuple[Field[Any], ...]:
+    found = _FIELDS.get(cls)
+    if found is None:
+        found = _FIELDS[cls] = fields(cls)
+    return found
+
+
 def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
     assign = object.__setattr__
     positional = iter(args)
-    for one in fields(self):
+    for one in _fields(self.__class__):
         name = one.name
         if not one.init:
             value = one.default_factory() if one.default_factory is not MISSING else one.default
@@ -117,4 +128,4 @@ def __delattr__(self: Any, name: str) -> None:
 
 
 def _compared(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, one.name) for one in fields(self) if one.compare)
+    return tuple([getattr(self, one.name) for one in _fields(self.__class__) if one.compare])

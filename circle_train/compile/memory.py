@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.lifetimes import Block, Order, lifetimes
+from circle_train.ir.tensor_type import Array
 
 
 @dataclass
@@ -32,29 +35,25 @@ def plan_memory(graph: Graph | Order, keep: Iterable[Tensor]) -> MemoryPlan:
 
 def place(blocks: list[Block]) -> int:
     """Give every block the lowest offset that no simultaneously living block occupies; largest first."""
-    placed: list[Block] = []
+    first, last, start, end = np.zeros((4, len(blocks)), np.int64)  # of those placed, by offset
     total = 0
-    for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
-        offset = 0
-        for other in placed:
-            if other.offset + other.nbytes <= offset or not block.overlaps(other):
-                continue
-            if other.offset >= offset + block.nbytes:
-                break
-            offset = other.offset + other.nbytes
-        block.offset = offset
-        total = max(total, offset + block.nbytes)
-        _insert(placed, block)
+    for count, block in enumerate(sorted(blocks, key=lambda b: (-b.nbytes, b.first))):
+        alive = np.flatnonzero((first[:count] <= block.last) & (last[:count] >= block.first))
+        block.offset = _lowest(start[alive], end[alive], block.nbytes)
+        total = max(total, block.offset + block.nbytes)
+        at = int(np.searchsorted(start[:count], block.offset))
+        entry = (block.first, block.last, block.offset, block.offset + block.nbytes)
+        for column, value in zip((first, last, start, end), entry, strict=True):
+            column[at + 1 : count + 1] = column[at:count]
+            column[at] = value
     return total
 
 
-def _insert(placed: list[Block], block: Block) -> None:
-    """Keep the placed blocks sorted by offset."""
-    low, high = 0, len(placed)
-    while low < high:
-        middle = (low + high) // 2
-        if placed[middle].offset < block.offset:
-            low = middle + 1
-        else:
-            high = middle
-    placed.insert(low, block)
+def _lowest(starts: Array, ends: Array, nbytes: int) -> int:
+    """The lowest offset of so many bytes between pieces that lie in the order of their starts."""
+    if not len(starts):
+        return 0
+    reached = np.maximum.accumulate(ends)
+    before = np.concatenate(([0], reached[:-1]))
+    gaps = np.flatnonzero(starts - before >= nbytes)
+    return int(before[gaps[0]]) if len(gaps) else int(reached[-1])

@@ -192,10 +192,13 @@ def known_type(tensor: Tensor | None) -> TensorType | None:
     """A tensor's type together with its value where that is a constant numpy can hold."""
     if tensor is None:
         return None
-    value = tensor.type.value
+    type_ = tensor.type
+    if tensor.buffer is None and type_.quantization is tensor.quantization:
+        return type_
+    value = type_.value
     if value is None and tensor.is_constant and tensor.dtype.numpy is not None:
         value = tensor.data
-    return TensorType(tensor.dtype, tensor.shape, value, tensor.quantization)
+    return TensorType(type_.dtype, type_.shape, value, tensor.quantization)
 
 
 def made_by(tensor: Tensor | None, *names: str) -> Node | None:

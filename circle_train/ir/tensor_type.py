@@ -52,7 +52,7 @@ class DType(enum.IntEnum):
 
     @property
     def is_float(self) -> bool:
-        return self in (DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16)
+        return self in _FLOATS
 
     @classmethod
     def of(cls, dtype: np.dtype[Any] | type) -> DType:
@@ -60,6 +60,7 @@ class DType(enum.IntEnum):
         return _FROM_NUMPY[np.dtype(dtype)]
 
 
+_FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16)
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.FLOAT32: np.dtype(np.float32),
     DType.FLOAT16: np.dtype(np.float16),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import FOREIGN, ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import Tensor, TensorType
 from circle_train.ir.size import (
     Number,
     Size,
@@ -27,6 +27,7 @@ from circle_train.ir.size import (
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op
+from circle_train.ops.control.subgraph import WithGraphs
 
 MOST_RUNS = 48
 """Of one type rule; a rule that asks more is not followed."""
@@ -110,6 +111,56 @@ def derived(
     if not possible:
         raise ModelError(f"{op.name}: {_refusal(op, inputs)}")
     return _agreed(possible, unknown)
+
+
+class Derivations:
+    """Type rules that were followed: again with the same operands, of the same sizes, they say the same."""
+
+    def __init__(self, learn: bool = True) -> None:
+        self.learn = learn
+        self._known: dict[Any, list[TensorType]] = {}
+
+    def types(
+        self,
+        op: Op,
+        tensors: Sequence[Tensor | None],
+        types: Sequence[TensorType | None],
+        unknown: Unknown,
+    ) -> list[TensorType]:
+        """The output types, of operands of these types; sizes that have no expression are made by `unknown`."""
+        key = op, *map(_told, tensors, types)
+        found = None if isinstance(op, WithGraphs) else self._known.get(key)
+        if found is not None:
+            return found
+        is_read = False
+
+        def read(output: int, axis: int) -> Size:
+            nonlocal is_read
+            is_read = True
+            return unknown(output, axis)
+
+        made = [
+            type_ if type_.is_static else _readable(type_, index, read)
+            for index, type_ in enumerate(derived(op, types, read, self.learn))
+        ]
+        if not is_read:
+            self._known[key] = made
+        return made
+
+
+def _told(tensor: Tensor | None, type_: TensorType | None) -> Any:
+    """What a rule is told of an operand: the tensor itself, or only its type where that is all there is."""
+    if type_ is None or type_.value is not None:
+        return tensor
+    return type_.dtype, tuple([n.terms if isinstance(n, Size) else n for n in type_.shape])
+
+
+def _readable(type_: TensorType, output: int, read: Unknown) -> TensorType:
+    """Sizes that the rule does not tell are read while running."""
+    shape: Any = [
+        read(output, a) if not isinstance(n, Size) and n < 0 else n for a, n in enumerate(type_.shape)
+    ]
+    return TensorType(type_.dtype, tuple(shape), type_.value, type_.quantization)
 
 
 def _refusal(op: Op, inputs: Sequence[TensorType | None]) -> str:

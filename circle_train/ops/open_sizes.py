@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
 from circle_train.errors import ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
@@ -13,7 +12,7 @@ from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, is_open, replaced, symbol, unknown
 from circle_train.ops.base import Op
 from circle_train.ops.control.loop import While
-from circle_train.ops.derive import Learnt, computed, derived
+from circle_train.ops.derive import Derivations, Learnt, computed
 from circle_train.ops.sweeps import recognise_sweeps
 
 Types = dict[Tensor, TensorType]
@@ -29,12 +28,12 @@ def open_types(graph: Graph, shapes: Sequence[Sequence[Number]], learn: bool = F
         if is_open(shape)
     }
     numbers = count()
-    behind = set(found)
+    behind, derivations = set(found), Derivations(learn)
     for node in graph.nodes:
         if any(tensor in behind for tensor in node.inputs if tensor is not None):
             behind.update(node.outputs)
             with Blame(node):
-                found.update(_made(node, found, next(numbers), learn))
+                found.update(_made(node, found, next(numbers), derivations))
     return found
 
 
@@ -96,7 +95,7 @@ def _may_be_sizes(made: Sequence[TensorType], given: Sequence[TensorType | None]
     )
 
 
-def _made(node: Node, found: Types, number: int, learn: bool) -> Types:
+def _made(node: Node, found: Types, number: int, derivations: Derivations) -> Types:
     """The types of what the node makes."""
     op: Op = node.op
     inputs = [
@@ -106,15 +105,14 @@ def _made(node: Node, found: Types, number: int, learn: bool) -> Types:
     def read(output: int, axis: int) -> Size:
         return unknown(f"?{number}.{output}.{axis}", ("size", node.outputs[output], axis))
 
-    types = _kept(op, inputs, read) if isinstance(op, While) else derived(op, inputs, read, learn)
+    types = (
+        _kept(op, inputs, read) if isinstance(op, While) else derivations.types(op, node.inputs, inputs, read)
+    )
     values = computed(op, inputs) if _may_be_sizes(types, inputs) else None
     result: Types = {}
     for index, (tensor, type_) in enumerate(zip(node.outputs, types, strict=True)):
         value = type_.value if values is None else values[index]
-        shape: Any = tuple(
-            read(index, axis) if not isinstance(size, Size) and size < 0 else size
-            for axis, size in enumerate(type_.shape)
-        )
+        shape = type_.shape
         if is_open(shape) or (value is not None and is_open(value.reshape(-1))):
             result[tensor] = TensorType(type_.dtype, shape, value)
         elif value is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, elements, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
-from circle_train.ops.derive import LONGEST, computed, derived
+from circle_train.ops.derive import LONGEST, Derivations, computed
 
 FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""
@@ -30,13 +30,6 @@ def make(name: str, options: dict[str, Any]) -> Op:
     if name not in REGISTRY:
         raise Refusal(f"it needs Circle's {name}, which this version does not compute")
     return REGISTRY[name](**options)
-
-
-def _readable(shape: Sequence[int], output: int, read: Callable[[int, int], Size]) -> Any:
-    """Sizes that the type rule does not tell are read while running."""
-    return tuple(
-        read(output, axis) if not isinstance(n, Size) and n < 0 else n for axis, n in enumerate(shape)
-    )
 
 
 class Unfit(ModelError):
@@ -62,6 +55,7 @@ class Emitter:
         self._known: dict[Tensor, Tensor | None] = {}
         self._knowable: set[Tensor] = set()
         """Made of constants alone, and small."""
+        self._derivations = Derivations()
         self._materialized: dict[Tensor, Tensor] = {}
         self._numbers = count()
 
@@ -117,10 +111,7 @@ class Emitter:
         def read(output: int, axis: int) -> Size:
             return unknown(f"?{number}.{output}.{axis}", ("unknown",))
 
-        return [
-            type_ if type_.is_static else type_.with_shape(_readable(type_.shape, index, read))
-            for index, type_ in enumerate(derived(op, [self.type_of(tensor) for tensor in inputs], read))
-        ]
+        return self._derivations.types(op, inputs, [self.type_of(tensor) for tensor in inputs], read)
 
     def _remember(self, tensor: Tensor, type_: TensorType) -> None:
         """Note what is open; sizes without an expression have those of the example."""

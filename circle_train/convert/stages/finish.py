@@ -59,9 +59,11 @@ def _set_types(graph: Graph, model: Source, assignment: Assignment, turned: set[
     dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
     nhwc = [tensor in turned for tensor in graph.inputs]
     placed = [_placed(assignment.sizes(d), last) for d, last in zip(dims, nhwc, strict=True)]
-    _infer(graph, [_placed(assignment.example(d), last) for d, last in zip(dims, nhwc, strict=True)])
     if not is_open(size for shape in placed for size in shape):
+        _infer(graph, [_placed(assignment.example(d), last) for d, last in zip(dims, nhwc, strict=True)])
         return
+    for tensor in graph.all_tensors():
+        tensor.type = TensorType(tensor.dtype, tensor.shape)
     types = open_types(graph, placed)
     try:
         _infer(graph, [_placed(assignment.smallest(d), last) for d, last in zip(dims, nhwc, strict=True)])
@@ -113,12 +115,13 @@ def _with_values(
 def _name(graph: Graph) -> None:
     """Unique names; inputs, outputs and initializers keep the ONNX model's."""
     taken: set[str] = set()
+    counts: dict[str, int] = {}
 
     def claim(tensor: Tensor, wanted: str) -> None:
-        name, count = wanted, 1
+        name, count = wanted, counts.get(wanted, 1)
         while name in taken:
             name, count = f"{wanted}:{count}", count + 1
-        tensor.name = name
+        tensor.name, counts[wanted] = name, count
         taken.add(name)
 
     tensors = list(graph.all_tensors())
