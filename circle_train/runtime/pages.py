@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
@@ -43,13 +44,10 @@ def allocate(nbytes: int) -> Array:
 
 
 def untouched(nbytes: int) -> Array:
-    """Addresses of memory that nobody is going to use, to bind steps that will not be taken."""
+    """Addresses that nobody is going to read or write, to bind steps that will not be taken: no memory lies there."""
     if nbytes > LARGEST:
         _require(nbytes)
-    try:
-        return np.empty(nbytes, np.uint8)
-    except MemoryError:
-        raise _refusal(nbytes) from None
+    return as_strided(allocate(CACHE_LINE), (nbytes,), (1,))
 
 
 def _require(nbytes: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import networks
 import pytest
 
 import circle_train as ct
@@ -57,3 +60,24 @@ def test_a_model_that_needs_more_is_refused_before_it_is_taken(monkeypatch: pyte
 def test_memory_that_is_only_counted_is_bounded_too() -> None:
     with pytest.raises(ct.ModelError, match="absurd or damaged"):
         pages.untouched(pages.LARGEST + 1)
+
+
+NARROW = """
+import resource, sys
+import numpy as np, circle_train as ct
+config = ct.TrainConfig(loss="mse", batch_size=1 << 16, memory_budget="40MB")
+session = ct.TrainSession(sys.argv[1], config, threads=1)
+taken = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (taken + (200 << 20), resource.RLIM_INFINITY))
+session.prepare()
+print(session.train_step(np.zeros((1 << 16, 6), np.float32), np.zeros((1 << 16, 4), np.float32)).loss > 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits addresses as Linux does")
+def test_a_budget_is_planned_without_the_memory_that_it_saves(tmp_path: Path) -> None:
+    """The whole batch would take half a gigabyte, which this process may not even reserve."""
+    networks.mlp(hidden=1024).save(tmp_path / "wide.circle")
+    command = [sys.executable, "-c", NARROW, str(tmp_path / "wide.circle")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout == "True\n", done.stderr
