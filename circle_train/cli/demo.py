@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from circle_train import optimizers
-from circle_train.cli.runs.run_folder import RunFolder
+from circle_train.cli.runs.run_folder import REPORT, RunFolder
+from circle_train.format.atomic import write_text
 from circle_train.model import load
 from circle_train.report.curves import text_chart
 from circle_train.session import InferenceSession, TrainSession
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     print(session.plan, "\n")
     before = session.evaluate(test_x, test_y)["sparse_categorical_accuracy"]
     folder = RunFolder(options.out, session, "digits.circle", monitor="val_loss")
+    write_text(Path(options.out) / ".gitignore", "*\n")  # a clone in which this is tried stays as it was
     history = session.fit(
         x, y, epochs=EPOCHS, validation_data=(test_x, test_y), callbacks=folder.callbacks, verbose="auto"
     )
@@ -60,9 +62,8 @@ def run(options: argparse.Namespace) -> int:
         f"\naccuracy on {held_out} digits that it was not trained on: {before:.1%} before, {after:.1%} after\n"
     )
     compare_exports(session, test_x, Path(options.out))
-    print(
-        f"\neverything is in {options.out}: open report.html; then try `circle-train check YOUR_MODEL.tflite`"
-    )
+    page = (Path(options.out) / REPORT).resolve()
+    print(f"\nto look at: {page.as_uri()}\nthen try: circle-train check YOUR_MODEL.tflite")
     return 0
 
 

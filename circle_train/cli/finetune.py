@@ -96,7 +96,7 @@ def add_parser(commands: Any) -> None:
     course.add_argument(
         "--balanced", action="store_true", help="let rare classes count as much as frequent ones"
     )
-    course.add_argument("--skip-damaged", action="store_true", help="leave out pictures that cannot be read")
+    course.add_argument("--skip-damaged", action="store_true", help="leave out files that cannot be read")
     course.add_argument(
         "--threads", type=int, metavar="N", help="threads to use (default: one for each core)"
     )

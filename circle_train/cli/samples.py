@@ -23,7 +23,7 @@ BELONGS = {
     "tokenizer": ("text",),
     "seconds": ("sounds",),
     "sample_rate": ("sounds",),
-    "skip_damaged": ("images",),
+    "skip_damaged": ("images", "sounds"),
 }
 """Options, and the kinds that they are for."""
 

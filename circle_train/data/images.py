@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from circle_train.data.augment import vary_image
 from circle_train.data.labelled import Labelled
-from circle_train.errors import ConfigError, DataError
+from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
@@ -22,6 +22,9 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 CROPS = ("center", "squash", "pad")
 LARGEST = 100_000_000
 """Pixels of a picture; more would be a bomb rather than a photograph."""
+
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -219,23 +222,36 @@ def chosen_augmentations(wish: Sequence[str] | str, known: Sequence[str]) -> tup
     return chosen
 
 
-def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """Pictures whose headers can be read; all that cannot are named at once."""
-    image, good, bad = pillow(), [], []
+def intact(
+    files: list[tuple[Path, int]], look: Callable[[Path], Found], what: str, skip: bool
+) -> tuple[list[tuple[Path, int, Found]], tuple[str, ...]]:
+    """Files of which `look` makes something, with that; all of which it cannot are named at once, or left out."""
+    good, bad = [], []
     for file, label in files:
         try:
-            with image.open(file) as picture:
-                _refuse_bombs(picture, file)
-            good.append((file, label))
-        except Exception as error:  # see read_image
-            bad.append(f"'{file}' ({error})")
+            good.append((file, label, look(file)))
+        except Exception as error:  # damaged files make decoders raise what they like
+            named = str(file) in str(error)
+            bad.append(shown(error) if named else f"'{file}' ({shown(error)})")
     if bad and not skip:
-        shown = "; ".join(bad[:5]) + (f"; and {len(bad) - 5} more" if len(bad) > 5 else "")
+        listed = "; ".join(bad[:5]) + (f"; and {len(bad) - 5} more" if len(bad) > 5 else "")
         raise DataError(
-            f"{len(bad)} of {len(files)} pictures cannot be read: {shown}; repair or remove them, or skip them "
+            f"{len(bad)} of {len(files)} {what} cannot be read: {listed}; repair or remove them, or skip them "
             "(skip_damaged=True, --skip-damaged)"
         )
     return good, tuple(bad)
+
+
+def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """Pictures whose headers can be read."""
+    image = pillow()
+
+    def look(file: Path) -> None:
+        with image.open(file) as picture:
+            _refuse_bombs(picture, file)
+
+    found, skipped = intact(files, look, "pictures", skip)
+    return [(file, label) for file, label, _ in found], skipped
 
 
 def _split(pairs: list[tuple[Path, int]]) -> tuple[list[Path], Array]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.data.augment import vary_sound
-from circle_train.data.images import chosen_augmentations, files_by_class
+from circle_train.data.images import chosen_augmentations, files_by_class, intact
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
@@ -77,6 +77,7 @@ def sounds(
     seconds: float | None = None,
     sample_rate: int | None = None,
     augment: Any = (),
+    skip_damaged: bool = False,
 ) -> Sounds:
     """Recordings (.wav) in a folder for each class: `words/yes/001.wav`, `words/no/…`.
 
@@ -86,24 +87,25 @@ def sounds(
         seconds: cut recordings into windows of this length; unless given each gives one, cut or filled with silence.
         sample_rate: of the model's input; recordings are resampled (default: the model's, or 16,000).
         augment: some of "shift", "speed", "volume", "noise", or "all": training windows are varied at random.
+        skip_damaged: leave recordings out that cannot be read, instead of refusing.
     """
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds is {seconds!r}, expected a number above 0")
     path = Path(folder)
     files, classes = files_by_class(path, SUFFIXES, "recordings")
+    lengths, skipped = intact(files, duration, "recordings", skip_damaged)
     items, labels, groups = [], [], []
-    for number, (file, label) in enumerate(files):
-        length = duration(file)
+    for number, (file, label, length) in enumerate(lengths):
         starts = np.arange(0, max(length - 0.5 * seconds, 1e-9), seconds) if seconds else [0.0]
         items += [Piece(file, float(start)) for start in starts]
         labels += [label] * len(starts)
         groups += [number] * len(starts)
     asked = Description(kind="audio", sample_rate=sample_rate)
     varied = chosen_augmentations(augment, ("shift", "speed", "volume", "noise"))
-    split = np.array(groups) if len(items) > len(files) else None
+    split = np.array(groups) if len(items) > len(lengths) else None
     return Sounds(
         items, np.array(labels, np.int32), classes, groups=split, validation=validation, name=str(path), asked=asked,
-        augmentation=varied, seconds=seconds,
+        augmentation=varied, seconds=seconds, skipped=skipped,
     )  # fmt: skip
 
 

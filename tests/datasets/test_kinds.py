@@ -208,3 +208,18 @@ def test_texts_become_tokens_of_the_models_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(json.dumps({"model": 3}))
     with pytest.raises(ct.DataError, match="cannot be read as a tokenizer"):
         ct.data.text(tmp_path / "t.csv", tokenizer=tmp_path / "bad.json")
+
+
+def test_damaged_recordings_are_named_together_or_skipped(tmp_path: Path) -> None:
+    for name in ("yes", "no"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            write_wave(tmp_path / name / f"{i}.wav", np.zeros(160))
+    for bad in ("yes/0.wav", "no/1.wav"):
+        (tmp_path / bad).write_bytes(b"RIFF of nothing")
+    with pytest.raises(
+        ct.DataError, match=r"2 of 6 recordings cannot be read.*no/1\.wav.*yes/0\.wav.*skip_damaged"
+    ):
+        ct.data.sounds(tmp_path)
+    data = ct.data.sounds(tmp_path, skip_damaged=True)
+    assert len(data) == 4 and len(data.skipped) == 2

@@ -71,14 +71,29 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     assert weights() == weights()
 
 
-def test_a_second_phase_that_does_not_help_leaves_no_trace() -> None:
+def test_a_second_phase_that_does_not_help_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase at a rate that spoils everything is turned back to the bit."""
     data = ct.data.images(SHAPES, validation=0.25)
     head = ct.finetune(picture_net(), data, verbose=0, trainable="none", epochs=3)
+    begin = ct.TrainSession.set_trainable
+    monkeypatch.setattr(
+        ct.TrainSession,
+        "set_trainable",
+        lambda self, what, *, learning_rate: begin(self, what, learning_rate=9.0),
+    )
     both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=3)
-    if len(both.histories) == 1:
-        for name, value in head.session.parameters.items():
-            np.testing.assert_array_equal(value, both.session.parameters[name])
-    assert both.metrics["accuracy"] >= head.metrics["accuracy"]
+    assert len(both.histories) == len(both.best_epochs) == 1
+    for name, value in head.session.parameters.items():
+        np.testing.assert_array_equal(value, both.session.parameters[name])
+    assert both.metrics == head.metrics
+
+
+def test_a_second_phase_that_helps_is_kept() -> None:
+    data = ct.data.images(SHAPES, validation=0.25)
+    both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=4, learning_rate=0.1)
+    assert len(both.histories) == 2
+    first, second = (min(history.history["val_loss"]) for history in both.histories)
+    assert second < first
 
 
 def test_rare_classes_can_count_as_much(tmp_path: Path) -> None:

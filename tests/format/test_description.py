@@ -107,7 +107,17 @@ def test_damaged_attachments_are_left_out(how: str) -> None:
     if how == "lying":
         at = raw.rindex(b"PK\x01\x02") + 20  # its sizes, packed and not
         raw[at : at + 8] = b"\xff\xff\xff\x7f" * 2
-    assert attachments.unpack(np.frombuffer(bytes(raw), np.uint8)) == {}
+    with pytest.warns(UserWarning, match="files behind the model: .*left out"):
+        assert attachments.unpack(np.frombuffer(bytes(raw), np.uint8)) == {}
+
+
+def test_labels_that_a_file_names_but_does_not_hold_are_missed(tmp_path: Path) -> None:
+    """As where the end of the file was cut off."""
+    model = ct.load("tests/data/mlp.circle").with_head(["cat", "dog"])
+    module = put(model.module, OURS, None)
+    module.attachments = {}
+    with pytest.warns(UserWarning, match=r"stand in 'labels.txt', which the file does not hold"):
+        assert ct.Model(module).labels == ()
 
 
 def test_a_directory_that_names_the_same_bytes_often_is_left_out() -> None:
@@ -116,7 +126,8 @@ def test_a_directory_that_names_the_same_bytes_often_is_left_out() -> None:
     begin, end = raw.index(b"PK\x01\x02"), raw.index(b"PK\x05\x06")
     directory = 100 * raw[begin:end]
     closing = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 100, 100, len(directory), begin, 0)
-    assert attachments.unpack(np.frombuffer(raw[:begin] + directory + closing, np.uint8)) == {}
+    with pytest.warns(UserWarning, match="names the same bytes often"):
+        assert attachments.unpack(np.frombuffer(raw[:begin] + directory + closing, np.uint8)) == {}
 
 
 def test_words_say_what_becomes_of_pixels() -> None:

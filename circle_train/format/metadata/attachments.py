@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from collections.abc import Mapping
 
+from circle_train.errors import shown
 from circle_train.ir.tensor_type import Array
+from circle_train.printable import printable
 
 LARGEST = 4 << 20
 """Bytes behind the flatbuffer that are looked at; labels and vocabularies are far smaller."""
@@ -16,18 +19,26 @@ _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
 def unpack(data: Array) -> dict[str, bytes]:
-    """The files at the end of a model file, by name; what is damaged, packed or too large is left out."""
+    """The files at the end of a model file, by name; what is damaged, packed or too large is left out, and said so."""
     tail = data[-LARGEST:].tobytes()
     if _END not in tail[-_LONGEST_END:]:
         return {}
     try:
         with zipfile.ZipFile(io.BytesIO(tail)) as archive:
-            plain = [one for one in archive.infolist() if one.compress_type == zipfile.ZIP_STORED]
-            if sum(one.file_size for one in plain) > len(tail):  # a directory may name the same bytes often
-                return {}
+            listed = archive.infolist()
+            plain = [one for one in listed if one.compress_type == zipfile.ZIP_STORED]
+            if packed := [one.filename for one in listed if one not in plain]:
+                _warn(f"'{packed[0]}' among them is compressed and left out")
+            if sum(one.file_size for one in plain) > len(tail):
+                raise ValueError("their directory names the same bytes often")
             return {one.filename: archive.read(one) for one in plain}
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError):
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+        _warn(f"they are damaged ({shown(error)}) and left out, labels too; get an intact copy")
         return {}
+
+
+def _warn(found: str) -> None:
+    warnings.warn(printable(f"files behind the model: {found}"), stacklevel=2)
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

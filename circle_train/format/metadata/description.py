@@ -7,6 +7,7 @@ MediaPipe and Android read, and as JSON, which says what TFLite's schema has no 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from circle_train.format.flatbuffer.encode import encode
 from circle_train.format.flatbuffer.schema import ENUMS, UNIONS
 from circle_train.format.metadata.training_info import find, put
 from circle_train.ir import Module
+from circle_train.printable import printable
 from circle_train.record import record
 
 ENTRY, OURS = "TFLITE_METADATA", "circle_train.description"
@@ -207,8 +209,15 @@ def _labels(graph: Table, files: Mapping[str, bytes]) -> tuple[str, ...]:
     )
     for known in first.get("associated_files", ()):
         raw = files.get(known.get("name", ""))
-        if raw is not None and known.get("type", 0) in wanted:
-            return tuple(raw.decode("utf-8", "replace").splitlines()[:MOST_LABELS])
+        if known.get("type", 0) not in wanted:
+            continue
+        if raw is None:
+            name = printable(known.get("name", ""))
+            warnings.warn(
+                f"the model's classes stand in '{name}', which the file does not hold", stacklevel=2
+            )
+            continue
+        return tuple(raw.decode("utf-8", "replace").splitlines()[:MOST_LABELS])
     return ()
 
 
