@@ -17,6 +17,7 @@ from circle_train.report.curves import text_chart
 from circle_train.session import InferenceSession, TrainSession
 from circle_train.settings.config import TrainConfig
 
+MODEL = files("circle_train.cli") / "demo_data" / "digits_0_to_4.circle"
 TRAINED_OPERATORS = 3
 EPOCHS = 12
 
@@ -37,8 +38,7 @@ def run(options: argparse.Namespace) -> int:
     samples, labels = digits()
     held_out = len(samples) // 5
     x, y, test_x, test_y = samples[held_out:], labels[held_out:], samples[:held_out], labels[:held_out]
-    source = files("circle_train.cli") / "demo_data" / "digits_0_to_4.circle"
-    model = load(source.read_bytes())
+    model = load(MODEL.read_bytes())
     config = TrainConfig(
         loss="sparse_categorical_crossentropy",
         optimizer=optimizers.Adam(learning_rate=5e-3),

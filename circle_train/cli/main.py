@@ -27,6 +27,7 @@ from circle_train.cli import (
     predict,
     train,
 )
+from circle_train.cli.federate import command as federate
 from circle_train.errors import CircleTrainError, shown
 from circle_train.likeness import likeness
 from circle_train.printable import printable
@@ -44,6 +45,7 @@ COMMANDS = (
     evaluate,
     predict,
     export,
+    federate,
     doctor,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -19,7 +20,7 @@ FIRST = 2
 
 
 class LocalGrid(Grid):
-    """All clients of a fleet in this process, one after the other; replies come as a stream.
+    """All clients of a fleet in this process, one after the other; replies to a stream of messages are one, too.
 
     A client costs memory while it replies; what it put into its context's state stays until its next turn.
 
@@ -47,7 +48,7 @@ class LocalGrid(Grid):
         self.run_config, self.node_configs = dict(run_config or {}), list(node_configs)
         self._states: dict[int, RecordDict] = {}
         self._replies: dict[str, Message] = {}
-        self._run: Any = None
+        self._run: Any = SimpleNamespace(run_id=RUN)
 
     def set_run(self, run: Any) -> None:
         self._run = run
@@ -83,12 +84,10 @@ class LocalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Replies in the order of the clients; of a generator's messages, in theirs."""
-        if isinstance(messages, Sequence):
-            messages = sorted(messages, key=lambda message: message.metadata.dst_node_id)
-            if not messages:
-                return []
-        return self._answers(messages)
+        """A list of replies in the order of the clients; of messages that come one by one, replies that do."""
+        if isinstance(messages, Iterator):
+            return self._answers(messages)
+        return list(self._answers(sorted(messages, key=lambda message: message.metadata.dst_node_id)))
 
     def _answers(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:

@@ -88,6 +88,7 @@ class Sums:
         self.weight += weight
 
     def means(self) -> dict[str, Array]:
+        """Of what came; nothing of nothing."""
         return {name: total / self.weight for name, total in self._sums.items()}
 
 

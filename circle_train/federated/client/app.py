@@ -36,14 +36,14 @@ def client_app(
         model: a path, package, or loaded model; opened once in each process, whoever the client is.
         config: what and how to train; None takes the settings that the file or package carries.
         data: for a Flower context (x, y), of whatever `fit` takes, or {"train": (x, y), "evaluate": (x, y)}.
-        mods: Flower's, for all kinds of messages.
+        mods: Flower's, for messages that train.
         how: settings of `How`: epochs, shuffle, seed, remember, keep_frozen, threads.
     """
     learner = Learner(model, config, data, How(**how))
-    app = ClientApp(mods=list(mods))
+    app = ClientApp()
     app.circle_train = learner
 
-    @app.train()
+    @app.train(mods=list(mods))
     def train(message: Message, context: Context) -> Message:
         return _reply(message, context, learner.train)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ class Course:
     """How a run goes.
 
     Args:
-        rounds: in all; "num-server-rounds" in the run's config comes before it. A resumed run makes those that are left.
+        rounds: in all; a run that was killed makes those that are left, a finished one more, if more are asked for now.
         clients: how many nodes to wait for before the first round.
         evaluate: (x, y) of whatever `session.evaluate` takes: judged here after every round.
         monitor: the metric whose best round is kept: the server's, else the clients'.
@@ -42,6 +44,8 @@ class Course:
         train_config: what each message says to clients that train, as "learning-rate" or "local-epochs".
         evaluate_config: what each message says to clients that evaluate.
         timeout: seconds to wait for the replies of a round.
+
+    "num-server-rounds", "clients" and "run-dir" in the run's config come before these.
     """
 
     rounds: int = 3
@@ -61,6 +65,11 @@ class Course:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
 
+    def told(self, config: Mapping[str, Any]) -> Course:
+        """The same but for what the run's config says."""
+        keys = {"num-server-rounds": "rounds", "clients": "clients", "run-dir": "run_dir"}
+        return replace(self, **{field: config[key] for key, field in keys.items() if key in config})
+
 
 class Server:
     """A model, a strategy, and how the run goes; `run` and `session` are the last run's."""
@@ -79,44 +88,42 @@ class Server:
         return self._session
 
     def __call__(self, grid: Grid, context: Context) -> Run:
-        course, session = self.course, self.session
+        course, session = self.course.told(context.run_config), self.session
         session.state.require_values()
         strategy = self.strategy if isinstance(self.strategy, Strategy) else self.strategy(context)
-        rounds = int(context.run_config.get("num-server-rounds", course.rounds))
-        self.run = run = self._begun()
+        self.run = run = self._begun(course)
         known = session.state.parameters
         moving = frozenset(name for name in names(session) if known[name].moves)
-        watched = Watched(strategy, Watch(run, course.seed, moving, self._evaluate, self._save))
-        if run.done < rounds:
+        watched = Watched(strategy, Watch(run, course.seed, moving, self._evaluate, partial(_save, course)))
+        if run.done < course.rounds:
             wait_for(grid, course.clients, course.timeout)
             watched.start(
                 grid,
                 record_of(run.arrays),
-                num_rounds=rounds - run.done,
+                num_rounds=course.rounds - run.done,
                 timeout=course.timeout,
                 train_config=ConfigRecord(dict(course.train_config or {})),
                 evaluate_config=ConfigRecord(dict(course.evaluate_config or {})),
                 evaluate_fn=watched.end_round,
             )
-        self._finish(run)
+        self._finish(run, course)
         return run
 
-    def _begun(self) -> Run:
+    def _begun(self, course: Course) -> Run:
         """The run that the folder holds, or a new one."""
-        fresh = Run(values(self.session), self.course.monitor)
-        if self.course.run_dir is None:
+        fresh = Run(values(self.session), course.monitor)
+        if course.run_dir is None:
             return fresh
-        make_folder(self.course.run_dir, "run folder")
-        path = Path(self.course.run_dir) / RUN_FILE
-        if not path.exists():
+        make_folder(course.run_dir, "run folder")
+        path = Path(course.run_dir) / RUN_FILE
+        found = resumed(path, fresh) if path.exists() else fresh
+        if found.finished and found.done >= course.rounds:
+            logging.getLogger("flwr").info("run %s is finished; another one takes its place", path)
             return fresh
-        found = resumed(path, fresh)
-        logging.getLogger("flwr").info("run %s goes on after round %d", path, found.done)
+        if found.done:
+            logging.getLogger("flwr").info("run %s goes on after round %d", path, found.done)
+        found.finished = False
         return found
-
-    def _save(self, run: Run) -> None:
-        if self.course.run_dir is not None:
-            run.save(Path(self.course.run_dir) / RUN_FILE)
 
     def _evaluate(self, arrays: Mapping[str, Any]) -> dict[str, float]:
         if self.course.evaluate is None:
@@ -126,17 +133,19 @@ class Server:
         x, y = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
         return self.session.evaluate(x, y)
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: Run, course: Course) -> None:
         """The best round's weights into the session, and from there into files."""
         put(self.session, run.best or run.arrays)
-        folder = None if self.course.run_dir is None else Path(self.course.run_dir)
+        folder = None if course.run_dir is None else Path(course.run_dir)
         suffix = Path(str(self.model)).suffix if isinstance(self.model, (str, Path)) else ""
         name = f"model{suffix if suffix in ('.circle', '.tflite', '.onnx') else '.circle'}"
-        export = self.course.export or (folder and folder / name)
+        export = course.export or (folder and folder / name)
         if export:
             self.session.export(export)
         if folder:
             write_text(folder / PAGE, write_page(run, self.session.plan))
+        run.finished = True
+        _save(course, run)
 
 
 def server_app(
@@ -164,6 +173,11 @@ def server_app(
         server(grid, context)
 
     return app
+
+
+def _save(course: Course, run: Run) -> None:
+    if course.run_dir is not None:
+        run.save(Path(course.run_dir) / RUN_FILE)
 
 
 def wait_for(grid: Grid, clients: int, timeout: float) -> None:

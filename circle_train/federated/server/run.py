@@ -52,6 +52,8 @@ class Run:
     best_round: int = 0
     best_value: float | None = None
     strategy: tuple[dict[str, Any], dict[str, Array]] = field(default_factory=lambda: ({}, {}))
+    finished: bool = False
+    """Whether all rounds that were asked for are over, and their files written."""
 
     @property
     def done(self) -> int:
@@ -93,6 +95,7 @@ class Run:
             "scores": json.dumps(list(self.scores.items())),
             "best": json.dumps([self.best_round, self.best_value]),
             "strategy": json.dumps(tree),
+            "finished": json.dumps(self.finished),
         }
         with atomic_write(path) as file:
             file.write(safetensors.encode(named, told))
@@ -123,6 +126,7 @@ def resumed(path: Path, fresh: Run) -> Run:
             int(best_round),
             best_value,
             (json.loads(told["strategy"]), parts[STRATEGY]),
+            json.loads(told["finished"]) is True,
         )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -73,10 +74,10 @@ class Watched(Strategy):
         self.round.clients, self.round.bytes_up = judge.clients, judge.bytes
         self.round.training = _plain(metrics)
         self.run.refused += judge.refused
-        if arrays is not None and averages.weight:
-            means = record_of({n: mean.astype("float32") for n, mean in averages.means().items()})
-            arrays = ArrayRecord({name: {**arrays, **means}[name] for name in self.shapes})
-        return arrays, metrics
+        if arrays is None:
+            return None, metrics
+        found = {n: decoded(array) for n, array in arrays.items()} | averages.means()
+        return record_of({name: found[name].astype(np.float32, copy=False) for name in self.shapes}), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

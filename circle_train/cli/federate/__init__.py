@@ -1,0 +1,1 @@
+"""`circle-train federate`: a Flower app's folder, and what runs it without the network."""

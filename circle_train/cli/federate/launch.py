@@ -1,0 +1,199 @@
+"""Flower's programs, started so that they reach for nothing but loopback, and ended when the run is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from circle_train.errors import ConfigError
+from circle_train.format.atomic import make_folder, write_text
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Telemetry, the search for newer versions, the installation of packages, Ray's telemetry: off."""
+HOME, CONNECTION, LOOPBACK = ".flwr", "fleet", "127.0.0.1"
+STARTING, ENDING = 60.0, 10.0
+"""Seconds that a daemon may take to listen, and to end."""
+
+
+def simulate(folder: str, clients: int, settings: str) -> int:
+    """`flwr run` with so many simulated clients; its SuperLink ends with it."""
+    link, control = free_ports(2)
+    ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": link, "FLWR_LOCAL_CONTROL_API_PORT": control}
+    lines = ['address = ":local-in-memory:"', f"options.num-supernodes = {clients}"]
+    environment = _environment(folder, lines, {name: str(port) for name, port in ports.items()})
+    try:
+        return _run(folder, clients, settings, environment)
+    finally:
+        for process in _daemons(f"{LOOPBACK}:{control}"):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+
+
+def deploy(folder: str, clients: int, settings: str) -> int:
+    """A SuperLink, SuperNodes with a partition each, and `flwr run` on them."""
+    link, *own = free_ports(3 + clients)
+    fleet_port, app_port, *nodes = own
+    environment = _environment(folder, [], {})
+    one_port = "--port" in _help("flower-superlink", environment)
+    control = link if one_port else fleet_port
+    fleet = link if one_port else app_port
+    places = (
+        ["--host", LOOPBACK, "--port", str(link)]
+        if one_port
+        else [
+            *("--control-api-address", f"{LOOPBACK}:{control}", "--fleet-api-address", f"{LOOPBACK}:{fleet}"),
+            *("--serverappio-api-address", f"{LOOPBACK}:{link}"),
+        ]
+    )
+    environment = _environment(folder, [f'address = "{LOOPBACK}:{control}"', "insecure = true"], {})
+    logs = Path(environment["FLWR_HOME"])
+    with daemon(["flower-superlink", "--insecure", *places], environment, logs / "superlink.log"):
+        listening(control, logs / "superlink.log")
+        listening(fleet, logs / "superlink.log")
+        with fleet_of(f"{LOOPBACK}:{fleet}", nodes, one_port, environment):
+            return _run(folder, clients, settings, environment)
+
+
+@contextmanager
+def fleet_of(
+    link: str, ports: Sequence[int], one_port: bool, environment: Mapping[str, str]
+) -> Iterator[list[int]]:
+    """A SuperNode for each port; their process numbers."""
+    with _all(
+        [
+            (
+                node_command(link, place, len(ports), port, one_port),
+                Path(environment["FLWR_HOME"]) / f"supernode{place}.log",
+            )
+            for place, port in enumerate(ports)
+        ],
+        environment,
+    ) as started:
+        yield started
+
+
+def node_command(link: str, place: int, count: int, port: int, one_port: bool) -> list[str]:
+    """How a SuperNode is started that has this place in the fleet."""
+    own = ["--port", str(port)] if one_port else ["--clientappio-api-address", f"{LOOPBACK}:{port}"]
+    config = f"partition-id={place} num-partitions={count}"
+    return ["flower-supernode", "--insecure", "--superlink", link, *own, "--node-config", config]
+
+
+@contextmanager
+def _all(commands: Sequence[tuple[list[str], Path]], environment: Mapping[str, str]) -> Iterator[list[int]]:
+    if not commands:
+        yield []
+        return
+    command, log = commands[0]
+    with daemon(command, environment, log) as first, _all(commands[1:], environment) as others:
+        yield [first, *others]
+
+
+@contextmanager
+def daemon(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[int]:
+    """A program that runs meanwhile, with all that it starts."""
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            command, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process.pid
+    finally:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, sign)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING)
+
+
+def listening(port: int, log: Path) -> None:
+    """Wait until somebody listens."""
+    until = time.monotonic() + STARTING
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection((LOOPBACK, port), 1.0):
+            return
+        time.sleep(0.1)
+    raise ConfigError(
+        f"flower-superlink does not listen on port {port} after {STARTING:g} s; look into {log}"
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind((LOOPBACK, 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _environment(folder: str, connection: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
+    """The caller's, with Flower's files in the app's folder, and its programs those beside this Python."""
+    if not (Path(folder) / "pyproject.toml").exists():
+        raise ConfigError(
+            f"{folder}: there is no app (no pyproject.toml); make one with circle-train federate new"
+        )
+    home = Path(folder).absolute() / HOME
+    make_folder(home, "Flower's folder")
+    text = [f'[superlink]\ndefault = "{CONNECTION}"\n', f"[superlink.{CONNECTION}]", *connection]
+    write_text(home / "config.toml", "\n".join(text) + "\n")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, "FLWR_HOME": str(home), **QUIET, **more}
+    if shutil.which("flwr", path=path) is None:
+        raise ConfigError(
+            "Flower is not installed; pip install 'circle-train[federated]', with Python 3.11 or later"
+        )
+    return environment
+
+
+def _run(folder: str, clients: int, settings: str, environment: Mapping[str, str]) -> int:
+    """0 only if Flower says that the run was completed."""
+    config = ["--run-config", f"clients={clients} {settings}".strip()]
+    done = subprocess.run(
+        ["flwr", "run", folder, CONNECTION, "--stream", *config], env=environment, check=False
+    )
+    return done.returncode or (0 if "completed" in last_status(environment) else 1)
+
+
+def last_status(environment: Mapping[str, str]) -> str:
+    """Of the run that was started last."""
+    told = subprocess.run(
+        ["flwr", "ls", CONNECTION, "--format", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        runs = json.loads(told.stdout)["runs"]
+        return str(runs[0]["status"])
+    except (ValueError, LookupError, TypeError):
+        return f"unknown ({told.stdout[:80]}{told.stderr[:80]})"
+
+
+def _help(program: str, environment: Mapping[str, str]) -> str:
+    told = subprocess.run([program, "--help"], env=environment, capture_output=True, text=True, check=False)
+    return told.stdout
+
+
+def _daemons(mark: str) -> list[int]:
+    """SuperLinks whose command line holds the mark."""
+    listed = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=False).stdout
+    rows = [line.split(maxsplit=1) for line in listed.splitlines()]
+    return [int(row[0]) for row in rows if len(row) == 2 and "flower-superlink" in row[1] and mark in row[1]]

@@ -1,0 +1,85 @@
+"""The folder that `federate new` writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from circle_train.checkpoints import safetensors
+from circle_train.cli.main import main
+from circle_train.federated.new_app import TEMPLATE, new_app
+
+LOCAL = """
+import sys; sys.path.insert(0, sys.argv[1])
+from circle_train import federated
+from fleet.client_app import app as clients
+from fleet.server_app import app as server
+federated.simulate(clients, server, 2, run_config={"num-server-rounds": 2, "run-dir": sys.argv[2]})
+"""
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    path = folder / "run.safetensors"
+    arrays, _ = safetensors.decode(path.read_bytes(), str(path))
+    return arrays
+
+
+def test_a_new_app_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["federate", "new", str(tmp_path / "My Fleet")]) == 0
+    assert "circle-train federate run" in capsys.readouterr().out
+    assert all((tmp_path / "My Fleet" / name).exists() for name in TEMPLATE)
+    assert 'name = "my-fleet"' in (tmp_path / "My Fleet/pyproject.toml").read_text()
+    assert main(["federate", "new", str(tmp_path / "My Fleet")]) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_folder_without_an_app_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["federate", "run", str(tmp_path)]) == 1
+    assert "make one with circle-train federate new" in capsys.readouterr().err
+
+
+def test_a_new_app_learns_in_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    app = new_app(tmp_path / "app")
+    command = [sys.executable, "-c", LOCAL, str(app), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"model.circle", "report.html", "run.safetensors"} <= {
+        p.name for p in (tmp_path / "run").iterdir()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["run", "deploy"])
+def test_flower_gives_the_bits_of_one_process_with_only_loopback(how: str, tmp_path: Path) -> None:
+    """Ray, and two SuperNodes, in a network namespace of their own where that is allowed."""
+    pytest.importorskip("flwr")
+    if how == "run":
+        pytest.importorskip("ray")
+    app = new_app(tmp_path / "app")
+    command = [sys.executable, "-m", "circle_train", "federate", how, str(app), "--clients", "2"]
+    command += ["--run-config", f'num-server-rounds=2 run-dir="{tmp_path / "there"}"']
+    alone = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    isolated = subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [*(alone if isolated else []), *command],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    here = [sys.executable, "-c", LOCAL, str(app), str(tmp_path / "here")]
+    subprocess.run(here, check=True, capture_output=True)
+    one, other = weights(tmp_path / "here"), weights(tmp_path / "there")
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])
