@@ -57,12 +57,19 @@ def _gradients(op: type[Op]) -> str:
 def command_line_page() -> str:
     os.environ["COLUMNS"] = "110"
     top = command_line()
-    chooser = next(action for action in top._actions if isinstance(action, argparse._SubParsersAction))
     parts = ["# Command line", "", "Written by `tools/dev/make_docs.py` from the commands' own `--help`.", ""]
     parts += ["```text", top.format_help().rstrip(), "```", ""]
-    for name, command in chooser.choices.items():
-        parts += [f"## {name}", "", "```text", command.format_help().rstrip(), "```", ""]
-    return "\n".join(parts)
+    return "\n".join([*parts, *_commands(top, "##")])
+
+
+def _commands(parser: argparse.ArgumentParser, heading: str, before: str = "") -> list[str]:
+    """What each command says of itself, and below it those that it has."""
+    parts = []
+    for chooser in (action for action in parser._actions if isinstance(action, argparse._SubParsersAction)):
+        for name, command in chooser.choices.items():
+            parts += [f"{heading} {before}{name}", "", "```text", command.format_help().rstrip(), "```", ""]
+            parts += _commands(command, f"{heading}#", f"{before}{name} ")
+    return parts
 
 
 def main() -> int:

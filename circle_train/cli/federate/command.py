@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> None:
         help="make and run a fleet's app for Flower",
         description="Write a folder that `flwr run` takes, and run it without reaching for the network.",
     )
-    kinds = parser.add_subparsers(title="what", metavar="WHAT", required=True)
+    kinds = parser.add_subparsers(title="what", metavar="WHAT", required=True, help="what to do")
     new = kinds.add_parser("new", help="write a ready app", description="Write an app that runs at once.")
     new.add_argument("folder", metavar="DIR", help="the app's folder, which is made")
     new.set_defaults(run=lambda options: _new(options.folder))
