@@ -11,11 +11,19 @@ from typing import Any
 from circle_train.cli.look import add_look
 from circle_train.cli.runs.places import MODELS, refuse_bad_output, unused
 from circle_train.cli.samples import add_kind, samples_of
-from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines, trainable_of
+from circle_train.cli.settings import (
+    add_json,
+    add_shapes,
+    load_model,
+    print_json,
+    print_lines,
+    told,
+    trainable_of,
+)
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result, finetune
-from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS
+from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS, LOG
 from circle_train.finetuning.result import summary
 from circle_train.format.atomic import make_folder, write_text
 from circle_train.model import Model
@@ -120,12 +128,13 @@ def run(options: argparse.Namespace) -> int:
     _check_classes(options.classes, data)
     if not options.json:
         _announce(options, model, data)
-    result = finetune(
-        model, data, epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
-        trainable=options.trainable if options.trainable in ("auto", "none", "all") else trainable_of(options.trainable),
-        learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
-        threads=options.threads, verbose=0 if options.json else "auto",
-    )  # fmt: skip
+    with told(LOG, not options.json):
+        result = finetune(
+            model, data, epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
+            trainable=options.trainable if options.trainable in ("auto", "none", "all") else trainable_of(options.trainable),
+            learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
+            threads=options.threads, verbose=0 if options.json else "auto",
+        )  # fmt: skip
     result.export(options.output)
     if options.run_dir:
         _fill(Path(options.run_dir), options, result)
@@ -160,7 +169,7 @@ def _report(options: argparse.Namespace, result: Result) -> None:
         return
     print_lines(
         [
-            *str(result).splitlines(),
+            *str(result).splitlines()[1:],  # the first was told at the start
             f"wrote {options.output}{' and labels.txt' * bool(result.data.classes)}"
             + (f" and {options.run_dir}/report.html" if options.run_dir else "")
             + (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterable
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,6 +175,28 @@ def trainable_of(word: str) -> Any:
     if word in ("all", "none") or word.startswith("last:"):
         return parse_trainable(word, "--trainable")
     return parts
+
+
+class Printed(logging.Handler):
+    """What the library logs, as lines of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_lines([record.getMessage()])
+        sys.stdout.flush()
+
+
+@contextmanager
+def told(log: logging.Logger, wanted: bool) -> Iterator[None]:
+    """Print what is logged there meanwhile."""
+    level, printer = log.level, Printed()
+    if wanted:
+        log.addHandler(printer)
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(printer)
+        log.setLevel(level)
 
 
 def print_json(value: Any) -> None:

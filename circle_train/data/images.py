@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from circle_train.data.augment import vary_image
-from circle_train.data.labelled import Labelled
+from circle_train.data.labelled import MIXUP, Labelled
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
@@ -79,7 +79,8 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
         size: height and width; the model says them unless it takes any.
         scale, offset: the model gets (pixel - offset) / scale, of 0 … 255; unless given its file says so.
         crop: "center" cuts the middle out, "squash" distorts, "pad" adds black; unless given the model's file says.
-        augment: some of "flip", "crop", "colour", or "all": training pictures are varied at random.
+        augment: some of "flip", "crop", "colour", or "all": training pictures are varied at random; "mixup" lays another
+            picture over each, and its label.
         skip_damaged: leave pictures out that cannot be read, instead of refusing.
 
     Example:
@@ -215,9 +216,9 @@ def numbers(value: Any, what: str, usual: float, other: Any) -> tuple[float, ...
 def chosen_augmentations(wish: Sequence[str] | str, known: Sequence[str]) -> tuple[str, ...]:
     """Names of what varies samples."""
     chosen = tuple(known) if wish == "all" else (wish,) if isinstance(wish, str) and wish else tuple(wish)
-    if strangers := [name for name in chosen if name not in known]:
+    if strangers := [name for name in chosen if name not in (*known, MIXUP)]:
         raise ConfigError(
-            f"augment: '{strangers[0]}' is unknown, expected some of {', '.join(known)}, or all"
+            f"augment: '{strangers[0]}' is unknown, expected some of {', '.join(known)}, {MIXUP}, or all (but {MIXUP})"
         )
     return chosen
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import floor
 from typing import Any, ClassVar
 
@@ -15,6 +16,16 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+
+MIXUP = "mixup"
+MIXING = 0.2
+"""Both parameters of the distribution of shares: most variants are nearly one sample or the other."""
+
+
+def mixture(place: int, samples: int, seed: int) -> tuple[int, float]:
+    """With which sample a variant is mixed, and its own share."""
+    random = np.random.default_rng([seed, place, samples])
+    return int(random.integers(samples)), float(random.beta(MIXING, MIXING))
 
 
 @dataclass(frozen=True)
@@ -99,15 +110,29 @@ class Labelled(ABC):
 
     def open(self, tensor: Tensor, how: Description, variants: int = 0, seed: int = 0) -> Lazy:
         """The samples as an array for this input, decoded as they are asked for."""
-        return Lazy(self, tensor, how, variants, seed)
+        mix = partial(mixture, samples=len(self), seed=seed) if variants > 0 and self.is_mixed else None
+        return Lazy(self, tensor, how, variants, seed, mix)
 
-    def targets(self, variants: int = 1) -> Array:
-        """Labels as float rows: one-hot, several-hot or numbers."""
+    def targets(self, variants: int = 0, seed: int = 0) -> Array:
+        """Labels as float rows: one-hot, several-hot or numbers; of variants that are mixed the mixture."""
         rows = self.labels
         if self.scores == "softmax":
             rows = np.eye(len(self.classes), dtype=np.float32)[self.labels]
         rows = np.asarray(rows, np.float32).reshape(len(self), -1)
-        return np.repeat(rows, variants, axis=0) if variants > 1 else rows
+        repeated = np.repeat(rows, variants, axis=0) if variants > 1 else rows
+        if not variants or not self.is_mixed:
+            return repeated
+        partners, shares = zip(
+            *(mixture(place, len(self), seed) for place in range(len(repeated))), strict=True
+        )
+        weight = np.array(shares, np.float32)[:, None]
+        mixed: Array = weight * repeated + (1 - weight) * rows[list(partners)]
+        return mixed
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether each variant is laid over another sample."""
+        return MIXUP in getattr(self, "augmentation", ())
 
     def counts(self) -> Array:
         """How many samples each class has."""

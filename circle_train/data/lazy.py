@@ -36,6 +36,10 @@ def ahead(take: Callable[[Cut], Taken], cuts: Iterable[Cut]) -> Iterator[Taken]:
             yield waiting.result()
 
 
+Mix = Callable[[int], tuple[int, float]]
+"""For each place, another sample that is laid over it, and its own share of the two."""
+
+
 class Decoder(Protocol):
     """Where samples come from (see labelled.Labelled)."""
 
@@ -54,8 +58,16 @@ class Lazy:
     and varied otherwise in each epoch.
     """
 
-    def __init__(self, source: Decoder, tensor: Tensor, how: Description, variants: int, seed: int) -> None:
-        self.source, self.how, self.seed = source, how, seed
+    def __init__(
+        self,
+        source: Decoder,
+        tensor: Tensor,
+        how: Description,
+        variants: int,
+        seed: int,
+        mix: Mix | None = None,
+    ) -> None:
+        self.source, self.how, self.seed, self.mix = source, how, seed, mix
         self.variants = variants
         self.quantization = tensor.quantization if not tensor.dtype.is_float else None
         self.element = tensor.dtype
@@ -100,6 +112,10 @@ class Lazy:
         if self.variants:
             random = np.random.default_rng([self.seed, place, self.epoch if self.variants < 0 else 0])
         values = self.source.decode(item, self.how, random)
+        if self.mix is not None:
+            partner, share = self.mix(place)
+            other = self.source.decode(self.source.items[partner], self.how, random)
+            values = share * np.asarray(values, np.float32) + (1 - share) * np.asarray(other, np.float32)
         return self._as_input(normalised(values, self.how))
 
     def _as_input(self, values: Array) -> Array:

@@ -86,7 +86,8 @@ def sounds(
         validation: the fraction of each class that validates; windows of one recording stay together.
         seconds: cut recordings into windows of this length; unless given each gives one, cut or filled with silence.
         sample_rate: of the model's input; recordings are resampled (default: the model's, or 16,000).
-        augment: some of "shift", "speed", "volume", "noise", or "all": training windows are varied at random.
+        augment: some of "shift", "speed", "volume", "noise", or "all": training windows are varied at random;
+            "mixup" lays another window over each, and its label.
         skip_damaged: leave recordings out that cannot be read, instead of refusing.
     """
     if seconds is not None and not seconds > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +21,10 @@ from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Los
 from circle_train.model import Model, Source, load
 from circle_train.optimizers import Adam
 from circle_train.session import TrainSession
+from circle_train.session.fit import describe_choice
 from circle_train.settings.config import TrainConfig
 
+LOG = logging.getLogger(__name__)
 HEAD_EPOCHS, EPOCHS = 40, 20
 """At the most, of the two phases."""
 HEAD_RATE = 3e-3
@@ -103,6 +106,7 @@ class Course:
         self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
         self.varied = bool(getattr(data, "augmentation", ()))
         self.histories: list[History] = []
+        LOG.info("%s%s", self.model.description, f" ({self.why})" if self.why else "")
         self.kept: list[int] = []
 
     def train_head(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
@@ -117,12 +121,14 @@ class Course:
             return
         operators = len(self.model.operators)
         what = ("last", max(int(operators * DEEPER), 1)) if wish == "auto" else wish
+        LOG.info("the head is trained; now %s at a tenth of the rate", describe_choice(what))
         before = dict(self.session.parameters)
         self.session.set_trainable(what, learning_rate=self.config.rule.base_learning_rate / 10)
         self._fit(self.recipe.epochs or EPOCHS, callbacks, verbose)
         if best is not None and self.best is not None and self.best >= best:
             for name, value in before.items():
                 self.session.parameters[name] = value
+            LOG.info("that did not help: the weights of the head's phase stay")
             self.histories.pop()
             self.kept.pop()
 
@@ -161,7 +167,10 @@ class Course:
 
     def _open(self, data: Labelled, variants: int = 0) -> Dataset:
         tensor = self.session.program.inputs[0]
-        return Dataset([data.open(tensor, self.how, variants, self.recipe.seed)], [data.targets(variants)])
+        return Dataset(
+            [data.open(tensor, self.how, variants, self.recipe.seed)],
+            [data.targets(variants, self.recipe.seed)],
+        )
 
     def _config(self) -> TrainConfig:
         """The head's phase."""

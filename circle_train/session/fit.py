@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -18,12 +19,15 @@ from circle_train.fitting.average import Average
 from circle_train.fitting.callbacks import Callback, Progress
 from circle_train.fitting.course import Course
 from circle_train.fitting.history import History
+from circle_train.fitting.progress import numbers
 from circle_train.likeness import likeness
 from circle_train.runtime.state import State
 from circle_train.session.batches import Batches, StepResult
 from circle_train.session.keeping import keep_results, kept_bytes
 from circle_train.settings.as_json import describe_trainable
 from circle_train.settings.config import TrainConfig
+
+LOG = logging.getLogger(__name__)
 
 
 def fit(  # noqa: PLR0913 -- Keras's arguments
@@ -73,6 +77,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
             logs.update({f"val_{name}": value for name, value in evaluate(session, validation).items()})
         state.epoch, state.position = epoch + 1, 0
         course.end_epoch(epoch, logs)
+        LOG.info("epoch %d of %d: %s", epoch + 1, epochs, numbers(logs))
         if session.stop_training:
             break
     course.end()

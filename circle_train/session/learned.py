@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from numbers import Real
@@ -21,6 +22,8 @@ from circle_train.session.export import export
 from circle_train.session.programs import Programs
 from circle_train.session.turns import Turns, trains, waits
 from circle_train.settings.config import TrainConfig
+
+LOG = logging.getLogger(__name__)
 
 
 class Learned:
@@ -90,6 +93,7 @@ class Learned:
         """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""
         require_unchanged(self.model.files)
         checkpoints.save(path, self.model.module, self.state, self.config, self.seed)
+        LOG.info("wrote %s, step %d", os.fspath(path), self.state.step)
 
     @trains
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -105,6 +109,7 @@ class Learned:
         """
         self.state.require_values()
         export(self.model, self.state, path, outputs)
+        LOG.info("wrote %s", os.fspath(path))
 
     @waits
     def export_circleplus(self, path: str | os.PathLike[str]) -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 import circle_train as ct
 from circle_train.data.dataset import Dataset
 from circle_train.data.images import Images, read_image
+from circle_train.data.labelled import mixture
 from circle_train.format.metadata.description import Description
 
 SHAPES = Path(__file__).parents[1] / "data" / "shapes"
@@ -170,3 +171,20 @@ def test_integers_get_the_pixels_themselves() -> None:
         np.asarray(Image.open(data.items[0]).resize((32, 32), Image.Resampling.BILINEAR), np.int16) - 128
     )
     np.testing.assert_array_equal(data.open(tensor, how)[0], expected)
+
+
+def test_mixed_pictures_are_sums_of_two_and_so_are_their_labels() -> None:
+    data = ct.data.images(SHAPES, augment="mixup")
+    tensor = picture_net().module.main.inputs[0]
+    how = replace(data.describe(tensor, None), mean=(0.0,), std=(255.0,))
+    plain, mixed = data.open(tensor, how)[:], data.open(tensor, how, 2, seed=3)
+    targets = data.targets(2, seed=3)
+    assert len(mixed) == len(targets) == 2 * len(data)
+    np.testing.assert_allclose(targets.sum(1), 1, rtol=1e-6)
+    partner, share = mixture(5, len(data), 3)
+    np.testing.assert_allclose(mixed[5], share * plain[2] + (1 - share) * plain[partner], atol=1e-5)
+    assert targets[5, data.labels[2]] >= share - 1e-6
+    np.testing.assert_array_equal(mixed[4:7], mixed[4:7])
+    assert "mixup" not in ct.data.images(SHAPES, augment="all").augmentation
+    found = ct.finetune(picture_net(), data, epochs=1, verbose=0, class_weights="balanced")
+    assert np.isfinite(found.histories[0].history["loss"][0])
