@@ -10,7 +10,7 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.provenance import Provenance
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle
-from circle_train.convert.handlers.layers.sweeps import lower_sweeps
+from circle_train.convert.handlers.layers.sweeps import lower_loops
 from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
 from circle_train.convert.stages.finish import finish
 from circle_train.convert.stages.fuse import fuse
@@ -135,7 +135,7 @@ def _convert(
         fuse(builder)
         builder = lay_out(builder, nhwc)
         tidy(builder, fold_batchnorm)
-        inner = lower_sweeps(builder)
+        inner = lower_loops(builder)
         module = finish(builder, model, assignment, inner)
     used = set(module.main.all_tensors())
     found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}

@@ -58,7 +58,7 @@ def input_sizes(graph: Graph) -> list[tuple[Number, ...]]:
     return sizes
 
 
-def _kept(
+def kept(
     op: While, inputs: Sequence[TensorType | None], read: Callable[[int, int], Size]
 ) -> list[TensorType]:
     """A loop's results have the sizes of what it carries where its body keeps these, whatever they are."""
@@ -106,7 +106,7 @@ def _made(node: Node, found: Types, number: int, derivations: Derivations) -> Ty
         return unknown(f"?{number}.{output}.{axis}", ("size", node.outputs[output], axis))
 
     types = (
-        _kept(op, inputs, read) if isinstance(op, While) else derivations.types(op, node.inputs, inputs, read)
+        kept(op, inputs, read) if isinstance(op, While) else derivations.types(op, node.inputs, inputs, read)
     )
     values = computed(op, inputs) if _may_be_sizes(types, inputs) else None
     result: Types = {}

@@ -128,11 +128,10 @@ def test_a_condition_on_the_batch_is_not_folded_away() -> None:
         node("If", "c", "y", then_branch=branch("Relu"), else_branch=branch("Neg")),
     ]  # fmt: skip
     raw = model(nodes, {"x": ["n", 2]}, {"y": ["n", 2]}, zero=np.array(0), one=np.array(1))
-    module, _ = convert.load_onnx(raw)
-    assert module.main.inputs[0].shape_signature is None, (
-        "the batch is fixed to 1, for which the branch is known"
-    )
-    assert set(names(module)) == {"RELU"}
+    for batch in (1, 3):
+        module = compare(raw, {"x": array(batch, 2)})
+    assert module.main.inputs[0].shape_signature == (-1, 2)
+    assert {"RELU", "NEG", "SELECT_V2"} <= set(names(module))
 
 
 def test_a_constant_condition_takes_its_branch() -> None:

@@ -25,6 +25,8 @@ LENGTHS = (16, 24, 64, 128, 512, 1536, 16000, 16384)
 NO_SUCH_SIZES = "there are no more sizes to try"
 KNOWN = {"sr": 16000, "sample_rate": 16000}
 """Inputs whose value has one meaning only."""
+NOTHING = 1e-4
+"""The least range: probabilities below it are roundings of 0."""
 HEAD = 5
 """Operators that compute in float where an integer model is trained."""
 Feeds = dict[str, Any]
@@ -276,7 +278,7 @@ def difference(ours: Any, theirs: Any) -> float:
         raise ValueError(f"the shape is {one.shape}, expected {two.shape}")
     same = (one == two) | (np.isnan(one) & np.isnan(two))
     gap = float(np.max(np.where(same, 0, np.abs(one - two)), initial=0))
-    return gap / max(float(np.max(np.abs(two[np.isfinite(two)]), initial=0)), 1e-6)
+    return gap / max(float(np.max(np.abs(two[np.isfinite(two)]), initial=0)), NOTHING)
 
 
 def compare(ours: Feeds, theirs: Feeds, allowed: float) -> str | bool:
@@ -330,7 +332,7 @@ def loaded(ct: Any, path: str) -> Any:
 
 def _called(values: Feeds, names: list[str]) -> Feeds:
     """By the model's names, where they are only numbered."""
-    if names and all(key.isdigit() for key in values):
+    if set(values) == {str(number) for number in range(len(names))}:
         return {name: values[str(number)] for number, name in enumerate(names)}
     return values
 
@@ -364,7 +366,7 @@ def train(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], trainable: Any)
     except ct.ConfigError as error:
         if "with_float_head" in str(error):
             targets = [t.astype(np.float32) for t in targets]
-            loss = steps(ct.TrainSession(model.with_float_head(HEAD), config), values, targets)
+            loss = steps(ct.TrainSession(model.with_float_head(min(HEAD, len(model.operators))), config), values, targets)
             return True if np.all(np.isfinite(loss)) else f"the loss is {loss}"
         named = re.search(r"outputs=\['(.*)'\]", str(error))
         if named is None:

@@ -17,7 +17,9 @@ from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, elements, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
+from circle_train.ops.control.loop import While
 from circle_train.ops.derive import LONGEST, Derivations, computed
+from circle_train.ops.open_sizes import kept
 
 FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""
@@ -111,6 +113,8 @@ class Emitter:
         def read(output: int, axis: int) -> Size:
             return unknown(f"?{number}.{output}.{axis}", ("unknown",))
 
+        if isinstance(op, While):
+            return kept(op, [self.type_of(tensor) for tensor in inputs], read)
         return self._derivations.types(op, inputs, [self.type_of(tensor) for tensor in inputs], read)
 
     def _remember(self, tensor: Tensor, type_: TensorType) -> None:

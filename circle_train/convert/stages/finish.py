@@ -12,23 +12,20 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.emitter import SMALL
 from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import Source
-from circle_train.convert.stages.lower import lower
+from circle_train.convert.stages.lower import FORMULAS, lower
 from circle_train.convert.stages.symbols import Assignment
 from circle_train.errors import ConversionError, ModelError
 from circle_train.format.metadata.description import OURS as DESCRIBED
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.node import known_type
 from circle_train.ir.size import Size, is_open
-from circle_train.ops.internal.dropout import Dropout
-from circle_train.ops.internal.norms.batch_norm import BatchNorm
-from circle_train.ops.internal.round_within import RoundWithin
 from circle_train.ops.open_sizes import open_types
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment, inner: Sequence[Graph] = ()) -> Module:
     """Number, name and type everything, all shapes inferred once more as a check; `inner` are the loops' graphs."""
     graph = builder.graph
-    lower(builder, Dropout, BatchNorm, RoundWithin)
+    lower(builder, *FORMULAS)
     graph.name = model.model.graph.name or "main"
     for index, node in enumerate(graph.nodes):
         node.index = index

@@ -14,6 +14,8 @@ from circle_train.ops.internal.norms.batch_norm import BatchNorm as BatchNormOp
 from circle_train.ops.internal.round_within import RoundWithin
 
 Spelled = tuple[Tensor, Hint | None]
+FORMULAS = (DropoutOp, BatchNormOp, RoundWithin)
+"""Written out last, so that nothing need recognise them before."""
 
 
 def lower(builder: Builder, *ops: type[Any]) -> None:

@@ -218,8 +218,16 @@ class Walk:
             raise Refusal("; ".join(reason.removeprefix(f"{place} → ") for reason in reasons))
         return [body.values.get(name) for name in function.output]
 
-    def branch(self, graph: Any, bound: Mapping[str, Tensor] | None = None) -> list[Tensor]:
+    def branch(
+        self, graph: Any, bound: Mapping[str, Tensor] | None = None, inside: Builder | None = None
+    ) -> list[Tensor]:
         """The outputs of a graph that is an attribute of the node at hand, its inputs being these."""
+        if inside is not None:
+            outside, self.b = self.b, inside
+            try:
+                return self.branch(graph, bound)
+            finally:
+                self.b = outside
         outer = self._scopes[-1]
         local = {t.name: self.b.constant(to_array(t)) for t in graph.initializer}
         values: MutableMapping[str, Tensor | None] = ChainMap({**local, **(bound or {})}, outer.values)

@@ -7,25 +7,38 @@ from __future__ import annotations
 
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.handlers.layers.recurrent import GATES, STEPS, OneWay, function
+from circle_train.convert.stages.lower import FORMULAS, lower
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ops.control.loop import While
+from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.internal.sequence import OverSequence
 from circle_train.ops.sweeps import KINDS, swept
 
 
-def lower_sweeps(builder: Builder) -> list[Graph]:
-    """In place; the graphs that the loops run."""
-    graphs: list[Graph] = []
+def lower_loops(builder: Builder) -> list[Graph]:
+    """Recurrent operators as loops; all graphs that loops run, and what these run in turn, ready for a file."""
+    lower_sweeps(builder)
+    found: list[Graph] = []
+    for node in builder.graph.nodes:
+        for graph in node.op.graphs if isinstance(node.op, WithGraphs) else ():
+            inside = builder.successor()
+            inside.graph = graph
+            found += [graph, *lower_loops(inside)]
+            lower(inside, *FORMULAS)
+    return found
+
+
+def lower_sweeps(builder: Builder) -> None:
+    """In place."""
     for node in [node for node in builder.graph.nodes if isinstance(node.op, OverSequence)]:
         builder.graph.cursor = node
-        _lower(builder, node, graphs)
+        _lower(builder, node)
     builder.graph.cursor = None
-    return graphs
 
 
-def _lower(b: Builder, node: Node, graphs: list[Graph]) -> None:
+def _lower(b: Builder, node: Node) -> None:
     op: OverSequence = node.op
-    runs = [_direction(b, node, number, graphs) for number in range(len(op.direction.backwards))]
+    runs = [_direction(b, node, number) for number in range(len(op.direction.backwards))]
     made = [b("PACK", *[run[0] for run in runs], values_count=len(runs), axis=1)]
     for state in range(1, len(node.outputs)):
         made.append(b("PACK", *[run[state] for run in runs], values_count=len(runs), axis=0))
@@ -38,7 +51,7 @@ def _lower(b: Builder, node: Node, graphs: list[Graph]) -> None:
     b.graph.replace([*(t.producer for t in made if t.producer is not None), node], *ends)
 
 
-def _direction(b: Builder, node: Node, number: int, graphs: list[Graph]) -> list[Tensor]:
+def _direction(b: Builder, node: Node, number: int) -> list[Tensor]:
     """One direction's outputs, time × batch × units, and its last states."""
     op: OverSequence = node.op
     values = dict(zip((spec.name for spec in op.inputs), op.pad(node.inputs), strict=True))
@@ -68,7 +81,7 @@ def _direction(b: Builder, node: Node, number: int, graphs: list[Graph]) -> list
     carried = [b.constant(0, "int32"), limit, y, *states]
     loop = _Loop(b, op, number, hidden)
     fixed = [xw, r, rb, values["lengths"], *(peepholes or [])]
-    results = loop.emitted([t for t in map(b.at_run_time, carried) if t is not None], fixed, graphs)
+    results = loop.emitted([t for t in map(b.at_run_time, carried) if t is not None], fixed)
     return results[2 : 3 + len(states)]
 
 
@@ -89,7 +102,7 @@ class _Loop:
         self.backwards = op.direction.backwards[number]
         self.functions = op.functions_of(number)
 
-    def emitted(self, carried: list[Tensor], fixed: list[Tensor | None], graphs: list[Graph]) -> list[Tensor]:
+    def emitted(self, carried: list[Tensor], fixed: list[Tensor | None]) -> list[Tensor]:
         """The loop in the main graph; its results."""
         operands = [*carried, *(tensor for tensor in fixed if tensor is not None)]
         condition, body = self._inside("condition", operands), self._inside("body", operands)
@@ -98,7 +111,6 @@ class _Loop:
         given = [None if tensor is None else next(own) for tensor in fixed]
         body.graph.outputs = [*self._step(body, body.graph.inputs[: len(carried)], given),
                               *body.graph.inputs[len(carried) :]]  # fmt: skip
-        graphs += [condition.graph, body.graph]
         outputs = [Tensor(f"loop{i}", TensorType(t.dtype, t.shape)) for i, t in enumerate(operands)]
         for tensor, operand in zip(outputs, operands, strict=True):
             if operand in self.b.open:

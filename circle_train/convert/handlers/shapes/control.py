@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle, Call, handles
 from circle_train.errors import ModelError
@@ -26,18 +27,26 @@ def branch(c: Call) -> list[Tensor]:
     except (Refusal, ModelError) as error:
         raise type(error)(f"{error}{_remedy(c)}") from error
     results = []
-    for first, second in zip(*chosen, strict=True):
-        if isinstance(first, Bundle) or isinstance(second, Bundle):
+    for given in zip(*chosen, strict=True):
+        if any(isinstance(tensor, Bundle) for tensor in given):
             raise Refusal("its condition is computed while running and its branches give sequences")
+        first, second = _of_one_rank(c.b, *given)
         if first.shape != second.shape or first.dtype != second.dtype:
             raise Refusal(
                 f"its condition is computed while running and its branches give {first.type} and "
                 f"{second.type}, which must be alike{_remedy(c)}"
             )
-        condition = c.b.at_run_time(c[0]) or c[0]
-        condition = condition if condition.type.rank == 0 else c.b.reshape(condition, ())
+        condition = c.b.reshape(c.b.at_run_time(c[0]) or c[0], ())
         results.append(c.b("SELECT_V2", condition, first, second))
     return results
+
+
+def _of_one_rank(b: Builder, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Single elements in the lower of their ranks, which broadcasts alike."""
+    if not first.type.size == second.type.size == 1:
+        return first, second
+    shape = min(first.shape, second.shape, key=len)
+    return b.reshape(first, shape), b.reshape(second, shape)
 
 
 def _remedy(c: Call) -> str:

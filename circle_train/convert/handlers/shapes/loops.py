@@ -9,6 +9,7 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
+from circle_train.convert.handlers.shapes.decided import decided
 from circle_train.ir import Tensor
 from circle_train.ir.size import Size
 
@@ -55,12 +56,12 @@ def loop(c: Call) -> list[Tensor]:
     b, body = c.b, c.required("body")
     most, go_on = (None if c.optional(i) is None else b.value(c.optional(i)) for i in (0, 1))
     if (c.optional(0) is not None and most is None) or (c.optional(1) is not None and go_on is None):
-        raise Refusal("how often it runs is computed while running")
+        return decided(c)
     states = [c[i] for i in range(2, len(c.inputs))]
     made: list[list[Tensor]] = []
     count = MOST_NODES // max(len(body.node), 1) + 1 if most is None else int(most.reshape(-1)[0])
     if count * len(body.node) > MOST_NODES and most is not None:
-        raise Refusal(f"it runs {count} times, too often to be written out")
+        return decided(c)
     going = go_on is None or bool(go_on.reshape(-1)[0])
     for number in range(count):
         if not going:
@@ -71,7 +72,7 @@ def loop(c: Call) -> list[Tensor]:
         made.append(results[len(states) :])
         known = b.value(condition)
         if known is None:
-            raise Refusal("how often it runs is computed while running")
+            return decided(c)
         going = bool(known.reshape(-1)[0])
     else:
         if most is None:

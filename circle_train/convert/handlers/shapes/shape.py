@@ -59,6 +59,8 @@ def reshape(c: Call) -> Tensor:
         if declared is not None:
             return b("RESHAPE", c[0], b.integers(declared), new_shape=declared)
         return b("RESHAPE", c[0], b.cast(c[1], DType.INT32))
+    if not c[0].type.is_static and 0 not in dims:
+        return b("RESHAPE", c[0], b.integers(dims))
     source = c.shape()
     if not c.attr("allowzero", 0):
         dims = tuple(source[i] if d == 0 and not isinstance(d, Size) else d for i, d in enumerate(dims))

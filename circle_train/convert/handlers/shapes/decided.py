@@ -1,0 +1,156 @@
+"""Loops whose end the data decides: a WHILE over what the body changes; what it leaves alone it simply reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.registry import Bundle, Call
+from circle_train.convert.stages.walk import names_read
+from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir.size import Size, symbol
+from circle_train.ops.control.loop import While
+
+STEP, GOES_ON = 0, 1
+"""What every such loop carries first; then its states, the stacks of what each turn adds, and what it only reads."""
+
+
+def decided(c: Call) -> list[Tensor]:
+    """The last states and the stacked results of each turn."""
+    body, b = c.required("body"), c.b
+    names = [info.name for info in body.input][2:]
+    results = [info.name for info in body.output][1:]
+    initial = [c[i] for i in range(2, len(c.inputs))]
+    if any(isinstance(tensor, Bundle) for tensor in initial):
+        raise Refusal("how often it runs is computed while running and it carries a sequence")
+    stays = [name == result for name, result in zip(names, results, strict=False)]
+    fixed = {name: t for name, t, same in zip(names, initial, stays, strict=True) if same}
+    changing = [name for name, same in zip(names, stays, strict=True) if not same]
+    begins = [tensor for tensor, same in zip(initial, stays, strict=True) if not same]
+    most = c.optional(0)
+    limit = None if most is None else b.cast(b.reshape(most, ()), DType.INT64)
+    going = b.constant(True) if c.optional(1) is None else b.reshape(c[1], ())
+    first = [b.constant(0, np.int64), going, *begins]
+    inside = _inside(b, "body", first)
+    step, _, *states = inside.graph.inputs
+    bound = {**fixed, **dict(zip(changing, states, strict=True))}
+    given = dict(
+        zip([info.name for info in body.input][:2], (step, inside.graph.inputs[GOES_ON]), strict=True)
+    )
+    assert c.branch is not None
+    condition, *made = c.branch(body, given | bound, inside)
+    last = [t for t, same in zip(made, stays, strict=False) if not same]
+    stacks, grown = _stacks(b, inside, made[len(names) :])
+    last = [
+        inside.reshape(end, begin.shape) if begin.type.size == end.type.size == 1 else end
+        for begin, end in zip(begins, last, strict=True)
+    ]
+    ends = [inside("ADD", step, inside.constant(1, np.int64)), inside.reshape(condition, ()), *last, *grown]
+    read = names_read(body.node) | {info.name for info in body.output}
+    first[2:] = _settled(b, inside, [name not in read for name in changing], begins, last)
+    inside.graph.outputs = [_own(inside, tensor) for tensor in ends]
+    outputs = _loop(b, inside, [*first, *stacks], limit)
+    finals = iter(outputs[2:])
+    return [fixed[name] if same else next(finals) for name, same in zip(names, stays, strict=True)] + list(
+        finals
+    )
+
+
+def _inside(b: Builder, name: str, operands: Sequence[Tensor]) -> Builder:
+    """A graph that takes what the loop carries."""
+    inside = b.successor()
+    inside.graph.name = name
+    for index, operand in enumerate(operands):
+        _take(b, inside, operand, f"{name}:{index}")
+    return inside
+
+
+def _take(b: Builder, inside: Builder, operand: Tensor, name: str) -> Tensor:
+    tensor = Tensor(name, TensorType(operand.dtype, operand.shape))
+    inside.set_open(tensor, b.shape(operand))
+    inside.graph.inputs.append(tensor)
+    return tensor
+
+
+def _settled(
+    b: Builder, inside: Builder, unread: Sequence[bool], begins: Sequence[Tensor], ends: Sequence[Tensor]
+) -> list[Tensor]:
+    """The states' first values: one that no turn reads may be of any shape, and gets that of the results."""
+    settled = []
+    states = inside.graph.inputs[2 : 2 + len(begins)]
+    for own, is_unread, begin, end in zip(states, unread, begins, ends, strict=True):
+        before, after = (builder.type_of(t) for builder, t in ((b, begin), (inside, end)))
+        assert before is not None and after is not None
+        if list(before.shape) == list(after.shape) and begin.dtype == end.dtype:
+            settled.append(begin)
+            continue
+        if not is_unread or begin.type.size != 1 or begin.dtype != end.dtype or not end.type.is_static:
+            raise Refusal(f"a state is {begin.type} at first and {end.type} after a turn")
+        sizes = [symbol(n.symbol) if isinstance(n, Size) and n.symbol else n for n in after.shape]
+        wide = b("BROADCAST_TO", b.reshape(begin, ()), b.integers(sizes))
+        own.type = TensorType(wide.dtype, wide.shape)
+        inside.set_open(own, b.shape(wide))
+        settled.append(wide)
+    return settled
+
+
+def _stacks(b: Builder, inside: Builder, results: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Empty stacks before the loop, and longer ones after a turn."""
+    begins, ends = [], []
+    for number, result in enumerate(results):
+        shape = inside.shape(result)
+        if any(isinstance(size, Size) for size in shape):
+            raise Refusal("how often it runs is computed while running and what it collects is of open size")
+        empty = b.constant(np.zeros((0, *shape), result.dtype.numpy))
+        begins.append(empty)
+        stack = Tensor(f"stack:{number}", TensorType(empty.dtype, (-1, *shape)))
+        inside.graph.inputs.append(stack)
+        row = inside("EXPAND_DIMS", result, inside.constant(0, np.int32))
+        ends.append(inside("CONCATENATION", stack, row, axis=0))
+    return begins, ends
+
+
+def _own(b: Builder, tensor: Tensor) -> Tensor:
+    """The tensor as something that the graph itself makes."""
+    made = b.at_run_time(tensor) or tensor
+    if made.producer is not None and made.producer in b.graph.nodes:
+        return made
+    return b.emit_unfolded("RESHAPE", made, b.integers(b.shape(made)))
+
+
+def _loop(b: Builder, inside: Builder, carried: list[Tensor], limit: Tensor | None) -> list[Tensor]:
+    """The WHILE in the graph at hand; what it carries after its last turn."""
+    carried = [made for t in carried if (made := b.at_run_time(t)) is not None]
+    captured = _captured(inside.graph)
+    for outer in captured:
+        own = _take(b, inside, outer, f"outer:{outer.name}")
+        for node in inside.graph.readers(outer):
+            inside.graph.reconnect(node, [own if t is outer else t for t in node.inputs])
+        inside.graph.outputs.append(own)
+    condition = b.successor()
+    condition.graph.name = "condition"
+    bound = [] if limit is None or limit.is_constant else [limit]
+    operands = [*carried, *captured, *bound]
+    for tensor in (*inside.graph.inputs, *bound):
+        twin = Tensor(f"condition:{tensor.name}", TensorType(tensor.dtype, tensor.shape))
+        if tensor.type.is_static:
+            condition.set_open(twin, inside.shape(tensor))
+        condition.graph.inputs.append(twin)
+    if bound:
+        inside.graph.outputs.append(_take(b, inside, bound[0], "limit"))
+    goes_on = condition.graph.inputs[GOES_ON]
+    if limit is not None:
+        end = condition.graph.inputs[-1] if bound else condition.constant(limit.data)
+        goes_on = condition("LOGICAL_AND", goes_on, condition("LESS", condition.graph.inputs[STEP], end))
+    condition.graph.outputs = [_own(condition, goes_on)]
+    return b.emit_unfolded_op(While(graphs=(condition.graph, inside.graph)), operands)[: len(carried)]
+
+
+def _captured(graph: Graph) -> list[Tensor]:
+    """What the graph's nodes read of another graph."""
+    own = {*graph.inputs, *(out for node in graph.nodes for out in node.outputs)}
+    read = [t for node in graph.nodes for t in node.inputs if t is not None]
+    return list(dict.fromkeys(t for t in read if t not in own and not t.is_constant))
