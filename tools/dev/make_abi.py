@@ -116,7 +116,7 @@ def made(header: str) -> str:
     ]
     kind = "tuple[tuple[str, type | None, tuple[type, ...]], ...]"
     exported = [f"FUNCTIONS: {kind} = (", *functions(text), ")", '"""Name, result, parameters."""']
-    digest = hashlib.sha256(header.encode()).hexdigest()[:7]  # as in CMakeLists.txt
+    digest = hashlib.sha256(header.encode()).hexdigest()[:7].upper()  # as in CMakeLists.txt
     blocks = [
         "\n".join([f"ABI_VERSION = 0x{digest}", *constants(text)]),
         *parts,
