@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REACH = ROOT / "build/reach"
 ALLOWED = 0.05
 """Of the mutants may survive."""
-FIRST = 30.0
-"""Seconds of tests that are tried before all others."""
+LOTS = ((5, 15.0), (1000, 60.0), (1000, 1e9))
+"""From how many files tests are taken at a time, and for how many seconds: whoever is noticed soon costs little."""
 PER_FILE = 3
 """Tests of each file that are tried before others of the same file."""
 ROOMS = {"data": "datasets", "circle_train": ""}
@@ -132,19 +132,29 @@ class Reach:
         taken: dict[str, int] = {}
         first, others = [], []
         for test in found:
-            file = test.partition("::")[0]
+            file = file_of(test)
             taken[file] = taken.get(file, 0) + 1
             (first if taken[file] <= PER_FILE else others).append(test)
         return first + others
 
-    def stages(self, function: str) -> Iterator[tuple[list[str], float]]:
+    def lots(self, function: str) -> Iterator[tuple[list[str], float]]:
         """Tests to run one lot after the other, and the seconds that each lot took."""
-        tests = self.tests_of(function)
-        until = np.cumsum([self.seconds[test] for test in tests])
-        split = int(np.searchsorted(until, FIRST)) + 1
-        for lot in (tests[:split], tests[split:]):
+        waiting = self.tests_of(function)
+        for most_files, most_seconds in LOTS:
+            files = list(dict.fromkeys(file_of(test) for test in waiting))[:most_files]
+            lot, seconds = [], 0.0
+            for test in waiting:
+                if file_of(test) in files and seconds < most_seconds:
+                    lot.append(test)
+                    seconds += self.seconds[test]
             if lot:
-                yield lot, sum(self.seconds[test] for test in lot)
+                yield lot, seconds
+            taken = set(lot)
+            waiting = [test for test in waiting if test not in taken]
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def function_of(mutant: Mutant, text: str) -> str:
@@ -216,14 +226,14 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
             f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date"
         )
     function = function_of(mutant, sound)
-    lots = list(reach.stages(function)) if function else []
+    lots = list(reach.lots(function)) if function else []
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     is_compiled = file.suffix in (".cpp", ".h")
     try:
         if is_compiled and not build(tree):
             return "does not compile"
         for lot, seconds in lots:
-            found = run(tree, list(dict.fromkeys(t.partition("::")[0] for t in lot)), seconds, lot)
+            found = run(tree, list(dict.fromkeys(map(file_of, lot))), seconds, lot)
             if found:
                 return found
         return "" if lots else run(tree, mutant.tests, 120)

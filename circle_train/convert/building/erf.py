@@ -10,7 +10,8 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.base import InputSpec, Op
+from circle_train.ops.base import Op
+from circle_train.ops.declared import InputSpec
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
