@@ -200,6 +200,18 @@ def test_much_memory_for_little_work(name: str, backend: str, share: float) -> N
     assert total_work(again.repeats) < 0.25 * total_work(again.graph.nodes)
 
 
+@pytest.mark.parametrize(
+    ("name", "backend", "share"), [("dropping", "reference", 0.6), ("attention", "native", 0.75)]
+)
+def test_what_shares_a_block_is_dropped_together(name: str, backend: str, share: float) -> None:
+    """A result and its view: making the one again must not read, and so keep, the other."""
+    if backend == "native" and not native.is_available():
+        pytest.skip("the native engine was not built")
+    _, new, _ = program_of(name, backend)
+    program = new()
+    assert recompute(program, 1).arena_bytes <= share * program.arena_bytes
+
+
 @pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 def test_big_products_run_once() -> None:
     """Normalised and activated again is cheap, convolved again is not, but for the first with its three channels."""
