@@ -86,6 +86,30 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not missing
 
 
+MEASURED = re.compile(r"^\|.*(?:\d (?:ms|µs|s|MB|MiB|%)\** *\||, (?:ms|MB|MiB) *\|)", re.MULTILINE)
+REPEATED_BY = re.compile(
+    r"(?:tools/dev|shared/bench)/[a-z0-9_]+\.py|circle-train |session\.profile\(\)|run as a test|tests/test_security\.py"
+)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_repeats_what_was_measured(page: Path) -> None:
+    """A section with a table of times, sizes or shares names the command which gives them."""
+    text = page.read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE):
+        if MEASURED.search(re.sub(r"^```.*?^```", "", section, flags=re.MULTILINE | re.DOTALL)):
+            assert REPEATED_BY.search(section), section.partition("\n")[0]
+
+
+def test_the_commands_that_the_pages_name_are_there() -> None:
+    named = {
+        name
+        for page in pages()
+        for name in re.findall(r"\btools/[a-z_/0-9]+\.py", page.read_text(encoding="utf-8"))
+    }
+    assert named and not [name for name in named if not (ROOT / name).exists()]
+
+
 def run_commands(code: str) -> None:
     """Run the lines that call us; installing and the like is left to the reader."""
     bin_folder = str(Path(sys.executable).parent)

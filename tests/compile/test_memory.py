@@ -219,6 +219,16 @@ def test_waiting_gradients_go_on_waiting_in_a_step_within_a_budget() -> None:
         np.testing.assert_array_equal(array, waiting[name])
 
 
+def test_sums_of_gradients_are_the_optimizers_memory() -> None:
+    """A step that adds gradients up holds one number for each of the parameters', whatever the rule; a plain one nothing."""
+    model = networks.mlp()
+    config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(0.1), batch_size=4)
+    sizes = [
+        compile(model.module.main, config, mode).bytes_by_class for mode in (Mode.TRAIN, Mode.ACCUMULATE)
+    ]
+    assert sizes[1]["optimizer"] == sizes[1]["trained parameters"] > sizes[0]["optimizer"]
+
+
 def test_the_plan_of_a_batch_in_parts_names_the_engines() -> None:
     session = cut(mse())
     assert session.plan.parts > 1

@@ -128,22 +128,22 @@ class Reach:
         for number, function in enumerate(functions):
             self._tests.setdefault(function, []).extend(tests[i] for i in np.flatnonzero(table[:, number]))
 
-    def tests_of(self, function: str) -> list[str]:
-        """Those that reach little else first, a few of each file before the others of it."""
+    def tests_of(self, function: str, near: tuple[str, ...]) -> list[str]:
+        """Those of its own room first, and those that reach little else; a few of each file before the others of it."""
         found = sorted(
             self._tests.get(function, ()), key=lambda test: (self._sizes[test], self.seconds[test])
         )
         taken: dict[str, int] = {}
-        first, others = [], []
+        ranks: dict[str, tuple[bool, bool]] = {}
         for test in found:
             file = file_of(test)
             taken[file] = taken.get(file, 0) + 1
-            (first if taken[file] <= PER_FILE else others).append(test)
-        return first + others
+            ranks[test] = (not file.startswith(near), taken[file] > PER_FILE)
+        return sorted(found, key=ranks.__getitem__)
 
-    def lots(self, function: str) -> Iterator[tuple[list[str], float]]:
+    def lots(self, function: str, near: tuple[str, ...]) -> Iterator[tuple[list[str], float]]:
         """Tests to run one lot after the other, and the seconds that each lot took."""
-        waiting = self.tests_of(function)
+        waiting = self.tests_of(function, near)
         for most_files, most_seconds in LOTS:
             files = list(dict.fromkeys(file_of(test) for test in waiting))[:most_files]
             lot, seconds = [], 0.0
@@ -256,7 +256,7 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
             f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date"
         )
     function = function_of(mutant, sound)
-    lots = list(reach.lots(function)) if function else []
+    lots = list(reach.lots(function, mutant.tests)) if function else []
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     is_compiled = file.suffix in (".cpp", ".h")
     try:
