@@ -76,7 +76,8 @@ def layer_normalization(c: Call) -> list[Tensor]:
 
 
 @handles("SkipLayerNormalization", domain="com.microsoft")
-def skip_layer_normalization(c: Call) -> Tensor:
+def skip_layer_normalization(c: Call) -> list[Tensor]:
+    """The norm of a sum, and the sum."""
     b = c.b
     if any(c.uses(i) for i in (1, 2)):
         raise Refusal("its outputs mean and deviation are used")
@@ -84,7 +85,8 @@ def skip_layer_normalization(c: Call) -> Tensor:
     if (bias := c.optional(4)) is not None:
         x = b("ADD", x, bias)
     y = b("MUL", normalized(b, x, (x.type.rank - 1,), c.attr("epsilon", 1e-12))[0], c[2])
-    return y if c.optional(3) is None else b("ADD", y, c[3])
+    y = y if c.optional(3) is None else b("ADD", y, c[3])
+    return [y, x, x, x][: c.output_count]
 
 
 @handles("GroupNormalization", since=18)

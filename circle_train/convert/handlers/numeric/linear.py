@@ -10,7 +10,6 @@ from circle_train.ir import Tensor
 
 
 @handles("Gemm")
-@handles("FusedGemm", domain="com.microsoft")
 def gemm(c: Call) -> Tensor:
     """alpha · A' B' + beta · C."""
     b, x, w, bias = c.b, c[0], c[1], c.optional(2)
