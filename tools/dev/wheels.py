@@ -4,8 +4,8 @@
 python tools/dev/wheels.py                         every platform
 python tools/dev/wheels.py linux-aarch64 --out dist    some of them
 
-It takes `pip install ziglang build ninja cmake` and, for the other Linux machines, Debian's qemu-user and apt's sources; no rights
-are needed. macOS and Windows are compiled and marked untried: nothing here runs them.
+It takes `pip install ziglang scikit-build-core ninja cmake` and, for the other Linux machines, Debian's qemu-user and apt's
+sources; no rights are needed. macOS and Windows are compiled and marked untried: nothing here runs them.
 """
 
 from __future__ import annotations
@@ -55,16 +55,30 @@ LINUX_TAG = "manylinux_2_28"
 TARGETS = {
     "linux-x86_64": Target(f"x86_64-linux-gnu.{GNU}", "Linux", "x86_64", f"{LINUX_TAG}_x86_64"),
     "linux-aarch64": Target(
-        f"aarch64-linux-gnu.{GNU}", "Linux", "aarch64", f"{LINUX_TAG}_aarch64", debian="arm64", qemu="qemu-aarch64"
+        f"aarch64-linux-gnu.{GNU}",
+        "Linux",
+        "aarch64",
+        f"{LINUX_TAG}_aarch64",
+        debian="arm64",
+        qemu="qemu-aarch64",
     ),
     "linux-armv7": Target(
-        f"arm-linux-gnueabihf.{GNU}", "Linux", "armv7l", f"{LINUX_TAG}_armv7l", debian="armhf", qemu="qemu-arm"
+        f"arm-linux-gnueabihf.{GNU}",
+        "Linux",
+        "armv7l",
+        f"{LINUX_TAG}_armv7l",
+        debian="armhf",
+        qemu="qemu-arm",
     ),
-    "macos-arm64": Target("aarch64-macos.11.0", "Darwin", "arm64", "macosx_11_0_arm64", "libcircle_train_native.dylib"),
+    "macos-arm64": Target(
+        "aarch64-macos.11.0", "Darwin", "arm64", "macosx_11_0_arm64", "libcircle_train_native.dylib"
+    ),
     "macos-x86_64": Target(
         "x86_64-macos.11.0", "Darwin", "x86_64", "macosx_11_0_x86_64", "libcircle_train_native.dylib"
     ),
-    "windows-x86_64": Target("x86_64-windows-gnu", "Windows", "AMD64", "win_amd64", "libcircle_train_native.dll"),
+    "windows-x86_64": Target(
+        "x86_64-windows-gnu", "Windows", "AMD64", "win_amd64", "libcircle_train_native.dll"
+    ),
 }
 FLAGS = {"linux-armv7": "-mcpu=generic+v7a+neon+vfp3 -mfloat-abi=hard"}
 """Beside the target: an armv7 wheel is for boards that have NEON, as all of the last decade do."""
@@ -114,7 +128,9 @@ def assemble(pure: Path, library: Path, target: Target, out: Path) -> Path:
     with zipfile.ZipFile(pure) as archive:
         files = {entry: archive.read(entry) for entry in archive.namelist() if not entry.endswith("/")}
     files[f"circle_train/backends/native/{target.library}"] = library.read_bytes()
-    said = re.sub(r"(?m)^Tag: .*\n", "", files[f"{info}/WHEEL"].decode()).replace("Purelib: true", "Purelib: false")
+    said = re.sub(r"(?m)^Tag: .*\n", "", files[f"{info}/WHEEL"].decode()).replace(
+        "Purelib: true", "Purelib: false"
+    )
     files[f"{info}/WHEEL"] = f"{said.rstrip()}\nTag: {tag}\n".encode()
     del files[f"{info}/RECORD"]
     rows = [f"{entry},sha256={_digest(raw)},{len(raw)}\n" for entry, raw in sorted(files.items())]
@@ -134,8 +150,10 @@ def _digest(raw: bytes) -> str:
 
 
 def audit(library: Path) -> str:
-    """What a Linux library asks of the system: no symbol of a newer libc, no library that is not everywhere, nothing of Python."""
-    told = run("readelf", "--wide", "--dynamic", "--version-info", "--dyn-syms", library, capture_output=True).stdout
+    """What a Linux library asks of the system: no newer libc, no library that is not everywhere, nothing of Python."""
+    told = run(
+        "readelf", "--wide", "--dynamic", "--version-info", "--dyn-syms", library, capture_output=True
+    ).stdout
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", told)
     if strangers := [name for name in needed if not ALLOWED.fullmatch(name)]:
         sys.exit(f"{library}: needs {', '.join(strangers)}, which not every Linux has")
@@ -183,9 +201,18 @@ def try_wheel(wheel: Path, target: Target, folder: Path) -> str:
     """Install it beside numpy and run the demo, under qemu where the machine is another."""
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
-        options = ["--no-deps", "--only-binary=:all:", "--target", site, f"--platform={target.tag}", "--python-version=3.11"]
+        options = [
+            "--no-deps",
+            "--only-binary=:all:",
+            "--target",
+            site,
+            f"--platform={target.tag}",
+            "--python-version=3.11",
+        ]
         run(sys.executable, "-m", "pip", "install", "-q", *options, wheel)
-        run(sys.executable, "-m", "pip", "install", "-q", "--target", site, "--no-deps", "flatbuffers", "tqdm")
+        run(
+            sys.executable, "-m", "pip", "install", "-q", "--target", site, "--no-deps", "flatbuffers", "tqdm"
+        )
         command, environment = [sys.executable], {**os.environ, "PYTHONPATH": str(site)}
         if target.debian:
             root, python = get_python(folder, target.debian)
@@ -201,7 +228,9 @@ def try_wheel(wheel: Path, target: Target, folder: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--out", type=Path, default=Path("dist"))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "circle_train_wheels")
@@ -213,7 +242,10 @@ def main() -> int:
         target, before = TARGETS[name], _child_seconds()
         library = compile_library(name, folder)
         wheel = assemble(pure, library, target, options.out)
-        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB, compiled in {_child_seconds() - before:.0f} s of processor time", flush=True)
+        print(
+            f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB, compiled in {_child_seconds() - before:.0f} s of a core",
+            flush=True,
+        )
         if target.is_linux:
             print(f"  {audit(library)}\n  {try_wheel(wheel, target, folder)}", flush=True)
         else:
