@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
+import itertools
+import re
 import subprocess
 import sys
+import textwrap
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -72,3 +77,32 @@ def test_import_loads_nothing_heavy() -> None:
     code = f"import sys, circle_train; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def settings() -> list[type]:
+    """Every class of settings that people may make."""
+    rooms = (ct.losses, ct.optimizers, ct.metrics, ct.schedules, ct.callbacks)
+    found = [getattr(room, name) for room in rooms for name in room.__all__]
+    return [
+        ct.TrainConfig,
+        *(
+            cls
+            for cls in found
+            if isinstance(cls, type) and is_dataclass(cls) and cls is not ct.losses.Symbol
+        ),
+    ]
+
+
+@pytest.mark.parametrize("cls", settings(), ids=lambda cls: cls.__name__)
+def test_every_setting_is_documented_and_in_the_signature(cls: type) -> None:
+    said = "\n".join(inspect.getdoc(base) or "" for base in cls.__mro__ if is_dataclass(base))
+    described = set(re.findall(r"(?m)^    (\w+): ", said))
+    for base in cls.__mro__:
+        if is_dataclass(base):
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+            for line, below in itertools.pairwise(body):
+                if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
+                    described.add(ast.unparse(line.target))
+    wanted = {one.name for one in fields(cls) if one.init}
+    assert not wanted - described
+    assert wanted == set(inspect.signature(cls).parameters)

@@ -40,15 +40,25 @@ class Recipe:
     """What a course may be told; None is decided by data and model."""
 
     epochs: int | None = None
+    """In each phase at the most."""
     batch_size: int = 16
+    """Samples a step."""
     learning_rate: float | None = None
+    """Of the head's phase."""
     trainable: Any = "auto"
+    """What the second phase trains; "auto", "none", or as in TrainConfig."""
     patience: int = 5
+    """Epochs without a gain that end a phase."""
     variants: int = 4
+    """Forms of each sample in an epoch, where samples are varied."""
     class_weights: str | None = None
+    """ "balanced": rare classes count as much as frequent ones."""
     label_smoothing: float = 0.0
+    """The share of each label that goes to all classes alike."""
     memory_budget: int | str | None = None
+    """What a step may take."""
     seed: int = 0
+    """Of split, order and variation."""
 
     def __post_init__(self) -> None:
         if self.class_weights not in (None, "balanced"):
@@ -59,14 +69,23 @@ class Recipe:
                 raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
 
 
-def finetune(
+def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by name
     model: Model | Source,
     data: Labelled,
     *,
+    epochs: int | None = None,
+    batch_size: int = 16,
+    learning_rate: float | None = None,
+    trainable: Any = "auto",
+    patience: int = 5,
+    variants: int = 4,
+    class_weights: str | None = None,
+    label_smoothing: float = 0.0,
+    memory_budget: int | str | None = None,
+    seed: int = 0,
     callbacks: tuple[Callback, ...] = (),
     threads: int | None = None,
     verbose: int | str = "auto",
-    **recipe: Any,
 ) -> Result:
     """Fit a model to labelled samples: a new head, then the last layers at a tenth of the rate; the best weights stay.
 
@@ -80,8 +99,11 @@ def finetune(
         variants: how often each sample stands in an epoch, where the data are varied at random.
         class_weights: "balanced" lets rare classes count as much as frequent ones.
         label_smoothing, memory_budget, batch_size, seed: as in TrainConfig and TrainSession.
+        callbacks, threads, verbose: as in TrainSession.
     """
-    asked = Recipe(**recipe)
+    asked = Recipe(
+        epochs, batch_size, learning_rate, trainable, patience, variants, class_weights, label_smoothing, memory_budget, seed
+    )  # fmt: skip
     if not isinstance(data, Labelled):
         raise DataError(
             f"data is {type(data).__name__}, expected labelled samples: ct.data.images('photos/') and its like"

@@ -45,8 +45,11 @@ class Watcher(Callback):
     remembers: ClassVar[tuple[str, ...]] = ("best",)
 
     monitor: str = "val_loss"
+    """Which number of an epoch."""
     mode: str = "auto"
+    """ "min", "max" or "auto"."""
     min_delta: float = 0.0
+    """What a change must exceed to be a gain."""
 
     def __post_init__(self) -> None:
         self._require("mode", self.mode in ("auto", "min", "max"), "'auto', 'min' or 'max'")
@@ -91,7 +94,9 @@ class EarlyStopping(Watcher):
     remembers = ("best", "waited", "best_epoch", "stopped_epoch", "weights")
 
     patience: int = 0
+    """Epochs without a gain that end the fit."""
     restore_best: bool = False
+    """Whether the best epoch's weights stay."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,9 +131,13 @@ class ReduceLROnPlateau(Watcher):
     remembers = ("best", "waited", "resting")
 
     factor: float = 0.1
+    """What each fall leaves of the rate."""
     patience: int = 10
+    """Epochs without a gain before a fall."""
     cooldown: int = 0
+    """Epochs after a fall that are not counted."""
     min_lr: float = 0.0
+    """The lowest rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,9 +178,13 @@ class ModelCheckpoint(Watcher):
     remembers = ("best", "written")
 
     path: str | os.PathLike[str] = "checkpoint.safetensors"
+    """Where to, with places for epoch and numbers."""
     save_best_only: bool = False
+    """Whether only what is better than before is saved."""
     keep_last: int | None = None
+    """How many of the files remain; None: all."""
     every: int | None = None
+    """Batches after which it saves too; None: after epochs alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,7 +272,9 @@ class CSVLogger(Callback):
     remembers = ("text", "columns")
 
     path: str | os.PathLike[str] = "log.csv"
+    """The file."""
     append: bool = False
+    """Whether rows go below what the file holds."""
 
     def on_train_begin(self) -> None:
         before = Path(self.path)

@@ -18,6 +18,7 @@ class TensorBoard(Callback):
     """
 
     path: str | os.PathLike[str] = "logs"
+    """The folder of logs."""
 
     def on_train_begin(self) -> None:
         try:

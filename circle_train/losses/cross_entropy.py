@@ -46,6 +46,7 @@ class CrossEntropyLoss(Loss):
     """
 
     from_logits: bool | None = None
+    """Whether outputs are logits; None: the model's end says so."""
     normalizer = "SOFTMAX"
     few: ClassVar[int] = 2
     """Numbers that may look like probabilities by chance."""
@@ -101,7 +102,9 @@ class ClassLoss(CrossEntropyLoss):
     """
 
     label_smoothing: float = 0.0
+    """The share of each label that goes to all classes alike."""
     class_weights: ClassWeights | None = None
+    """How much a sample counts by its class: a number for each, or some by class number."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,6 +179,7 @@ class SparseCategoricalCrossentropy(ClassLoss):
     """-log p[label]; labels are class numbers. Items labelled `ignore_index` count nothing."""
 
     ignore_index: int | None = None
+    """A label that stands for no class: such samples count for nothing."""
 
     def target_type(self, output: TensorType) -> TensorType:
         super().target_type(output)
@@ -244,7 +248,9 @@ class BinaryCrossentropy(CrossEntropyLoss):
     """-(pos_weight·t·log p + (1-t)·log(1-p))·weight of targets t, averaged over each sample."""
 
     pos_weight: Sequence[float] | float | None = None
+    """How much more a label of one counts than one of zero: for all outputs or for each."""
     weight: Sequence[float] | float | None = None
+    """How much each output counts."""
     elementwise = True
     normalizer = "LOGISTIC"
     few = 16

@@ -20,8 +20,11 @@ class Custom(Loss):
     """A loss from a function of output and target (see `custom`)."""
 
     formula: Callable[..., Symbol | Loss] | None = None
+    """What is computed of output and target, in this order."""
     name: str = "custom"
+    """Of the loss in messages and files."""
     sparse: bool = False
+    """Whether targets are class numbers."""
     elementwise: ClassVar[bool] = True
 
     def target_type(self, output: TensorType) -> TensorType:
@@ -85,7 +88,9 @@ class Traced(Loss):
     """A loss given by a graph of inputs (output, target) and one output, as `trace` makes it."""
 
     graph: Graph | None = None
+    """The operators that the formula became."""
     name: str = "traced"
+    """Of the loss it was."""
 
     def target_type(self, output: TensorType) -> TensorType:
         traced = found(self.graph, self.name).inputs[1].type
@@ -101,6 +106,7 @@ class TracedJoint(Joint):
     """A joint loss given by a graph of inputs (outputs, then targets), as `trace_jointly` makes it."""
 
     graph: Graph | None = None
+    """The operators that the formula became."""
 
     def add_jointly(self, graph: Graph, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         return _replay(found(self.graph, self.name), graph, [*outputs, *targets], self.name)

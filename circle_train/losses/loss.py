@@ -37,6 +37,7 @@ class Loss:
     """
 
     reduction: Reduction | str = Reduction.MEAN
+    """ "mean" or "sum" of the samples' losses; "none" where the loss is only read."""
     elementwise: ClassVar[bool] = False
     """Whether `values` gives a number for each element of the output, rather than for each item."""
 
@@ -148,6 +149,7 @@ class Sum(Loss):
     """A weighted sum of losses of the same output and target; each term is reduced in its own way."""
 
     terms: tuple[tuple[float, Loss], ...] = ()
+    """Pairs of a factor and a loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,6 +36,7 @@ class Huber(Loss):
     """½e² where |e| ≤ delta, delta·(|e| - ½delta) beyond, averaged over each sample."""
 
     delta: float = 1.0
+    """Up to this difference the loss is a square, beyond it a line."""
     elementwise = True
 
     def __post_init__(self) -> None:

@@ -76,9 +76,13 @@ class Optimizer:
     """
 
     learning_rate: float | Schedule | Callable[[int], float] = 1e-3
+    """The step size, a schedule of it, or a function of the step's number."""
     clip_norm: float | None = field(default=None, kw_only=True)
+    """The largest length that all gradients together may have; longer ones are shortened."""
     clip_value: float | None = field(default=None, kw_only=True)
+    """The largest size of a gradient's number."""
     groups: Sequence[ParameterGroup] = field(default=(), kw_only=True)
+    """Parameters with settings of their own."""
 
     def __post_init__(self) -> None:
         refuse_misfits(self)

@@ -21,8 +21,11 @@ class SGD(Optimizer):
     """
 
     momentum: float = 0.0
+    """What of the last step goes on, from 0 to less than 1."""
     nesterov: bool = False
+    """Whether the gradient is taken as if the momentum had moved already."""
     weight_decay: float = 0.0
+    """Times the weight, added to its gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,8 +56,11 @@ class Adam(Optimizer):
     """
 
     beta_1: float = 0.9
+    """What remains of the mean gradient at each step."""
     beta_2: float = 0.999
+    """What remains of the mean square at each step."""
     epsilon: float = 1e-7
+    """ε, against division by nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,9 +106,13 @@ class AdamW(Adam):
     """Adam with decoupled weight decay, in PyTorch's form or ONNX Runtime's (`style="ort"`)."""
 
     epsilon: float = 1e-8
+    """ε, against division by nothing."""
     weight_decay: float = 0.01
+    """Of the weight, times the learning rate, taken off at each step."""
     style: AdamWStyle | str = AdamWStyle.TORCH
+    """ "torch" or "ort"."""
     bias_correction: bool = True
+    """Whether means of the first steps are made up for what they lack."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,10 +149,15 @@ class RMSprop(Optimizer):
     """
 
     rho: float = 0.9
+    """ρ: what remains of the mean square at each step."""
     momentum: float = 0.0
+    """What of the last step goes on, from 0 to less than 1."""
     epsilon: float = 1e-7
+    """ε, against division by nothing."""
     centered: bool = False
+    """Whether the mean gradient's square is taken off."""
     weight_decay: float = 0.0
+    """Times the weight, added to its gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,8 +195,11 @@ class Adagrad(Optimizer):
     """s += g²; w -= lr·g/(√(s+s0)+ε), s0 being the initial accumulator value. Decay adds to g."""
 
     initial_accumulator_value: float = 0.1
+    """s0."""
     epsilon: float = 1e-7
+    """ε, against division by nothing."""
     weight_decay: float = 0.0
+    """Times the weight, added to its gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

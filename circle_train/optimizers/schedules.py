@@ -22,6 +22,7 @@ class Schedule:
     """
 
     learning_rate: float = 1e-3
+    """The highest rate; the schedule gives factors of it."""
 
     def __post_init__(self) -> None:
         refuse_misfits(self)
@@ -45,7 +46,9 @@ class LinearWarmup(Schedule):
     """t / max(1, w) while t < w, then max(0, (T-t) / max(1, T-w)): up in w steps, down to 0 at step T."""
 
     warmup_steps: int = 0
+    """w: steps on the way up."""
     total_steps: int = 1
+    """T: the step at which the rate is 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,8 +66,11 @@ class Cosine(Schedule):
     """a + (1-a)·½(1 + cos(π·t/T)) until step T, then a, after a linear rise over `warmup_steps`."""
 
     total_steps: int = 1
+    """T: the step at which the lowest rate is reached."""
     alpha: float = 0.0
+    """a: the lowest rate, as a share of the highest."""
     warmup_steps: int = 0
+    """Steps of the linear rise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +92,9 @@ class Step(Schedule):
     """gamma^⌊t / step_size⌋."""
 
     step_size: int = 1
+    """Steps from one fall to the next."""
     gamma: float = 0.1
+    """What each fall leaves of the rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +110,9 @@ class Exponential(Schedule):
     """decay_rate^(t / decay_steps)."""
 
     decay_steps: int = 1
+    """Steps in which the rate falls by `decay_rate`."""
     decay_rate: float = 0.9
+    """What so many steps leave of the rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,9 +131,13 @@ class OneCycle(Schedule):
     """
 
     total_steps: int = 1
+    """Steps of the whole cycle."""
     pct_start: float = 0.3
+    """The share of them on the way up."""
     div_factor: float = 25.0
+    """How many times less than the highest the first rate is."""
     final_div_factor: float = 1e4
+    """How many times less than the first the last rate is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,7 +161,9 @@ class Function(Schedule):
     """A user's function of the step that gives the learning rate itself; `learning_rate` scales it."""
 
     learning_rate: float = 1.0
+    """A factor of what the function gives."""
     function: Callable[[int], float] = float
+    """From the step's number, from 0, to its rate."""
 
     def factor(self, step: int) -> float:
         value = float(self.function(step))

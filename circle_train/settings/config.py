@@ -56,16 +56,23 @@ class TrainConfig:
     """
 
     loss: Loss | str | Sequence[Loss | str] = "mean_squared_error"
+    """A loss or its name; one for all outputs, or a list with one for each."""
     optimizer: Optimizer | str = "adam"
+    """An optimizer or its name."""
     batch_size: int = 32
+    """Samples a step."""
     trainable: Trainable = "all"
+    """ "all", "none", ("last", n), operator indices, parameter names or patterns, or a predicate over names."""
     frozen: Sequence[str] = ()
     """Names or patterns of parameters that stay, whatever `trainable` says."""
     metrics: Sequence[Any] | str = ()
+    """Metrics or their names, measured beside the loss."""
     loss_weights: Sequence[float] | None = None
+    """How much each output's loss counts; None: all the same."""
     epochs: int = 0
     """What a Circle+ file says; `fit(epochs=…)` decides."""
     batch_norm: BatchNormMode | str = BatchNormMode.FROZEN
+    """ "frozen" or "train": whether batch normalisations take their batch's statistics."""
     dropout: bool = True
     """Whether training drops at random where the model says so; evaluation never does."""
     memory_budget: int | str | None = None

@@ -73,6 +73,7 @@ class SparseCategoricalAccuracy(Metric):
     """How often the largest output is the labelled class; items labelled `ignore_index` do not count."""
 
     ignore_index: int | None = None
+    """A label that stands for no class: such samples count for nothing."""
     name = "sparse_categorical_accuracy"
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
@@ -91,6 +92,7 @@ class BinaryAccuracy(Metric):
     """
 
     threshold: float | None = None
+    """From which output on the answer is yes; None: as the loss takes outputs."""
     name = "binary_accuracy"
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
@@ -103,6 +105,7 @@ class TopKCategoricalAccuracy(Metric):
     """How often fewer than k outputs are larger than that of the class with the largest target."""
 
     k: int = 5
+    """Among how many of the best answers the right one counts."""
     name = "top_k_categorical_accuracy"
 
     def __post_init__(self) -> None:
@@ -137,6 +140,7 @@ class Accuracy(Metric):
     """Binary, sparse or categorical accuracy, as outputs and targets are shaped."""
 
     threshold: float | None = None
+    """From which output on the answer is yes; None: as the loss takes outputs."""
     name = "accuracy"
 
     def measure(self, output: Array, target: Array) -> tuple[float, int]:
