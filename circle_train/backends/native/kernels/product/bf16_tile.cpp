@@ -4,6 +4,7 @@
 
 #include "vectors/bf16.h"
 #include "product/tile.h"
+#include "run/processor.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -97,8 +98,7 @@ constexpr Tiles by_its_own = instruction_tiles(std::make_integer_sequence<int, k
 
 PairTileFunction pair_tile_for(int rows, int vectors) {
 #if defined(__AVX512F__)
-  static const bool has_instruction = __builtin_cpu_supports("avx512bf16");
-  if (has_instruction) return by_its_own.of[vectors - 1][rows - 1];
+  if (processor().avx512_bf16) return by_its_own.of[vectors - 1][rows - 1];
 #endif
   return by_others.of[vectors - 1][rows - 1];
 }

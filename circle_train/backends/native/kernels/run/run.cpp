@@ -1,6 +1,7 @@
 // The exported functions of abi.h: the workers' handle, the tier that fits this processor, and the walk over a bound program.
 #include "run/abi.h"
 #include "run/kernel.h"
+#include "run/processor.h"
 #include "run/workers.h"
 
 struct ct_workers {
@@ -40,15 +41,8 @@ int64_t ct_args_size(int32_t kernel) { return known(kernel) ? descriptions[kerne
 const char* ct_kernel_name(int32_t kernel) { return known(kernel) ? descriptions[kernel].name : ""; }
 
 int32_t ct_best_tier(void) {
-#if defined(CT_X86)
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-    return CT_TIER_AVX512;
-  if (avx2) return CT_TIER_AVX2;
-#endif
-  return CT_TIER_PORTABLE;
+  if (ct::processor().avx512) return CT_TIER_AVX512;
+  return ct::processor().avx2 ? CT_TIER_AVX2 : CT_TIER_PORTABLE;
 }
 
 ct_workers* ct_workers_create(int32_t threads, int32_t tier) {
@@ -60,12 +54,7 @@ ct_workers* ct_workers_create(int32_t threads, int32_t tier) {
 }
 
 int32_t ct_workers_has_bf16(const ct_workers* workers) {
-#if defined(CT_X86)
-  return workers->tier == CT_TIER_AVX512 && __builtin_cpu_supports("avx512bf16");
-#else
-  (void)workers;
-  return 0;
-#endif
+  return workers->tier == CT_TIER_AVX512 && ct::processor().avx512_bf16;
 }
 
 void ct_workers_destroy(ct_workers* workers) { delete workers; }
