@@ -366,7 +366,11 @@ def train(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], trainable: Any)
     except ct.ConfigError as error:
         if "with_float_head" in str(error):
             targets = [t.astype(np.float32) for t in targets]
-            loss = steps(ct.TrainSession(model.with_float_head(min(HEAD, len(model.operators))), config), values, targets)
+            loss = steps(
+                ct.TrainSession(model.with_float_head(min(HEAD, len(model.operators))), config),
+                values,
+                targets,
+            )
             return True if np.all(np.isfinite(loss)) else f"the loss is {loss}"
         named = re.search(r"outputs=\['(.*)'\]", str(error))
         if named is None:
