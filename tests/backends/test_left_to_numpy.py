@@ -23,6 +23,7 @@ LEFT = {
     "CONCATENATION": "only with a fused activation",
     "CONV_3D": IMAGES,
     "CONV_3D_TRANSPOSE": IMAGES,
+    "CUSTOM:TFLite_Detection_PostProcess": "boxes are sorted and dropped by what the data says",
     "CUSTOM:circle_train.onnx": "operators of ONNX that Circle has not, as ONNX defines them",
     "DENSIFY": FILE,
     "DEQUANTIZE": FILE,

@@ -173,7 +173,11 @@ def expected(content: bytes) -> list[tuple[Array, Array]]:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    session, found = ort.InferenceSession(content, options), []
+    found: list[tuple[Array, Array]] = []
+    try:
+        session = ort.InferenceSession(content, options)
+    except Exception:  # what it joins does not suit its own kernels
+        return found
     for batch, height, width in SIZES:
         x = np.random.default_rng(height).normal(size=(batch, CHANNELS, height, width)).astype(np.float32)
         try:
