@@ -128,13 +128,20 @@ def run(options: argparse.Namespace) -> int:
     _check_classes(options.classes, data)
     if not options.json:
         _announce(options, model, data)
-    with told(LOG, not options.json):
-        result = finetune(
-            model, data, epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
-            trainable=options.trainable if options.trainable in ("auto", "none", "all") else trainable_of(options.trainable),
-            learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
-            threads=options.threads, verbose=0 if options.json else "auto",
-        )  # fmt: skip
+    try:
+        with told(LOG, not options.json):
+            result = finetune(
+                model, data, epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
+                trainable="auto" if options.trainable == "auto" else trainable_of(options.trainable),
+                learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
+                threads=options.threads, verbose=0 if options.json else "auto",
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        print(
+            "stopped; nothing was written: the same command begins again, --epochs N makes it shorter",
+            file=sys.stderr,
+        )
+        return 130
     result.export(options.output)
     if options.run_dir:
         _fill(Path(options.run_dir), options, result)
