@@ -165,16 +165,21 @@ def _environment(folder: str, connection: Sequence[str], more: Mapping[str, str]
 def _run(folder: str, clients: int, settings: str, environment: Mapping[str, str]) -> int:
     """0 only if Flower says that the run was completed."""
     config = ["--run-config", f"clients={clients} {settings}".strip()]
-    done = subprocess.run(
-        ["flwr", "run", folder, CONNECTION, "--stream", *config], env=environment, check=False
-    )
-    return done.returncode or (0 if "completed" in last_status(environment) else 1)
+    done = subprocess.run(["flwr", "run", folder, "--stream", *config], env=environment, check=False)
+    return done.returncode or (0 if "completed" in final_status(environment) else 1)
 
 
-def last_status(environment: Mapping[str, str]) -> str:
-    """Of the run that was started last."""
+def final_status(environment: Mapping[str, str]) -> str:
+    """Of the run that was started last, whose logs may end before it does."""
+    until = time.monotonic() + STARTING
+    while not (status := _status(environment)).startswith("finished") and time.monotonic() < until:
+        time.sleep(0.5)
+    return status
+
+
+def _status(environment: Mapping[str, str]) -> str:
     told = subprocess.run(
-        ["flwr", "ls", CONNECTION, "--format", "json"],
+        ["flwr", "ls", "--format", "json"],
         env=environment,
         capture_output=True,
         text=True,
