@@ -16,12 +16,13 @@ from circle_train.compile.compile import compile
 from circle_train.compile.memory import place, plan_memory
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes
-from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
-from circle_train.ir.lifetimes import Block, live_bytes
+from circle_train.ir.lifetimes import Block, lifetimes, live_bytes
 from circle_train.losses.symbol import Symbol
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation
+from circle_train.ops.internal.fused import Fused
 
 spans = st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 8))
 
@@ -217,6 +218,18 @@ def test_waiting_gradients_go_on_waiting_in_a_step_within_a_budget() -> None:
     session.train_step(x[::-1], y)
     for name, array in session.gradients.items():
         np.testing.assert_array_equal(array, waiting[name])
+
+
+def test_the_first_of_several_outputs_takes_over_what_fits_it() -> None:
+    """A joined node's other outputs may be of any size: whether memory fits is asked of the first alone."""
+    graph = Graph("g", [Tensor("x", TensorType(DType.FLOAT32, (4, 8)))])
+    x = graph.emit(networks.make("ABS"), graph.inputs[0])
+    large, small = Tensor("large", x.type), Tensor("small", TensorType(DType.FLOAT32, (4,)))
+    op = Fused("toy", (("x",),), (), (0, 0), (large.type, small.type), overwrites=(0,))
+    graph.append(Node(op, [x], [large, small]))
+    blocks, _ = lifetimes(graph, [large, small])
+    assert blocks[large] is blocks[x]
+    assert blocks[small] is not blocks[x]
 
 
 def test_sums_of_gradients_are_the_optimizers_memory() -> None:

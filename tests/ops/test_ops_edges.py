@@ -12,6 +12,7 @@ from circle_train.errors import DataError, ModelError
 from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
+from circle_train.ops.internal.norms.batch_norm import BatchNorm
 
 F, I, B = DType.FLOAT32, DType.INT32, DType.BOOL
 
@@ -209,3 +210,12 @@ def test_an_open_batch_runs_through_a_reshape() -> None:
     assert type_.shape == (-1, 6)
     (unknown,) = make("RESHAPE").infer_types([X, TensorType(I, (2,))])
     assert unknown.shape == (-1, -1)
+
+
+def test_batch_norm_is_its_definition() -> None:
+    """The operator is only written out by others in files; its own numpy must say the same."""
+    rng = np.random.default_rng(0)
+    x, gamma, beta, mean = (rng.normal(size=shape) for shape in ((4, 3), 3, 3, 3))
+    variance = rng.uniform(0.5, 2, 3)
+    found = BatchNorm(0.1).forward(x, gamma, beta, mean, variance)
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 0.1) * gamma + beta, rtol=1e-12)
