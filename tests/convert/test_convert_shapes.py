@@ -142,4 +142,5 @@ def test_every_command_takes_them(path: Path, capsys: pytest.CaptureFixture[str]
         "--epochs",
         "1",
     ]
-    assert main(["train", *words, *train, "--batch-size", "2"]) == 0
+    written = ["--export", str(path.with_name("trained.onnx"))]
+    assert main(["train", *words, *train, *written, "--batch-size", "2"]) == 0
