@@ -70,6 +70,8 @@ def dequantize_linear(c: Call) -> Tensor:
 @handles("QuantizeLinear")
 def quantize_linear(c: Call) -> Tensor:
     b, x = c.b, c[0]
+    if c.attr("block_size", 0):
+        raise Refusal("it quantizes in blocks; Circle quantizes per tensor or along an axis")
     zero = c.optional(2)
     code = int(c.attr("output_dtype", 0))
     target = zero.dtype if zero is not None else element_type(code) if code else DType.UINT8
