@@ -37,8 +37,11 @@ def confusion_matrix(outputs: Any, targets: Any) -> Array:
 class ByClass(Metric):
     """Base of what counts hits, answers and truths of each class; a class is meant where its score is the highest.
 
-    Outputs of one number are one class, meant above `threshold`; so are all outputs where several classes may hold.
-    `average` weighs all classes alike ("macro"), by their samples ("weighted"), or counts them together ("micro").
+    Outputs of one number are one class, meant above a threshold; so are all outputs where several classes may hold.
+
+    Args:
+        average: "macro" weighs all classes alike, "weighted" by their samples, "micro" counts them together.
+        threshold: scores above it mean their class; None: 0.5, where several classes may hold.
     """
 
     average: str = "macro"
