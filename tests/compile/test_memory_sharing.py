@@ -262,24 +262,20 @@ def test_the_predicted_peak_is_measured(width: int, batch: int, tmp_path: Path) 
 
 
 def test_a_budget_stands_in_settings_and_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     config = ct.TrainConfig(loss="mse", batch_size=8, memory_budget="1.5MB")
     assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
     mlp().save(tmp_path / "net.circle")
     for name, columns in (("x", 6), ("y", 4)):
         np.save(tmp_path / f"{name}.npy", np.ones((16, columns), np.float32))
     words = [
-        "train",
-        tmp_path / "net.circle",
-        "--input",
-        tmp_path / "x.npy",
-        "--expected",
-        tmp_path / "y.npy",
+        *("train", "net.circle", "--input", "x.npy", "--expected", "y.npy"),
+        *("--loss", "mse", "--batch-size", "8", "--memory-budget"),
     ]
-    words += ["--loss", "mse", "--batch-size", "8", "--memory-budget"]
     whole = ct.TrainSession(mlp(), config.replace(memory_budget=None)).plan.total_bytes
-    assert main([*map(str, words), f"{whole - 64}B"]) == 0
+    assert main([*words, f"{whole - 64}B"]) == 0
     capsys.readouterr()
-    assert main([*map(str, words), "1KB"]) == 1
+    assert main([*words, "1KB"]) == 1
     assert "memory_budget is '1KB', but a step needs" in capsys.readouterr().err
