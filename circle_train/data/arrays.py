@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.data.labelled import Labelled
+from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
@@ -181,7 +182,7 @@ def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array
     """x, labels and groups of an .npz file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            found = {name: archive[name] for name in archive.files}
+            found = {name: member(archive, name) for name in archive.files}
     except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
         raise DataError(
             f"'{path}' cannot be read ({error}); give an .npz file of arrays, or a .csv file"

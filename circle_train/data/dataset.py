@@ -24,7 +24,7 @@ from circle_train.data.coercion import (
     to_tensor,
 )
 from circle_train.data.lazy import Lazy, ahead
-from circle_train.data.stored import array_in
+from circle_train.data.stored import array_in, member
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.mapped import files_of, mapped
@@ -237,7 +237,7 @@ def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
 def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
     """The only array; those saved without names, in order; or all, by name."""
     with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+        arrays = {name: member(archive, name) for name in archive.files}
     if len(arrays) == 1:
         return next(iter(arrays.values()))
     unnamed = [arrays.get(f"arr_{i}") for i in range(len(arrays))]

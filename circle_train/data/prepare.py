@@ -14,6 +14,7 @@ import numpy as np
 from circle_train.data.coercion import NUMERIC
 from circle_train.data.files import one_hot, read_csv, read_idx, read_image_folder
 from circle_train.data.raw import write_raw
+from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.atomic import make_folder
 from circle_train.ir.tensor_type import Array
@@ -179,9 +180,9 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
 def _unpacked(path: Path) -> tuple[Array, Array | None]:
     with np.load(path, allow_pickle=False) as archive:
         if "x" in archive.files:
-            return archive["x"], archive["y"] if "y" in archive.files else None
+            return member(archive, "x"), member(archive, "y") if "y" in archive.files else None
         if len(archive.files) == 1:
-            return archive[archive.files[0]], None
+            return member(archive, archive.files[0]), None
         raise DataError(f"'{path}' holds {', '.join(archive.files)}, expected 'x' and 'y', or one array")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,3 +26,11 @@ def array_in(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: in
     if len(data) < expected:
         raise DataError(f"'{path}' has {len(data)} bytes, its header asks for {expected}; get an intact copy")
     return np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
+
+
+def member(archive: Mapping[str, Any], name: str) -> Array:
+    """One array of an open .npz file; numpy gives the bytes of whatever else lies in it."""
+    found: Array = archive[name]
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"'{name}' in the archive is no array; write it with numpy.savez")
+    return found

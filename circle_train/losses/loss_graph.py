@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -37,7 +37,7 @@ def restore(data: Mapping[str, Any], where: str) -> Graph:
     try:
         for number, entry in enumerate(data["inputs"]):
             name = f"input{number}"
-            graph.inputs.append(Tensor(name, TensorType(DType[entry["type"]], tuple(entry["shape"]))))
+            graph.inputs.append(Tensor(name, TensorType(DType[entry["type"]], _shape(entry["shape"]))))
         tensors = list(graph.inputs)
         for node in data["nodes"]:
             inputs = [_operand(tensors, value) for value in node["inputs"]]
@@ -76,6 +76,12 @@ def _constant(tensor: Tensor) -> dict[str, Any]:
     array = tensor.data
     elements = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"type": tensor.dtype.name, "shape": list(array.shape), "elements": elements}
+
+
+def _shape(sizes: Sequence[Any]) -> tuple[int, ...]:
+    if not all(type(size) is int and size >= -1 for size in sizes):
+        raise ValueError(f"a shape is {sizes}, expected whole numbers")
+    return tuple(sizes)
 
 
 def _operand(tensors: list[Tensor], value: Any) -> Tensor | None:
