@@ -6,9 +6,8 @@ Example:
     >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
 """
 
-from importlib import import_module
-from typing import Any
-
+# All at once: time and memory of a session's first step are then its own, and no modules'.
+from circle_train import callbacks, data, losses, metrics, optimizers, schedules
 from circle_train.errors import (
     CheckpointError,
     CircleTrainError,
@@ -18,43 +17,37 @@ from circle_train.errors import (
     ModelError,
     UnsupportedOpError,
 )
+from circle_train.finetuning import finetune
+from circle_train.model import Model, load
 from circle_train.release import VERSION
+from circle_train.session import InferenceSession, TrainSession
+from circle_train.session.packages import make_artifacts
+from circle_train.settings.config import TrainConfig
 
 __version__ = VERSION
 
-_HOMES = {
-    "finetune": "finetuning",
-    "InferenceSession": "session",
-    "load": "model",
-    "make_artifacts": "session.packages",
-    "Model": "model",
-    "TrainConfig": "settings.config",
-    "TrainSession": "session",
-}
-"""Public names that are imported when they are asked for, and where they live; `__init__.pyi` tells type checkers."""
-_ROOMS = ("callbacks", "data", "losses", "metrics", "optimizers", "schedules")
-
-__all__ = [  # noqa: PLE0604 -- and names of what __getattr__ gives
+__all__ = [
     "CheckpointError",
     "CircleTrainError",
     "ConfigError",
     "ConversionError",
     "DataError",
+    "InferenceSession",
+    "Model",
     "ModelError",
+    "TrainConfig",
+    "TrainSession",
     "UnsupportedOpError",
-    *_HOMES,
-    *_ROOMS,
+    "callbacks",
+    "data",
+    "finetune",
+    "load",
+    "losses",
+    "make_artifacts",
+    "metrics",
+    "optimizers",
+    "schedules",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """A public name at its first use: the import itself takes hundredths of a second."""
-    if name in _ROOMS:
-        return import_module(f"circle_train.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'circle_train' has no attribute '{name}'")
-    found = globals()[name] = getattr(import_module(f"circle_train.{_HOMES[name]}"), name)
-    return found
 
 
 def __dir__() -> list[str]:
