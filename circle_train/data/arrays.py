@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,12 +17,13 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 LARGEST_TABLE = 2 << 30
 """Bytes of a .csv file, which is read whole."""
 
 
-@dataclass(frozen=True)
+@record
 class Arrays(Labelled):
     """Samples that lie in memory or in a mapped file; each column of the last axis is normalised by itself."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from circle_train.ir import Tensor
 from circle_train.ir.mapped import files_of, mapped
 from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
+from circle_train.record import record
 
 __all__ = [
     "Dataset",
@@ -52,7 +52,7 @@ READERS: dict[str, Reader] = {}
 """By file suffix: what turns a path into an array, a list of them or a dict by name."""
 
 
-@dataclass(frozen=True)
+@record
 class Dataset:
     """Inputs and targets, each array with one sample an entry of its first axis.
 
@@ -115,7 +115,7 @@ class Dataset:
                 array.epoch = number
 
 
-@dataclass(frozen=True)
+@record
 class Stream:
     """An iterable of (inputs, targets) batches, walked once an epoch."""
 

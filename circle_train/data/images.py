@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -16,6 +16,7 @@ from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp", ".tif", ".tiff")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -27,7 +28,7 @@ LARGEST = 100_000_000
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
+@record
 class Images(Labelled):
     """Pictures by class; decoded, turned as their EXIF says, cut and resized when a batch asks for them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from math import floor
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 MIXUP = "mixup"
 MIXING = 0.2
@@ -28,7 +29,7 @@ def mixture(place: int, samples: int, seed: int) -> tuple[int, float]:
     return int(random.integers(samples)), float(random.beta(MIXING, MIXING))
 
 
-@dataclass(frozen=True)
+@record
 class Labelled(ABC):
     """A collection of samples of one kind, what each of them is, and which of them validate.
 

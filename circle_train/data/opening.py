@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from circle_train.data.sounds import Piece, Sounds, sounds
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
+from circle_train.record import record
 
 SPLIT_SEED = 0
 """Of which samples of a folder validate: the same ones in every run, so that a resumed fit goes on with them."""
@@ -56,7 +57,7 @@ def unlabelled(paths: Sequence[Path], asked: Description, classes: Sequence[str]
     return Images(list(paths), labels, tuple(classes), validation=0.0, asked=asked)
 
 
-@dataclass(frozen=True)
+@record
 class Folder(Dataset):
     """A folder of pictures by class as inputs and targets; a part that is split off has its share of each class."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.atomic import make_folder
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Source:
     """Samples and, if there are any, labels with their classes' names."""
 
@@ -29,7 +29,7 @@ class Source:
     classes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Preparation:
     """What to do to the samples on their way.
 
@@ -50,7 +50,7 @@ class Preparation:
     """Shuffle before splitting."""
 
 
-@dataclass(frozen=True)
+@record
 class Made:
     """A file that was written."""
 

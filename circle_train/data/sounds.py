@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import wave
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 SUFFIXES = (".wav",)
 USUAL_RATE = 16_000
@@ -24,7 +25,7 @@ LONGEST = 4 * 3600
 """Seconds of a recording."""
 
 
-@dataclass(frozen=True)
+@record
 class Piece:
     """A stretch of a recording, in seconds."""
 
@@ -32,7 +33,7 @@ class Piece:
     start: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class Sounds(Labelled):
     """Windows of recordings; read, mixed to one channel and resampled when a batch asks for them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 LONGEST = 512
 """Tokens of a sample, where the model takes any number."""
@@ -23,7 +24,7 @@ LARGEST = 16 << 20
 """Bytes of a text."""
 
 
-@dataclass(frozen=True)
+@record
 class Texts(Labelled):
     """Texts, which become token numbers when a batch asks for them."""
 

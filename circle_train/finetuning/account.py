@@ -9,7 +9,6 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from circle_train.data.images import Images, pillow, read_image
 from circle_train.data.sounds import Piece
 from circle_train.finetuning.result import Judgement, Outcome
 from circle_train.format.atomic import write_text
+from circle_train.record import record
 from circle_train.release import VERSION
 from circle_train.report.by_class import ClassRow, Mistake
 from circle_train.report.page import Run, page
@@ -31,7 +31,7 @@ THUMBNAIL = 160
 """Pixels of a side, at the most."""
 
 
-@dataclass(frozen=True)
+@record
 class Result(Outcome):
     """A trained model; `print` shows what it is and how good, `report` writes it as a page.
 

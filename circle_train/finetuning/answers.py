@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,13 @@ from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
+from circle_train.record import record
 from circle_train.session import InferenceSession
 
 BATCH = 16
 
 
-@dataclass(frozen=True)
+@record
 class Answer:
     """What a model says of one file: a score for each of its classes."""
 

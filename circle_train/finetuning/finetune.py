@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from circle_train.fitting.history import History
 from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Loss, MeanSquaredError
 from circle_train.model import Model, Source, load
 from circle_train.optimizers import Adam
+from circle_train.record import record
 from circle_train.session import TrainSession
 from circle_train.session.fit import describe_choice
 from circle_train.settings.config import TrainConfig
@@ -35,7 +36,7 @@ DEEPER = 0.4
 MONITOR = "val_loss"
 
 
-@dataclass(frozen=True)
+@record
 class Recipe:
     """What a course may be told; None is decided by data and model."""
 

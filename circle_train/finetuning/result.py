@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from circle_train.fitting.history import History
 from circle_train.format.atomic import atomic_write
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 from circle_train.report.confusion import classes_of
 from circle_train.session import TrainSession
 
 
-@dataclass(frozen=True)
+@record
 class Judgement:
     """Scores of samples that were judged, and the answers that were right."""
 
@@ -114,7 +114,7 @@ def judged(session: TrainSession, data: Dataset, source: Labelled) -> Judgement:
     return Judgement(np.asarray(first).reshape(len(source), -1), source.targets(), source.classes)
 
 
-@dataclass(frozen=True)
+@record
 class Outcome:
     """A trained model and how good it is."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from circle_train.errors import ConfigError
 from circle_train.fitting.average import Average
 from circle_train.fitting.callback import Callback, Logs, Trainee
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 EVENTS = ("on_batch_end", "on_epoch_end")
 
@@ -101,7 +101,7 @@ class Course:
             self._tell(heard, telling["event"], telling["number"], telling["logs"], list(telling["told"]))
 
 
-@dataclass(frozen=True)
+@record
 class BrokenOff:
     """A fit that a checkpoint tells of."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 MASKS = ("begin_mask", "end_mask", "shrink_axis_mask")
 
 
-@dataclass(frozen=True)
+@record
 class Span:
     """What STRIDED_SLICE takes of one axis; open ends are not numbers, so that they fit any size."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from circle_train.ops.numeric.unary import Exp, Neg
 from circle_train.ops.shapes.join import Concatenation, Pack, Split, SplitV
 from circle_train.ops.shapes.shape import Transpose
 from circle_train.ops.shapes.slice import Slice
+from circle_train.record import record
 
 EPSILON = 1e-3
 """How far from 0 and 1 a clip may keep probabilities, and how far from 1 a row of them may add up to."""
@@ -25,7 +25,7 @@ KEEPS = "CAST RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1".split()
 """They change no number from 0 to 1."""
 
 
-@dataclass(frozen=True)
+@record
 class Probabilities:
     """Numbers from 0 to 1; of rows they add up to 1."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from circle_train.printable import as_html
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class ClassRow:
     """A class as it was judged."""
 
@@ -18,7 +18,7 @@ class ClassRow:
     recall: float
 
 
-@dataclass(frozen=True)
+@record
 class Mistake:
     """A sample that was taken for something else."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from importlib.resources import files
 
 from circle_train.ir.tensor_type import Array
 from circle_train.printable import as_html
+from circle_train.record import record
 from circle_train.report import confusion
 from circle_train.report.by_class import ClassRow, Mistake, before_after, class_table, gallery
 from circle_train.report.curves import COLOURS, Curves, families, svg
@@ -30,7 +31,7 @@ HTML = """\
 """
 
 
-@dataclass(frozen=True)
+@record
 class Run:
     """What there is to say about one training."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -13,6 +13,7 @@ from circle_train.data.opening import open_any
 from circle_train.fitting.history import History
 from circle_train.ir.tensor_type import Array
 from circle_train.losses import CategoricalCrossentropy, SparseCategoricalCrossentropy
+from circle_train.record import record
 from circle_train.report.confusion import CLASSES, SAMPLES, classes_of, confusion
 from circle_train.report.page import Run
 from circle_train.report.plan import Plan, make_plan
@@ -21,7 +22,7 @@ from circle_train.session.batches import Batches
 from circle_train.session.fit import predict
 
 
-@dataclass(frozen=True)
+@record
 class Course:
     """A fit that is over, and its data as fit saw them; None where there are none, or only a stream."""
 

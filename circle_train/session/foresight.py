@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from circle_train import passes
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
+from circle_train.record import record
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.parameters import find_parameters
 
 
-@dataclass(frozen=True)
+@record
 class OperatorCheck:
     """One operator: for which inputs it has a gradient, which constants can be trained, and what stands in the way."""
 
@@ -26,7 +26,7 @@ class OperatorCheck:
     obstacle: str
 
 
-@dataclass(frozen=True)
+@record
 class Choice:
     """Training the last n operators: what is trained and what a step takes; `refused` says why it cannot be."""
 
@@ -40,7 +40,7 @@ class Choice:
     refused: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class ConstantCheck:
     """A float constant: whether "all" trains it, and if not, why not."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, inf
 
 from circle_train.backends.base import Backend
@@ -18,6 +17,7 @@ from circle_train.compile.thrift.shares import Share, formula, shares
 from circle_train.compile.thrift.work import step_work
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph
+from circle_train.record import record
 from circle_train.settings.config import BatchNormMode, TrainConfig
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -39,7 +39,7 @@ def smaller_batches(batch: int) -> Iterator[int]:
     return (size for size in range(batch - 1, 0, -1) if batch % size == 0)
 
 
-@dataclass(frozen=True)
+@record
 class Fit:
     """The programs that together take a step within a budget."""
 
