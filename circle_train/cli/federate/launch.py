@@ -38,9 +38,7 @@ def simulate(folder: str, clients: int, settings: str) -> int:
     try:
         return _run(folder, clients, settings, environment)
     finally:
-        for process in _daemons(f"{LOOPBACK}:{control}"):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
+        _end(f"{LOOPBACK}:{control}")
 
 
 def deploy(folder: str, clients: int, settings: str) -> int:
@@ -195,6 +193,17 @@ def _status(environment: Mapping[str, str]) -> str:
 def _help(program: str, environment: Mapping[str, str]) -> str:
     told = subprocess.run([program, "--help"], env=environment, capture_output=True, text=True, check=False)
     return told.stdout
+
+
+def _end(mark: str) -> None:
+    """Ask the SuperLinks whose command line holds the mark to end, and then see to it."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + ENDING
+        while (left := _daemons(mark)) and time.monotonic() < until:
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, sign)
+            time.sleep(0.2)
 
 
 def _daemons(mark: str) -> list[int]:
