@@ -21,7 +21,7 @@ from circle_train.runtime.pages import aligned, allocate
 from circle_train.runtime.state import State
 from circle_train.runtime.undisturbed import Undisturbed
 
-OPERATOR = 4_900
+OPERATOR = 5_600
 """Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""
 
 
