@@ -43,8 +43,8 @@ SHARES: tuple[tuple[str, ...], ...] = (
     (
         "tests/backends/kernels",
         "-k",
-        "not test_images and not test_winograd and not test_extents and not many_times and not share_a_pool and not another_thread "
-        "and not leaves_the_core and not forked "
+        "not test_images and not test_winograd and not test_extents and not many_times and not share_a_pool "
+        "and not another_thread and not leaves_the_core and not forked "
         "and not True-300-40 and not True-False-300 and not 5000-96-16",
     ),
     (
