@@ -152,7 +152,8 @@ def _told(tensor: Tensor | None, type_: TensorType | None) -> Any:
     """What a rule is told of an operand: the tensor itself, or only its type where that is all there is."""
     if type_ is None or type_.value is not None:
         return tensor
-    return type_.dtype, tuple([n.terms if isinstance(n, Size) else n for n in type_.shape])
+    sizes = tuple([n.terms if isinstance(n, Size) else n for n in type_.shape])
+    return type_.dtype, sizes, type_.quantization
 
 
 def _readable(type_: TensorType, output: int, read: Unknown) -> TensorType:

@@ -120,3 +120,14 @@ def test_as_onnxruntime_computes_it(case: str) -> None:
             np.testing.assert_allclose(
                 ours.astype(np.float64), theirs.astype(np.float64), rtol=1e-4, atol=step
             )
+
+
+def test_zeros_alone_are_rounded_to_zeros() -> None:
+    """Their range has no steps."""
+    content, _ = model("dynamic")
+    feeds = {"in0": np.zeros((2, 6), np.float32)}
+    (ours,), (theirs,) = (
+        ct.InferenceSession(ct.load(content)).run(None, feeds),
+        ort.InferenceSession(content).run(None, feeds),
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.record import record
 
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
+COUNTS = ("max_detections", "num_classes", "max_classes_per_detection", "detections_per_class")
+MOST = 1 << 16
+"""Detections and classes that a file may ask for."""
 
 
 @register("CUSTOM:TFLite_Detection_PostProcess")
@@ -33,22 +37,35 @@ class DetectionPostProcess(Op):
         """The options by name; they lie in the file as a FlexBuffer."""
         from flatbuffers import flexbuffers
 
+        found = {"max_classes_per_detection": 1, "detections_per_class": 100, "use_regular_nms": False}
         try:
-            found = dict(flexbuffers.Loads(self.custom_options))
-            wanted = ("max_detections", "num_classes", "nms_iou_threshold", "nms_score_threshold", *SCALES)
-            if missing := [name for name in wanted if name not in found]:
-                raise KeyError(missing[0])
+            found |= flexbuffers.Loads(self.custom_options)
+            counts = [found[name] for name in COUNTS]
+            numbers = [found[name] for name in ("nms_iou_threshold", "nms_score_threshold", *SCALES)]
         except Exception as error:  # of a reader that trusts its bytes
             raise ModelError(f"{self.name}: its options are damaged ({error!r})") from None
-        return {"max_classes_per_detection": 1, "detections_per_class": 100, "use_regular_nms": False} | found
+        if not all(type(n) is int and 1 <= n <= MOST for n in counts):
+            raise ModelError(
+                f"{self.name}: {', '.join(COUNTS)} are {counts}, expected counts from 1 to {MOST}"
+            )
+        if not all(isinstance(n, (int, float)) and isfinite(n) for n in numbers) or 0 in numbers[2:]:
+            raise ModelError(
+                f"{self.name}: thresholds and scales are {numbers}, expected numbers, scales not 0"
+            )
+        return found
 
     def infer(self, boxes: TensorType, scores: TensorType, anchors: TensorType) -> Sequence[TensorType]:
         if boxes.rank != 3 or scores.rank != 3 or anchors.rank != 2 or boxes.shape[0] not in (1, -1):
             raise ModelError(
                 f"{self.name}: boxes are {boxes}, scores {scores}, anchors {anchors}; expected 1×n×4, 1×n×classes and n×4"
             )
-        per_box = 1 if self.settings["use_regular_nms"] else int(self.settings["max_classes_per_detection"])
-        count = int(self.settings["max_detections"]) * per_box
+        settings = self.settings
+        if 0 <= scores.shape[2] < settings["num_classes"]:
+            raise ModelError(
+                f"{self.name}: scores are {scores}, expected those of num_classes {settings['num_classes']} at least"
+            )
+        per_box = 1 if settings["use_regular_nms"] else settings["max_classes_per_detection"]
+        count = settings["max_detections"] * per_box
         shapes = ((1, count, 4), (1, count), (1, count), (1,))
         return [TensorType(DType.FLOAT32, shape) for shape in shapes]
 
@@ -58,12 +75,12 @@ class DetectionPostProcess(Op):
             self.infer(*(TensorType(DType.of(x.dtype), x.shape) for x in (boxes, scores, anchors))),
         )
         corners = self._corners(boxes[0], anchors)
-        classes = scores[0][:, scores.shape[2] - int(settings["num_classes"]) :]
+        classes = scores[0][:, scores.shape[2] - settings["num_classes"] :]
         found = (self._of_each_class if settings["use_regular_nms"] else self._of_the_best)(corners, classes)
         results = [np.zeros(type_.shape, np.float32) for type_ in types]
         for place, (box, label, score) in enumerate(found):
             results[0][0, place], results[1][0, place], results[2][0, place] = corners[box], label, score
-        per_box = types[1].shape[1] // max(int(settings["max_detections"]), 1)
+        per_box = types[1].shape[1] // settings["max_detections"]
         results[3][0] = len(found) // max(min(per_box, classes.shape[1]), 1)
         return results
 
@@ -75,20 +92,20 @@ class DetectionPostProcess(Op):
 
     def _of_the_best(self, corners: Array, classes: Array) -> list[tuple[int, int, float]]:
         """Boxes by their best class, with as many classes each as are asked for."""
-        count = min(int(self.settings["max_classes_per_detection"]), classes.shape[1])
+        count = min(self.settings["max_classes_per_detection"], classes.shape[1])
         order = np.argsort(-classes, axis=1, kind="stable")[:, :count]
-        kept = self._kept(corners, classes.max(1), int(self.settings["max_detections"]))
+        kept = self._kept(corners, classes.max(1), self.settings["max_detections"])
         return [(box, int(label), float(classes[box, label])) for box in kept for label in order[box]]
 
     def _of_each_class(self, corners: Array, classes: Array) -> list[tuple[int, int, float]]:
         """The best of what remains of every class."""
-        most = int(self.settings["detections_per_class"])
+        most = self.settings["detections_per_class"]
         found = [
             (box, label, float(classes[box, label]))
             for label in range(classes.shape[1])
             for box in self._kept(corners, classes[:, label], most)
         ]
-        return sorted(found, key=lambda one: -one[2])[: int(self.settings["max_detections"])]
+        return sorted(found, key=lambda one: -one[2])[: self.settings["max_detections"]]
 
     def _kept(self, corners: Array, scores: Array, most: int) -> list[int]:
         """Boxes from the best on, without those that overlap a better one."""

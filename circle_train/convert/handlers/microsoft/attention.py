@@ -168,8 +168,8 @@ def rotary_embedding(c: Call) -> Tensor:
     b, x, places = c.b, c[0], c[1]
     flat = x.type.rank == 3
     if flat:
-        width = int(c.attr("rotary_embedding_dim", 0)) and int(c.attr("num_heads", 0))
-        count = width or int(b.shape(x)[2]) // (2 * int(b.shape(c[2])[1]))
+        named = int(c.attr("num_heads", 0)) if c.attr("rotary_embedding_dim", 0) else 0
+        count = named or int(b.shape(x)[2]) // (2 * int(b.shape(c[2])[1]))
         x = heads(b, x, count)
     steps = b.shape(x)[2]
     if places.type.size == 1 and places.type.rank == 1:

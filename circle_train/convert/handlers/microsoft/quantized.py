@@ -87,6 +87,7 @@ def in_steps(b: Builder, x: Tensor) -> Tensor:
     low = b("MINIMUM", b("REDUCE_MIN", x, axes, keep_dims=False), zero)
     high = b("MAXIMUM", b("REDUCE_MAX", x, axes, keep_dims=False), zero)
     scale = b("MUL", b("SUB", high, low), b.like(x, 1 / 255))
+    scale = b("MAXIMUM", scale, b.like(x, np.finfo(np.float32).tiny))  # of zeros alone
     shift = b("ROUND", b("DIV", b("SUB", zero, low), scale))
     steps = b("ADD", b("ROUND", b("DIV", x, scale)), shift)
     within = b("MINIMUM", b("MAXIMUM", steps, zero), b.like(x, 255))
