@@ -48,7 +48,7 @@ def test_a_new_app_learns_in_one_process(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     app = new_app(tmp_path / "app")
     command = [sys.executable, "-c", LOCAL, str(app), str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {"model.circle", "report.html", "run.safetensors"} <= {
         p.name for p in (tmp_path / "run").iterdir()
@@ -58,7 +58,11 @@ def test_a_new_app_learns_in_one_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "deploy"])
 def test_flower_gives_the_bits_of_one_process_with_only_loopback(how: str, tmp_path: Path) -> None:
-    """Ray, and two SuperNodes, in a network namespace of their own where that is allowed."""
+    """Ray, and two SuperNodes, in a network namespace of their own where that is allowed.
+
+    Not started in the source tree, from which Python would take the package even where another one is installed and has
+    the compiled kernels: Flower's programs take that one.
+    """
     pytest.importorskip("flwr")
     if how == "run":
         pytest.importorskip("ray")
@@ -70,6 +74,7 @@ def test_flower_gives_the_bits_of_one_process_with_only_loopback(how: str, tmp_p
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [*(alone if isolated else []), *command],
+        cwd=tmp_path,
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
@@ -78,7 +83,7 @@ def test_flower_gives_the_bits_of_one_process_with_only_loopback(how: str, tmp_p
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     here = [sys.executable, "-c", LOCAL, str(app), str(tmp_path / "here")]
-    subprocess.run(here, check=True, capture_output=True)
+    subprocess.run(here, cwd=tmp_path, check=True, capture_output=True)
     one, other = weights(tmp_path / "here"), weights(tmp_path / "there")
     assert one.keys() == other.keys()
     for name, array in one.items():
