@@ -17,7 +17,7 @@ from circle_train.errors import (
     ModelError,
     UnsupportedOpError,
 )
-from circle_train.finetuning import finetune
+from circle_train.finetuning import choose, finetune
 from circle_train.model import Model, load
 from circle_train.release import VERSION
 from circle_train.session import InferenceSession, TrainSession
@@ -39,6 +39,7 @@ __all__ = [
     "TrainSession",
     "UnsupportedOpError",
     "callbacks",
+    "choose",
     "data",
     "finetune",
     "load",

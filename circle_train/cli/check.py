@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json
+from circle_train.cli.look import add_look
+from circle_train.cli.samples import add_kind, samples_of
+from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json, told
+from circle_train.errors import ConfigError
+from circle_train.finetuning.choosing import choose
+from circle_train.finetuning.choosing.budget import Budget, parse_budget
+from circle_train.finetuning.choosing.choice import as_data
+from circle_train.finetuning.choosing.contest import LOG
 from circle_train.printable import printable
 from circle_train.report.plan import count, size, table
 from circle_train.session.foresight import (
@@ -22,11 +29,22 @@ from circle_train.settings.config import Activations
 SHOWN = 24
 """Names of parameters; --json has all."""
 HELP = "which operators can be trained, and what every last-n choice costs"
+EPILOG = """\
+with samples it tries out what is worth training, within a budget:
+  circle-train check photos/ --model mobilenet.tflite --budget 150MB,60s
+"""
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("check", help=HELP, description=f"Shows {HELP}.")
-    parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    parser = commands.add_parser(
+        "check", help=HELP, description=f"Shows {HELP}.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument(
+        "folder",
+        metavar="model",
+        help="a .circle, .tflite or .onnx file; with --model, labelled samples as of finetune",
+    )
     add_shapes(parser)
     parser.add_argument(
         "--batch-size", type=int, default=32, metavar="B", help="samples a step (default: 32)"
@@ -41,12 +59,31 @@ def add_parser(commands: Any) -> None:
         help=ACTIVATIONS_HELP,
     )
     parser.add_argument("--loss", default="mean_squared_error", metavar="L", help="loss to differentiate")
+    choosing = parser.add_argument_group("with samples")
+    choosing.add_argument("--model", metavar="NET", help="the model that is to learn from the samples")
+    choosing.add_argument(
+        "--budget",
+        metavar="SIZE,TIME",
+        help="memory of a step and processor time of trials and training, e.g. 150MB,60s (default: no limit)",
+    )
+    choosing.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the trials' splits (default: 0)"
+    )
+    choosing.add_argument(
+        "--threads", type=int, metavar="N", help="threads to use (default: one for each core)"
+    )
+    add_kind(parser)
+    add_look(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, augment="", validation="0.2", skip_damaged=False)
 
 
 def run(options: argparse.Namespace) -> int:
-    model = load_model(options, options.model)
+    if options.model is not None:
+        return _try_out(options)
+    if options.budget is not None:
+        raise ConfigError("--budget wants samples: circle-train check FOLDER --model NET --budget 150MB,60s")
+    model = load_model(options, options.folder)
     operators = operator_checks(model)
     found = choices(model, options.loss, options.optimizer, options.batch_size, options.activations)
     constants = constant_checks(model)
@@ -66,6 +103,21 @@ def run(options: argparse.Namespace) -> int:
         f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}{rounding}:\n"
     )
     print("\n".join(choice_table(found)) if found else f"none: {nothing_to_train(model)}")
+    return 0
+
+
+def _try_out(options: argparse.Namespace) -> int:
+    """What is worth training on these samples."""
+    budget = Budget() if options.budget is None else parse_budget(options.budget)
+    model, data = load_model(options, options.model), samples_of(options)
+    with told(LOG, not options.json):
+        choice = choose(
+            model, data, memory=budget.memory, seconds=budget.seconds, seed=options.seed, threads=options.threads
+        )  # fmt: skip
+    if options.json:
+        print_json(as_data(choice))
+    else:
+        print(choice)
     return 0
 
 

@@ -34,6 +34,7 @@ NEXT = {"image": "PHOTO", "audio": "RECORDING"}
 EPILOG = """\
 examples:
   circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite
+  circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite --budget 150MB,60s
   circle-train predict animals.tflite photo.jpg
 """
 
@@ -96,6 +97,11 @@ def add_parser(commands: Any) -> None:
         help="of the second phase: auto, none, all, last:N, names",
     )
     course.add_argument(
+        "--budget",
+        metavar="SIZE,TIME",
+        help="memory of a step and processor time in all, e.g. 150MB,60s: trials find out what to train within it",
+    )
+    course.add_argument(
         "--learning-rate", type=float, metavar="X", help="of the head; later a tenth (default: 0.003)"
     )
     course.add_argument(
@@ -134,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
                 model, data, epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
                 trainable="auto" if options.trainable == "auto" else trainable_of(options.trainable),
                 learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
-                threads=options.threads, verbose=0 if options.json else "auto",
+                threads=options.threads, budget=options.budget, verbose=0 if options.json else "auto",
             )  # fmt: skip
     except KeyboardInterrupt:
         print(
@@ -170,9 +176,7 @@ def _announce(options: argparse.Namespace, model: Model, data: Labelled) -> None
 
 def _report(options: argparse.Namespace, result: Result) -> None:
     if options.json:
-        print_json(
-            {"metrics": result.metrics, "classes": list(result.data.classes), "output": options.output}
-        )
+        print_json({**summary(result), "output": options.output})
         return
     print_lines(
         [

@@ -77,6 +77,7 @@ def account(
             },
             best=best_epochs(result),
             mistakes=mistakes(result),
+            choice="" if result.choice is None else str(result.choice),
             made=_made(result, command, files),
         )
     )  # fmt: skip
@@ -107,9 +108,7 @@ def joined(result: Outcome) -> dict[str, list[float]]:
 def best_epochs(result: Outcome) -> str:
     """Whose weights stayed, phase by phase."""
     parts, done = [], 0
-    for phase, history, best in zip(
-        ("head", "last layers"), result.histories, result.best_epochs, strict=False
-    ):
+    for phase, history, best in zip(result.phases, result.histories, result.best_epochs, strict=True):
         parts.append(f"{phase}: {done + best + 1} of {done + 1} to {done + len(history.epoch)}")
         done += len(history.epoch)
     return "; ".join(parts)

@@ -11,6 +11,7 @@ import numpy as np
 from circle_train.data.dataset import Dataset
 from circle_train.data.labelled import Labelled
 from circle_train.data.opening import Folder
+from circle_train.finetuning.choosing.choice import Choice, as_data
 from circle_train.fitting.history import History
 from circle_train.format.atomic import atomic_write
 from circle_train.format.metadata.description import Description
@@ -132,6 +133,10 @@ class Outcome:
     """What was judged."""
     best_epochs: tuple[int, ...]
     """Of each phase the epoch, from 0, whose weights stayed."""
+    phases: tuple[str, ...]
+    """What each of them trained."""
+    choice: Choice | None = None
+    """What was tried to find out what to train, where there was a budget."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -147,7 +152,11 @@ class Outcome:
 
     def __str__(self) -> str:
         where = f"{self.held_out} held out" if self.held_out else "those trained on"
-        lines = [f"{self.how}", *self.judgement.lines(where)]
+        lines = [
+            f"{self.how}",
+            *([] if self.choice is None else [self.choice.reason]),
+            *self.judgement.lines(where),
+        ]
         epochs = " and ".join(str(len(history.epoch)) for history in self.histories)
         best = " and ".join(str(epoch + 1) for epoch in self.best_epochs)
         lines.append(
@@ -161,4 +170,5 @@ class Outcome:
 
 def summary(result: Outcome) -> dict[str, Any]:
     """For machines."""
-    return {"metrics": result.metrics, "classes": list(result.data.classes), "seconds": result.seconds}
+    found = {"metrics": result.metrics, "classes": list(result.data.classes), "seconds": result.seconds}
+    return found if result.choice is None else {**found, "choice": as_data(result.choice)}

@@ -50,6 +50,8 @@ class Run:
     before_after: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     best: str = ""
     mistakes: Sequence[Mistake] = ()
+    choice: str = ""
+    """The table of what could have been trained."""
     made: Mapping[str, str] = field(default_factory=dict)
     """What repeats the run: command, versions, files with their hashes."""
 
@@ -63,6 +65,7 @@ def page(run: Run) -> str:
         f'<h1>{as_html(run.title)}</h1><p class="sub">{as_html(run.summary)}</p>'
         f'<div class="tiles">{_tiles(run)}</div><div class="charts">{charts}</div>'
         f"{_judged(run)}"
+        f"{_card(_chosen(run.choice)) if run.choice else ''}"
         f'<div class="pair">{_card("<h2>Settings</h2>" + _facts(run.settings))}'
         f"{_card('<h2>Data</h2>' + _facts(run.data) + '<h2 style=margin-top:18px>Memory</h2>' + _memory(run.plan))}</div>"
         f'<div class="pair">{_card("<h2>Trained</h2>" + _trained(run.plan))}{errors}</div>'
@@ -127,6 +130,11 @@ def _trained(plan: Plan) -> str:
     backward = sum(op.backward_flops > 0 for op in plan.operators)
     note = f"{len(plan.operators)} operators in all, {backward} of them with a backward pass."
     return f'<table>{"".join(rows)}</table><p class="note">{note}</p>'
+
+
+def _chosen(choice: str) -> str:
+    """What was tried, and what of it was taken."""
+    return f"<h2>What to train</h2><pre>{escape(choice)}</pre>"
 
 
 def _judged(run: Run) -> str:

@@ -58,6 +58,16 @@ class State:
             if mapping is not None:
                 mapping.madvise(mmap.MADV_DONTNEED)
 
+    def begin_anew(self, learning_rate: float) -> None:
+        """As it was when it was made: the file's values, slots of zeros, no step taken; in the same memory."""
+        for key, array in self.arrays.items():
+            if key.kind != "value":
+                array.fill(0)
+            elif array.flags.writeable:
+                np.copyto(array, self.parameters[key.owner].tensor.data)
+        self.step = self.epoch = self.position = self.epochs_begun = self.passes = 0
+        self.course, self.learning_rate = None, learning_rate
+
     def provide(self, tensors: Iterable[Tensor]) -> None:
         """Memory for all state tensors among these; slots and accumulators are zero at first."""
         new = {t.state: t.type for t in tensors if t.state is not None and t.state not in self.arrays}

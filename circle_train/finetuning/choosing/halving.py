@@ -1,0 +1,80 @@
+"""Successive halving: all are tried on one split, the better ones on more, the best on all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from circle_train.finetuning.choosing.candidates import Candidate
+from circle_train.finetuning.choosing.facts import Facts
+from circle_train.finetuning.choosing.trial import Score, Trial
+from circle_train.ir.tensor_type import Array
+
+ROUNDS = ((1, 1 / 3), (2, 1 / 3), (4, 0.0))
+"""How many splits everybody left has been tried on, and which share of them goes on."""
+EXPECTED = 1 + 1 / 3 + 2 / 9
+"""Trials of one split for each arm, all rounds together."""
+TIE = 0.5
+"""Spreads of the mean difference within which the smaller set is as good."""
+
+
+@dataclass(eq=False)
+class Arm:
+    """A candidate at one rate."""
+
+    candidate: Candidate
+    rate: float
+    facts: Facts
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def skills(self) -> Array:
+        return np.array([trial.score.skill for trial in self.trials])
+
+    @property
+    def skill(self) -> float:
+        return float(self.skills.mean())
+
+    def gain(self, before: Sequence[Score]) -> float:
+        """Of right answers, over those before, on the splits that it was tried on."""
+        return float(np.mean([t.score.right - b.right for t, b in zip(self.trials, before, strict=False)]))
+
+    def seconds(self, samples: int, epochs: int) -> float:
+        """That so many samples will take, by what its trials took."""
+        first, later = (float(np.median([getattr(t, n) for t in self.trials])) for n in ("first", "later"))
+        return samples * (first + (epochs - 1) * later)
+
+
+def compete(
+    arms: Sequence[Arm], attempt: Callable[[Arm, int], Trial], rounds: Sequence[tuple[int, float]]
+) -> list[Arm]:
+    """Those that were tried on all splits, the best first."""
+    left = list(arms)
+    for count, share in rounds:
+        for arm in left:
+            while len(arm.trials) < count:
+                arm.trials.append(attempt(arm, len(arm.trials)))
+        left.sort(key=lambda arm: (-arm.skill, arm.facts.parameters))
+        if share:
+            left = left[: max(round(len(left) * share), min(len(left), 3))]
+    return left
+
+
+def smallest_of_equals(best: Sequence[Arm]) -> tuple[Arm, list[Arm]]:
+    """The fewest parameters of those that are as good as the first; and who else is, as far as these splits can tell."""
+    equals = [arm for arm in best if _distance(best[0], arm) <= TIE]
+    chosen = min(equals, key=lambda arm: (arm.facts.parameters, -arm.skill))
+    doubtful = [arm for arm in best if arm.candidate is not chosen.candidate and _distance(best[0], arm) <= 2]
+    return chosen, doubtful
+
+
+def _distance(one: Arm, other: Arm) -> float:
+    """How much better one is, in standard errors of the mean difference."""
+    differences = one.skills - other.skills
+    if one is other or not differences.any():
+        return 0.0
+    if len(differences) < 2:
+        return float("inf")
+    return float(differences.mean() / max(differences.std(ddof=1) / np.sqrt(len(differences)), 1e-12))

@@ -1,0 +1,131 @@
+"""One fit of a candidate on one split: how good, and how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from circle_train.data.dataset import Dataset
+from circle_train.finetuning.choosing.splits import Split
+from circle_train.finetuning.choosing.task import Task
+from circle_train.fitting.callback import Callback, Logs
+from circle_train.ir.tensor_type import Array
+from circle_train.record import record
+from circle_train.session import TrainSession
+
+
+@record
+class Score:
+    """How good answers for samples held out are; more is better."""
+
+    skill: float
+    """What is decided by: 1 less half the squared error of the probabilities (Brier); of other tasks the loss, negative."""
+    right: float
+    """What people read: the share of right answers; of other tasks the same."""
+
+
+@record
+class Trial:
+    """A fit that was judged."""
+
+    score: Score
+    first: float
+    """Seconds of processor time that the first epoch took, for each sample; frozen layers are computed in it."""
+    later: float
+    """The same of an epoch after it."""
+
+
+class Clock(Callback):
+    """Processor time at the end of each epoch."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_train_begin(self) -> None:
+        self.times = [time.process_time()]
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        self.times.append(time.process_time())
+
+
+@dataclass
+class Bench:
+    """Where trials are made: the session of the last ones is used again for others of the same parameters."""
+
+    task: Task
+    names: tuple[str, ...] = ()
+    session: TrainSession | None = None
+
+    def begin(self, names: tuple[str, ...], rate: float, start: Mapping[str, Array]) -> TrainSession:
+        """A session as if it were new."""
+        if self.session is None or self.names != names:
+            self.session = None  # its memory goes before there is another
+            self.names, self.session = names, self.task.session(list(names), rate, start)
+        self.session.state.begin_anew(rate)
+        for name, value in start.items():
+            self.session.parameters[name] = value
+        return self.session
+
+
+def attempt(
+    bench: Bench, names: tuple[str, ...], rate: float, start: Mapping[str, Array], split: Split, epochs: int
+) -> tuple[Trial, TrainSession]:
+    """Train and judge."""
+    task, session = bench.task, bench.begin(names, rate, start)
+    clock = Clock()
+    began = time.process_time()
+    session.fit(part(task, split.train), epochs=epochs, callbacks=[clock], verbose=0)
+    count, times = len(split.train), [began, *clock.times[1:]]
+    first = (times[1] - times[0]) / count
+    later = (times[-1] - times[1]) / count / (epochs - 1) if epochs > 1 else first
+    return Trial(judge(task, session, split), first, later), session
+
+
+def part(task: Task, places: Array) -> Dataset:
+    """Some of the samples, decoded and in memory no more than a batch of them where they lie in files."""
+    return Dataset(
+        [Places(array, places) for array in task.data.inputs], [t[places] for t in task.data.targets]
+    )
+
+
+class Places:
+    """Some entries of an array, taken when they are asked for."""
+
+    def __init__(self, array: Array, places: Array) -> None:
+        self.array, self.places = array, places
+        self.shape, self.dtype, self.ndim = (len(places), *array.shape[1:]), array.dtype, array.ndim
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether entries are the same at every access."""
+        return type(self.array) in (np.ndarray, np.memmap) or getattr(self.array, "is_lasting", False) is True
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, at: slice | Array) -> Array:
+        return self.array[self.places[at]]
+
+
+def judge(task: Task, session: TrainSession, split: Split) -> Score:
+    """The session's answers for what is held out."""
+    data = part(task, split.held_out)
+    if task.labels is None:
+        loss = -session.evaluate(data)["loss"]
+        return Score(loss, loss)
+    found = session.predict([array[:] for array in data.inputs])
+    rows = np.asarray(found, np.float64).reshape(len(data), -1)
+    return score_of(rows, task.labels[split.held_out])
+
+
+def score_of(rows: Array, truth: Array) -> Score:
+    """Of probabilities or logits, and class numbers."""
+    if not (np.allclose(rows.sum(1), 1, atol=1e-3) and (rows >= 0).all()):
+        rows = np.exp(rows - rows.max(axis=1, keepdims=True))
+        rows = rows / rows.sum(axis=1, keepdims=True)
+    right = np.eye(rows.shape[1])[truth]
+    error = np.square(rows - right).sum(1) / 2
+    return Score(float(1 - error.mean()), float((rows.argmax(1) == truth).mean()))

@@ -1,0 +1,163 @@
+"""What a choice is made of: information, knapsacks, splits, halving, budgets."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from picture_net import picture_net
+
+import circle_train as ct
+from circle_train.finetuning.choosing.budget import Budget, parse_budget
+from circle_train.finetuning.choosing.candidates import Candidate, candidates
+from circle_train.finetuning.choosing.contest import Contest
+from circle_train.finetuning.choosing.facts import Facts
+from circle_train.finetuning.choosing.fisher import information
+from circle_train.finetuning.choosing.halving import Arm, compete, smallest_of_equals
+from circle_train.finetuning.choosing.knapsack import knapsack
+from circle_train.finetuning.choosing.layers import Layer
+from circle_train.finetuning.choosing.splits import splits
+from circle_train.finetuning.choosing.task import task_of
+from circle_train.finetuning.choosing.trial import Score, Trial, score_of
+
+
+def layer(place: int, elements: int) -> Layer:
+    return Layer(place, "CONV_2D", (f"w{place}",), (f"b{place}",), (), elements, 0)
+
+
+def picture_task(count: int, memory: int | None = None) -> Any:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(count, 32, 32, 3)).astype(np.float32)
+    config = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=2)
+    return task_of(picture_net(), (x, np.arange(count, dtype=np.int32)), config, memory, 0, 1)
+
+
+def test_information_is_that_of_channels_turned_up_and_down() -> None:
+    """Σ_d a·g of a channel is the loss's derivative by a factor on the channel: by finite differences of the loss."""
+    task = picture_task(8)
+    layers = Contest(task, Budget()).layers
+    found = information(task, layers, {})
+    first = layers[0]
+    session = task.session("all", 1.0, {})
+    weights, bias = (np.array(session.parameters[name]) for name in first.names)
+    step, total = 1e-2, 0.0
+    for sample in range(8):
+        x, y = task.data.take(np.array([sample]))
+        for channel in range(len(bias)):
+            losses = []
+            for factor in (1 + step, 1 - step):
+                scale = np.ones(len(bias), np.float32)
+                scale[channel] = factor
+                session.parameters[first.weights[0]] = weights * scale[:, None, None, None]
+                session.parameters[first.biases[0]] = bias * scale
+                losses.append(session.eval_step(x, y).loss)
+            total += ((losses[0] - losses[1]) / (2 * step)) ** 2 / 2 / 8
+    assert found[first.place] == pytest.approx(total, rel=0.02)
+
+
+def test_information_within_a_budget_is_the_same() -> None:
+    """Layers that do not fit together are looked at in parts."""
+    layers = Contest(picture_task(8), Budget()).layers
+    whole = information(picture_task(8), layers, {})
+    needed = ct.TrainSession(picture_net(), picture_task(8).config.replace(batch_size=1)).plan.total_bytes
+    parts = information(picture_task(8, needed - 10_000), layers, {})
+    assert parts == pytest.approx(whole, rel=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 20)), min_size=1, max_size=7), st.integers(10, 80)
+)
+def test_a_knapsack_holds_the_most_that_fits(items: list[tuple[int, int]], percent: int) -> None:
+    layers = [layer(place, 100 * weight) for place, (weight, _) in enumerate(items)]
+    values = {place: float(value) for place, (_, value) in enumerate(items)}
+    room = percent * sum(one.nbytes for one in layers) // 100
+    chosen = knapsack(layers, values, room)
+    assert sum(one.nbytes for one in chosen) <= room
+    tight = 0.97 * room  # bytes are rounded up to bins
+    best = max(
+        sum(values[one.place] for one in some)
+        for count in range(len(layers) + 1)
+        for some in combinations(layers, count)
+        if sum(one.nbytes for one in some) <= tight
+    )
+    assert sum(values[one.place] for one in chosen) >= best
+
+
+def test_splits_hold_out_every_sample_once_and_each_class_alike() -> None:
+    labels = np.arange(40) % 4
+    found = splits(40, labels, None, 40, 8, 0)
+    for four in (found[:4], found[4:]):
+        assert sorted(np.concatenate([split.held_out for split in four])) == list(range(40))
+        assert all(np.ptp(np.bincount(labels[split.held_out])) <= 1 for split in four)
+        assert all(not set(split.train) & set(split.held_out) for split in four)
+    assert any(list(a.held_out) != list(b.held_out) for a, b in zip(found[:4], found[4:], strict=True))
+
+
+def test_splits_of_some_samples_and_of_groups() -> None:
+    labels = np.arange(100) % 4
+    some = splits(100, labels, None, 40, 4, 0)
+    assert {len(split.train) + len(split.held_out) for split in some} == {40}
+    groups = np.arange(100) // 10
+    for split in splits(100, labels, groups, 100, 4, 0):
+        assert not set(groups[split.train]) & set(groups[split.held_out])
+    assert len(splits(100, labels, np.zeros(100), 100, 4, 0)) == 4
+
+
+def arm(what: str, parameters: int, *skills: float) -> Arm:
+    trials = [Trial(Score(skill, skill), 0.0, 0.0) for skill in skills]
+    return Arm(Candidate(what, (what,), (1.0,)), 1.0, Facts(parameters), trials)
+
+
+def test_the_best_are_tried_most() -> None:
+    arms = [arm(str(number), number) for number in range(12)]
+
+    def attempt(one: Arm, split: int) -> Trial:
+        return Trial(Score(one.facts.parameters / 12, 0.0), 0.0, 0.0)
+
+    left = compete(arms, attempt, ((1, 1 / 2), (2, 1 / 3), (4, 0.0)))
+    assert left[0].facts.parameters == 11
+    assert sorted(len(one.trials) for one in arms) == [1] * 6 + [2] * 3 + [4] * 3
+
+
+def test_of_equals_the_smallest_is_taken_and_doubt_is_named() -> None:
+    best = [
+        arm("all", 100, 0.91, 0.70, 0.90),
+        arm("first", 5, 0.90, 0.72, 0.88),
+        arm("last", 2, 0.5, 0.5, 0.5),
+    ]
+    chosen, doubtful = smallest_of_equals(best)
+    assert chosen.candidate.what == "first"
+    assert [one.candidate.what for one in doubtful] == ["all"]
+
+
+def test_scores_of_logits_and_probabilities_agree() -> None:
+    logits = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])) + 7
+    truth = np.array([0, 1])
+    one, other = score_of(logits, truth), score_of(np.exp(logits - 7), truth)
+    assert one.skill == pytest.approx(other.skill) == pytest.approx(1 - (0.375 + 1.46) / 4)
+    assert one.right == 0.5
+
+
+def test_a_new_head_is_trained_with_every_candidate() -> None:
+    body, head = [layer(0, 100), layer(1, 100)], layer(2, 10)
+    found = candidates([*body, head], head.names, [[body[0]]])
+    assert all(set(head.names) <= set(candidate.names) for candidate in found)
+    assert found[0].names == head.names
+    assert len({frozenset(candidate.names) for candidate in found}) == len(found)
+
+
+def test_budgets_are_read() -> None:
+    assert parse_budget("150MB,60s") == parse_budget("1min, 150 MB") == Budget(150_000_000, 60.0)
+    assert parse_budget("90s") == Budget(None, 90.0)
+    assert parse_budget("64MiB") == Budget(64 << 20, None)
+
+
+@pytest.mark.parametrize("text", ["", "150", "60s,30s", "1MB,2MB", "150MB,60", "0s", "-3s", 150, None])
+def test_other_budgets_are_refused(text: Any) -> None:
+    with pytest.raises(ct.ConfigError, match="budget is"):
+        parse_budget(text)
