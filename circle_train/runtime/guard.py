@@ -23,7 +23,7 @@ def unspoiled(state: State, feeds: Mapping[Tensor, Array], undisturbed: Undistur
     """Run a step in this block. A loss that is no number is refused before anything is updated; input that holds
     such values may give a finite loss and yet spoil gradients, so what it makes of the weights is looked at.
     """
-    bad = [tensor.name for tensor, array in feeds.items() if _is_spoiled(array)]
+    bad = [tensor.name for tensor, array in feeds.items() if is_spoiled(array)]
     saved = {}
     if bad:
         undisturbed.begin()
@@ -35,14 +35,19 @@ def unspoiled(state: State, feeds: Mapping[Tensor, Array], undisturbed: Undistur
     except NotFinite as error:
         if bad:
             raise DataError(f"{where}: {error}, {reason}") from None
-        advice = error.advice or f"lower the learning rate ({state.learning_rate:g}) or scale the data"
-        raise ConfigError(f"{where}: {error}; {KEPT}; {advice}") from None
-    if any(_is_spoiled(state.arrays[key]) for key in saved):
+        raise refusal(error, state) from None
+    if any(is_spoiled(state.arrays[key]) for key in saved):
         for key, array in saved.items():
             np.copyto(state.arrays[key], array)
         raise DataError(f"{where}: the gradients are not finite, {reason}")
 
 
-def _is_spoiled(array: Array) -> bool:
+def refusal(error: NotFinite, state: State) -> ConfigError:
+    """What is said of a step on numbers that were good, whose loss is none."""
+    advice = error.advice or f"lower the learning rate ({state.learning_rate:g}) or scale the data"
+    return ConfigError(f"step {state.step + 1}: {error}; {KEPT}; {advice}")
+
+
+def is_spoiled(array: Array) -> bool:
     """Whether NaN or infinity is among floats; the sum of their squares says so at once unless it overflows."""
     return array.dtype.kind == "f" and not isfinite(np.vdot(array, array)) and not np.isfinite(array).all()

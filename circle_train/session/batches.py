@@ -44,7 +44,7 @@ class Batches(Learned):
     kept_bytes = 0
     """What the fit under way keeps of a frozen beginning's results."""
     _reset_is_due = False
-    _is_known = False
+    is_known = False
     """Whether a batch has shown what the outputs are."""
 
     @cached_property
@@ -169,9 +169,9 @@ class Batches(Learned):
 
     def _look_at(self, program: Program, result: StepResult) -> None:
         """Let the losses say, once, what they think of the outputs."""
-        if self._is_known:
+        if self.is_known:
             return
-        self._is_known = True
+        self.is_known = True
         for loss, output, values in zip(
             self._losses, self._as_in_file(program.outputs), result.outputs, strict=True
         ):

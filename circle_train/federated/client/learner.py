@@ -14,6 +14,7 @@ from circle_train.data.opening import open_any
 from circle_train.errors import ConfigError, DataError
 from circle_train.federated.client import remembered
 from circle_train.federated.client.frozen import FrozenResults
+from circle_train.federated.client.lesson import is_ready, learn
 from circle_train.federated.client.session import ClientSession
 from circle_train.federated.client.settings import Asked, How, asked
 from circle_train.federated.records import judged as judged_record
@@ -62,10 +63,17 @@ class Learner:
         data = self._open(context, "train")
         self._begin(context, arrays, wish)
         with self._frozen.of(client_number(context), Mode.TRAIN, data) as fed:
-            history = session.fit(fed, epochs=wish.epochs, shuffle=how.shuffle, verbose=0, keep_frozen=False)
+            last = self._learn(fed, wish.epochs)
         remembered.keep(session, context.state, how.remember)
-        last = {name: series[-1] for name, series in history.history.items() if series}
         return Outcome({"num-examples": count(data), **last}, values(session))
+
+    def _learn(self, data: Dataset | Stream, epochs: int) -> dict[str, float]:
+        """Loss and metrics of the last epoch."""
+        session, shuffle = self.session, self.how.shuffle
+        if is_ready(data, session):
+            return learn(session, data, epochs, shuffle)
+        history = session.fit(data, epochs=epochs, shuffle=shuffle, verbose=0, keep_frozen=False)
+        return {name: series[-1] for name, series in history.history.items() if series}
 
     def evaluate(self, context: Any, arrays: Any, config: Mapping[str, Any]) -> Outcome:
         session = self.session

@@ -10,6 +10,7 @@ from test_kernels import RELU, RELU6, act, check, rand, slope
 
 POOLS = [
     Case(2, 8, 8, 5, 5, (2, 2), (2, 2)),
+    Case(2, 6, 9, 24, 24, (2, 2), (2, 2), pad="VALID"),
     Case(2, 9, 7, 33, 33, (3, 3), (2, 2)),
     Case(1, 10, 10, 16, 16, (3, 3)),
     Case(1, 9, 9, 3, 3, (2, 2), (3, 3), pad="VALID"),
@@ -64,6 +65,16 @@ def test_max_pool(case: Case, ties: bool) -> None:
             ),
             {"dx": before},
             {"dx": (dx + before) * slope(before, RELU6)},
+            1e-6,
+        )
+    for mask, by in (({"out_mask_y": before, "out_mask_act": RELU6}, slope(before, RELU6)), ({}, 1.0)):
+        check(
+            "MAX_POOL_GRAD",
+            lambda out, mask=mask: struct(
+                "ct_pool_args", y=y32, dy=dy, dx=out["dx"], shape=im.shape, act=RELU, index=where, **mask
+            ),
+            {"dx": np.full(x.shape, np.nan, np.float32)},
+            {"dx": dx * by},
             1e-6,
         )
 

@@ -18,17 +18,22 @@ struct Room {
   float *padded, *windows, *band;
 };
 
+// Columns of the weights as they lie: whole vectors, the last one filled up with zeros.
+int64_t columns(const ct_conv_shape& s) { return round_up(s.out_c, W); }
+
 // A product of an output row's pixels, their windows' floats a at `step` from each other, with the weights of `cells` floats.
 void multiply_row(const ct_conv_args& t, const float* a, int64_t step, int64_t cells, const float* weights, bool first, bool last, float* y) {
   const ct_conv_shape& s = t.shape;
   const Clamp act = clamp_of(t.act);
   for (int64_t j = 0; j < s.out_c; j += kTileCols) {
-    const int vectors = s.out_c - j > W ? 2 : 1;
+    const int64_t left = s.out_c - j, tail = left < kTileCols ? left % W : 0;
     for (int64_t i = 0; i < s.out_w; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, s.out_w - i));
-      const TileEnd end{y + i * s.out_c + j, s.out_c, last && t.b ? t.b + j : nullptr, act.low, act.high,
-                        !first, last && t.act != CT_ACT_NONE, false};
-      tile_for(rows, vectors)(a + i * step, step, 1, weights + j, s.out_c, cells, end);
+      TileEnd end{y + i * s.out_c + j, s.out_c, last && t.b ? t.b + j : nullptr, act.low, act.high,
+                  !first, last && t.act != CT_ACT_NONE, false};
+      end.tail = tail;
+      end.ask = reinterpret_cast<const char*>(a);
+      tile_for(rows, left > W ? 2 : 1, tail != 0)(a + i * step, step, 1, weights + j, columns(s), cells, end);
     }
   }
 }
@@ -47,12 +52,14 @@ void forward_row(const ct_conv_args& t, const float* weights, int64_t out_row, c
   if (last < 0) {
     const Clamp act = clamp_of(t.act);
     for (int64_t i = 0; i < s.out_w; ++i)
-      for (int64_t j = 0; j < s.out_c; j += W) store(y + i * s.out_c + j, activate(t.b ? load(t.b + j) : vf{}, act));
+      each_vector(s.out_c, [&](int64_t j, auto lanes) {
+        store_some(y + i * s.out_c + j, activate(t.b ? load_some(t.b + j, lanes) : vf{}, act), lanes);
+      });
     return;
   }
   bool first = true;
   each_kernel_row(s, t.x, out_row, room.padded, [&](int64_t kh, const float* x) {
-    multiply_row(t, x, s.stride_w * s.in_c, run, weights + kh * run * s.out_c, first, kh == last, y);
+    multiply_row(t, x, s.stride_w * s.in_c, run, weights + kh * run * columns(s), first, kh == last, y);
     first = false;
   });
 }
@@ -64,7 +71,7 @@ struct Forward {
     Carver carver(scratch);
     padded = row_floats(s), gathered = gathered_floats(s);
     own = padded + gathered + (pool ? round_up(pool->kernel_h * s.out_w * s.out_c, kApart) : 0);
-    weights = carver.take<float>(window_floats(s) * s.out_c);
+    weights = carver.take<float>(window_floats(s) * columns(s));
     mine = carver.take<float>(own * workers);
     size = carver.used();
   }
@@ -76,12 +83,18 @@ struct Forward {
   float *weights, *mine;
 };
 
+void turn_weights(const ct_conv_args& t, float* weights) {
+  const ct_conv_shape& s = t.shape;
+  if (columns(s) != s.out_c) zero_floats(weights, window_floats(s) * columns(s));
+  transpose(t.w, window_floats(s), s.out_c, window_floats(s), weights, columns(s));
+}
+
 double forward_nanoseconds(const ct_conv_shape& s) { return double(out_pixels(s)) * s.out_c * (window_floats(s) / 60.0 + 0.1); }
 
 }  // namespace
 
 bool is_narrow(const ct_conv_args& t) {
-  return is_narrow(t.shape) && t.shape.out_c % W == 0 && !t.add && t.act != CT_ACT_TANH;
+  return is_narrow(t.shape) && !t.add && t.act != CT_ACT_TANH;
 }
 
 int64_t narrow_scratch(const ct_conv_args& t, int workers) { return Forward(t, nullptr, nullptr, workers).size; }
@@ -89,7 +102,7 @@ int64_t narrow_scratch(const ct_conv_args& t, int workers) { return Forward(t, n
 void run_narrow(Context& context, const ct_conv_args& t) {
   const ct_conv_shape& s = t.shape;
   const Forward f(t, nullptr, context.scratch(), context.workers());
-  transpose(t.w, window_floats(s), s.out_c, window_floats(s), f.weights, s.out_c);
+  turn_weights(t, f.weights);
   context.parallel(s.batch * s.out_h, forward_nanoseconds(s), [&](int worker, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) forward_row(t, f.weights, row, f.room(worker), t.y + row * s.out_w * s.out_c);
   });
@@ -104,7 +117,7 @@ int32_t conv_pool(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_pool_args*>(opaque);
   const ct_conv_shape& s = t.conv.shape;
   const Forward f(t.conv, &t.pool.shape, context.scratch(), context.workers());
-  transpose(t.conv.w, window_floats(s), s.out_c, window_floats(s), f.weights, s.out_c);
+  turn_weights(t.conv, f.weights);
   context.parallel(s.batch * t.pool.shape.out_h, forward_nanoseconds(s), [&](int worker, int64_t begin, int64_t end) {
     const Room room = f.room(worker);
     for (int64_t row = begin; row < end; ++row) {

@@ -42,34 +42,40 @@ Sums carve(Carver& carver, const ct_conv_grad_w_args& t, const ct_conv_shape* po
   return f;
 }
 
+// A row of dy: its pixels are `step` floats from each other, and those up to whole vectors may be read, whatever they hold.
+struct Row {
+  const float* at;
+  int64_t step;
+};
+
 // c (window cells x outputs) += the product of an output row's windows and its dy.
-void add_products(const ct_conv_shape& s, const Sums& f, const float* windows, int64_t step, int64_t cells, const float* dy, float* c) {
+void add_products(const ct_conv_shape& s, const Sums& f, const float* windows, int64_t step, int64_t cells, const Row& dy, float* c) {
   for (int64_t j = 0; j < f.cols; j += kTileCols) {
     const int vectors = f.cols - j > W ? 2 : 1;
     for (int64_t i = 0; i < cells; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, cells - i));
       const TileEnd end{c + i * f.cols + j, f.cols, nullptr, 0, 0, true, false, false};
-      tile_for(rows, vectors)(windows + i, 1, step, dy + j, f.cols, s.out_w, end);
+      tile_for(rows, vectors)(windows + i, 1, step, dy.at + j, dy.step, s.out_w, end);
     }
   }
 }
 
-// dy's row up to whole vectors.
-void make_dy(const ct_conv_grad_w_args& t, const Sums& f, int64_t out_row, float* made) {
+// dy's row; the last one, behind which nothing may be read, in a copy up to whole vectors.
+Row row_of(const ct_conv_grad_w_args& t, const Sums& f, int64_t out_row, float* made) {
   const ct_conv_shape& s = t.shape;
-  const DenseMatrix dy(t.dy, s.out_c);
-  for (int64_t i = 0; i < s.out_w; ++i) {
-    zero_floats(made + i * f.cols + s.out_c / W * W, f.cols - s.out_c / W * W);
-    dy.rows(out_row * s.out_w + i, 1, 0, s.out_c, made + i * f.cols, f.cols);
-  }
+  const float* const dy = t.dy + out_row * s.out_w * s.out_c;
+  if ((s.batch * s.out_h - 1 - out_row) * s.out_w * s.out_c >= f.cols - s.out_c) return {dy, s.out_c};
+  for (int64_t i = 0; i < s.out_w; ++i)
+    each_vector(s.out_c, [&](int64_t j, auto lanes) { store(made + i * f.cols + j, load_some(dy + i * s.out_c + j, lanes)); });
+  return {made, f.cols};
 }
 
 // One output row's share of the weights' gradient and of the bias's.
-void add_row(const ct_conv_grad_w_args& t, const Sums& f, int64_t out_row, const float* dy, int64_t part, float* own) {
+void add_row(const ct_conv_grad_w_args& t, const Sums& f, int64_t out_row, const Row& dy, int64_t part, float* own) {
   const ct_conv_shape& s = t.shape;
   const int64_t run = run_floats(s);
   float *const padded = own, *const windows = own + f.padded, *const c = f.parts_at + part * f.size * f.cols;
-  if (t.has_b) add_row_sums(dy, f.cols, s.out_w, f.cols, f.biases_at + part * f.cols);
+  if (t.has_b) add_row_sums(dy.at, dy.step, s.out_w, f.cols, f.biases_at + part * f.cols);
   if (!t.has_w) return;
   if (gathers(s)) {
     gather_windows(s, t.x, out_row, padded, windows);
@@ -126,8 +132,7 @@ void run_narrow(Context& context, const ct_conv_grad_w_args& t) {
   const Sums f = carve(carver, t, nullptr, context.workers());
   sum_parts(context, t, f, s.batch * s.out_h, [&](int64_t row, int64_t part, float* own) {
     float* const made = own + f.padded + f.gathered;
-    if (f.dy) make_dy(t, f, row, made);
-    add_row(t, f, row, f.dy ? made : t.dy + row * s.out_w * s.out_c, part, own);
+    add_row(t, f, row, row_of(t, f, row, made), part, own);
   });
 }
 
@@ -147,7 +152,7 @@ int32_t pool_conv_grad_w(Context& context, const void* opaque) {
     float* const band = own + f.padded + f.gathered + f.dy;
     const RowsBelow below = rows_below(t.pool.shape, row);
     scatter_row(t.pool, row, band);
-    for (int64_t i = 0; i < below.count; ++i) add_row(t.conv, f, below.first + i, band + i * s.out_w * s.out_c, part, own);
+    for (int64_t i = 0; i < below.count; ++i) add_row(t.conv, f, below.first + i, {band + i * s.out_w * s.out_c, s.out_c}, part, own);
   });
   return CT_OK;
 }

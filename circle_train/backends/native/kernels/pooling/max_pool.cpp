@@ -11,16 +11,30 @@ namespace {
 
 typedef uint8_t vb __attribute__((vector_size(W)));
 
+// A few bytes one by one: a call of memcpy takes longer.
 template <class Lanes>
 void store_index(uint8_t* to, vi index, Lanes lanes) {
   const vb bytes = __builtin_convertvector(index, vb);
-  std::memcpy(to, &bytes, size_t(lanes));
+  if (lanes == W) return void(std::memcpy(to, &bytes, W));
+#if defined(__AVX512F__)
+  _mm_mask_storeu_epi8(to, __mmask16((1u << lanes) - 1), (__m128i)bytes);
+#else
+  for (int i = 0; i < lanes; ++i) to[i] = bytes[i];
+#endif
 }
 
 template <class Lanes>
 vi load_index(const uint8_t* from, Lanes lanes) {
   vb bytes{};
-  std::memcpy(&bytes, from, size_t(lanes));
+  if (lanes == W) {
+    std::memcpy(&bytes, from, W);
+    return __builtin_convertvector(bytes, vi);
+  }
+#if defined(__AVX512F__)
+  bytes = (vb)_mm_maskz_loadu_epi8(__mmask16((1u << lanes) - 1), from);
+#else
+  for (int i = 0; i < lanes; ++i) bytes[i] = from[i];
+#endif
   return __builtin_convertvector(bytes, vi);
 }
 
@@ -34,25 +48,25 @@ inline void take_larger(vf v, int64_t cell, vf& best, vi& where) {
 bool is_pairs(const ct_pool_args& row) {
   const ct_conv_shape& s = row.shape;
   return s.kernel_h == 2 && s.kernel_w == 2 && s.stride_w == 2 && s.in_h == 2 && s.pad_left == 0 && s.out_w * 2 <= s.in_w &&
-         s.in_c % W == 0 && row.index;
+         row.index;
 }
 
 void max_pairs(const ct_pool_args& row, const Clamp& act) {
   const ct_conv_shape& s = row.shape;
-  const int64_t below = s.in_w * s.in_c;
+  const int64_t channels = s.in_c, below = s.in_w * channels;
   const float* x = row.x;
   float* y = row.y;
   uint8_t* index = row.index;
-  for (int64_t ow = 0; ow < s.out_w; ++ow, x += s.in_c)
-    for (int64_t c = 0; c < s.in_c; c += W, x += W, y += W, index += W) {
-      vf best = load(x);
+  for (int64_t ow = 0; ow < s.out_w; ++ow, x += 2 * channels, y += channels, index += channels)
+    each_vector(channels, [&](int64_t c, auto lanes) {
+      vf best = load_some(x + c, lanes);
       vi where{};
-      take_larger(load(x + s.in_c), 1, best, where);
-      take_larger(load(x + below), 2, best, where);
-      take_larger(load(x + below + s.in_c), 3, best, where);
-      store(y, activate(best, act));
-      store_index(index, where, Whole());
-    }
+      take_larger(load_some(x + channels + c, lanes), 1, best, where);
+      take_larger(load_some(x + below + c, lanes), 2, best, where);
+      take_larger(load_some(x + below + channels + c, lanes), 3, best, where);
+      store_some(y + c, activate(best, act), lanes);
+      store_index(index + c, where, lanes);
+    });
 }
 
 void max_window(const ct_pool_args& t, const Window& w, const Clamp& act) {
@@ -74,20 +88,22 @@ bool windows_tile(const ct_conv_shape& s) {
          s.out_w * s.stride_w - s.pad_left >= s.in_w;
 }
 
-void scatter_pairs(const ct_pool_args& row, const Clamp& act) {
+template <bool Masked>
+void scatter_pairs(const ct_pool_args& row, const Clamp& act, const Clamp& out_mask) {
   const ct_conv_shape& s = row.shape;
-  const int64_t below = s.in_w * s.in_c;
+  const int64_t channels = s.in_c, below = s.in_w * channels, at[4] = {0, channels, below, below + channels};
   float* dx = row.dx;
-  int64_t output = 0;
-  for (int64_t ow = 0; ow < s.out_w; ++ow, dx += s.in_c)
-    for (int64_t c = 0; c < s.in_c; c += W, dx += W, output += W) {
-      const vf dy = dy_at(row, act, output, Whole());
-      const vi where = load_index(row.index + output, Whole());
-      store(dx, where == 0 ? dy : vf{});
-      store(dx + s.in_c, where == 1 ? dy : vf{});
-      store(dx + below, where == 2 ? dy : vf{});
-      store(dx + below + s.in_c, where == 3 ? dy : vf{});
-    }
+  const float* y = row.out_mask_y;
+  for (int64_t output = 0; output < s.out_w * channels; output += channels, dx += 2 * channels, y += Masked ? 2 * channels : 0)
+    each_vector(channels, [&](int64_t c, auto lanes) {
+      const vf dy = dy_at(row, act, output + c, lanes);
+      const vi where = load_index(row.index + output + c, lanes);
+#pragma GCC unroll 4
+      for (int cell = 0; cell < 4; ++cell) {
+        const vf v = where == vi{} + cell ? dy : vf{};
+        store_some(dx + at[cell] + c, Masked ? masked(v, load_some(y + at[cell] + c, lanes), out_mask) : v, lanes);
+      }
+    });
 }
 
 void send_back(const ct_pool_args& t, const Window& w, const Clamp& act, const Clamp& out_mask) {
@@ -164,7 +180,7 @@ void scatter_row(const ct_pool_args& t, int64_t out_row, float* rows) {
   const ct_conv_shape& s = row.shape;
   if (s.out_w * s.stride_w - s.pad_left < s.in_w && !t.accumulate) zero_floats(rows, s.in_h * s.in_w * s.in_c);
   const Clamp act = clamp_of(t.act), out_mask = clamp_of(t.out_mask_act);
-  if (is_pairs(row) && !t.accumulate && !t.out_mask_y) return scatter_pairs(row, act);
+  if (is_pairs(row) && !t.accumulate) return (t.out_mask_y ? scatter_pairs<true> : scatter_pairs<false>)(row, act, out_mask);
   each_window(s, 0, 1, [&](const Window& w) { send_back(row, w, act, out_mask); });
 }
 

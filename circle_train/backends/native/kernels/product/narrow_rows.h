@@ -15,7 +15,7 @@ constexpr int kFour = 4;
 constexpr int64_t kApart = 1024;  // floats: a page each, so that no worker's stores take a line, or its neighbour, from another
 
 inline bool is_narrow(const ct_conv_shape& s) {
-  return s.groups == 1 && s.dilation_w == 1 && s.in_c > 0 && s.in_c <= CT_NARROW_CHANNELS && s.kernel_w > 1 && s.out_c >= W;
+  return s.groups == 1 && s.dilation_w == 1 && s.in_c > 0 && s.in_c <= CT_NARROW_CHANNELS && s.kernel_w > 1 && s.out_c >= kFour;
 }
 
 // Pixels between the first and the last that an output row reads, padding included.
