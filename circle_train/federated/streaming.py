@@ -78,8 +78,8 @@ class Sums:
     def add(self, arrays: Mapping[str, Array], weight: float) -> None:
         if not self._sums:
             self._sums = {name: np.zeros(array.shape, np.float64) for name, array in arrays.items()}
-        shapes = {name: total.shape for name, total in self._sums.items()}
-        if {name: array.shape for name, array in arrays.items()} != shapes:
+        sums = self._sums
+        if arrays.keys() != sums.keys() or any(sums[n].shape != a.shape for n, a in arrays.items()):
             raise InconsistentMessageReplies(
                 f"a reply's {self.what} have other names or shapes than the first one's"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,19 @@ def test_damaged_bytes_are_refused_by_name() -> None:
     record[name] = Array(record[name].dtype, record[name].shape, record[name].stype, b"nonsense")
     with pytest.raises(DataError, match=f"array '{name}' cannot be read"):
         federated.load(one, record)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<U100000000"])
+def test_bytes_that_announce_more_than_is_wanted_take_no_memory(dtype: str) -> None:
+    one = session()
+    record = federated.arrays(one)
+    name = next(iter(record))
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": (10**13,)})
+    for shape in (record[name].shape, (10**13,)):
+        record[name] = Array("float32", shape, record[name].stype, file.getvalue() + bytes(64))
+        with pytest.raises(DataError, match=rf"array '{name}' is float32 \(10000000000000,\), expected"):
+            federated.load(one, record)
 
 
 def test_doubles_are_taken_as_floats() -> None:

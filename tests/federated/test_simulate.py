@@ -15,7 +15,7 @@ from circle_train.errors import ConfigError
 pytest.importorskip("flwr")
 
 from fleets import CLIENTS, CONFIG, MODEL, data, samples
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -81,13 +81,13 @@ def test_memory_does_not_grow_with_the_clients() -> None:
     )  # a model of 4 kB, a message of 2 kB: less than either for each more
 
 
-def broken(fault: str) -> ClientApp:
-    """A fleet whose client 2 answers with a fault, or raises."""
+def broken(fault: str, client: int = 2) -> ClientApp:
+    """A fleet of which one client answers with a fault, or raises."""
     app = fleet(shuffle=False)
 
     def mod(message: Message, context: Any, call: Any) -> Message:
         reply = call(message, context)
-        if context.node_config["partition-id"] != 2 or message.metadata.message_type != "train":
+        if context.node_config["partition-id"] != client or message.metadata.message_type != "train":
             return reply
         if fault == "raises":
             raise OSError("no battery left")
@@ -102,6 +102,8 @@ def broken(fault: str) -> ClientApp:
         metrics = dict(reply.content["metrics"])
         if fault == "weight":
             metrics["num-examples"] = 0
+        elif fault == "heavy":
+            metrics["num-examples"] = 2**60
         elif fault == "loss":
             metrics["loss"] = float("inf")
         elif fault == "metrics":
@@ -119,13 +121,18 @@ def broken(fault: str) -> ClientApp:
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, federated.StreamingFedAvg])
-@pytest.mark.parametrize("fault", ["raises", "nan", "names", "shapes", "weight", "loss", "metrics", "empty"])
-def test_a_client_that_fails_costs_the_round_nothing_and_is_named(fault: str, strategy: Any) -> None:
-    run = simulated(broken(fault), strategy(), rounds=2)
-    assert [(one.round, one.client in (2, 4)) for one in run.refused] == [(1, True), (2, True)]
+@pytest.mark.parametrize("client", [0, 2])
+@pytest.mark.parametrize(
+    "fault", ["raises", "nan", "names", "shapes", "weight", "heavy", "loss", "metrics", "empty"]
+)
+def test_a_client_that_fails_costs_the_round_nothing_and_is_named(
+    fault: str, client: int, strategy: Any
+) -> None:
+    run = simulated(broken(fault, client), strategy(), rounds=2)
+    assert [(one.round, one.client in (client, client + 2)) for one in run.refused] == [(1, True), (2, True)]
     assert all(one.why for one in run.refused)
     assert [one.clients for one in run.rounds] == [CLIENTS - 1] * 2
-    others = [place for place in range(CLIENTS) if place != 2]
+    others = [place for place in range(CLIENTS) if place != client]
     x, y = samples()
 
     def without(context: Any) -> Any:
@@ -135,6 +142,17 @@ def test_a_client_that_fails_costs_the_round_nothing_and_is_named(fault: str, st
     app = federated.client_app(MODEL, CONFIG, without, shuffle=False)
     alone = simulated(app, strategy(), CLIENTS - 1, rounds=2)
     assert equal(run.arrays, alone.arrays)
+
+
+def test_a_client_that_lies_about_its_place_is_known_by_its_node() -> None:
+    def mod(message: Message, context: Any, call: Any) -> Message:
+        reply = call(message, context)
+        reply.content["client"] = ConfigRecord({"partition-id": "../0"})
+        return reply
+
+    app = federated.client_app(MODEL, CONFIG, data(), mods=[mod])
+    run = simulated(app, rounds=1)
+    assert run.rounds[0].clients == CLIENTS and not run.refused
 
 
 def test_a_run_without_a_good_reply_keeps_its_weights() -> None:

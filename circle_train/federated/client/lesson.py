@@ -69,11 +69,15 @@ def _pass(session: ClientSession, data: Dataset, order: Array | None) -> dict[st
         for whole, tensor in zip(outputs, program.outputs, strict=True):
             whole[start : start + len(some)] = executor[tensor].reshape(len(some), *whole.shape[1:])
         assert program.loss is not None
-        total += float(executor[program.loss].mean()) * len(some)
+        total += _mean(executor[program.loss]) * len(some)
     metrics = session.metrics
     metrics.reset()
     metrics.update(outputs, [target[places] for target in data.targets])
     return {"loss": total / len(data), **metrics.result()}
+
+
+def _mean(loss: Array) -> float:
+    return float(loss.item() if loss.size == 1 else loss.mean())
 
 
 def _pairs(program: Program, data: Dataset) -> list[tuple[Tensor, Array]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
+from typing import Any
 
-from flwr.app import Error, Message
+from flwr.app import ArrayRecord, Error, Message, MetricRecord
 
 from circle_train.errors import DataError
 from circle_train.federated.client.app import PLACE, RAISED, WHO
@@ -15,6 +17,10 @@ from circle_train.federated.records import judged
 
 LONGEST = 300
 """Characters of a client's error that are kept."""
+VOTING = 5
+"""Of a stream of replies, how many of the first say which metrics all have; of a list all do."""
+MOST = 2**53
+"""What a client may count: more would drown the others, or overflow."""
 
 
 @dataclass(frozen=True)
@@ -41,31 +47,43 @@ class Replies:
     def __call__(self, replies: Iterable[Message]) -> Iterator[Message]:
         if isinstance(replies, Sequence):
             replies = sorted(replies, key=order)
-            kinds = Counter(_metric_names(reply) for reply in replies if reply.has_content())
-            self._metrics = max(kinds, key=lambda kind: kinds[kind], default=None)
-        for reply in replies:
-            judged_reply = self._judged(reply)
-            if not judged_reply.has_error():
-                self._note(reply)
-            yield judged_reply
+        rest = iter(replies)
+        first = list(rest if isinstance(replies, Sequence) else islice(rest, VOTING))
+        kinds = Counter(_metric_names(reply) for reply in first if reply.has_content())
+        self._metrics = max(kinds, key=lambda kind: kinds[kind], default=None)
+        first.reverse()
+        while first:  # none is kept alive once it is out
+            yield self._judged(first.pop())
+        for reply in rest:
+            yield self._judged(reply)
 
     def _judged(self, reply: Message) -> Message:
         """The reply, or an error in its place."""
         try:
             if reply.has_error():
                 raise DataError(reply.error.reason or f"error {reply.error.code}")
-            self._check(reply)
-        except DataError as error:
+            self._take(reply)
+        except (DataError, OverflowError) as error:
             why = str(error)[:LONGEST]
             self.refused.append(Refused(self.round, client_of(reply), why))
             return Message(metadata=reply.metadata, error=Error(RAISED, why))
         return reply
 
-    def _check(self, reply: Message) -> None:
-        content = reply.content
-        if len(content.metric_records) != 1:
-            raise DataError(f"the reply holds {len(content.metric_records)} MetricRecords, expected one")
-        metrics = next(iter(content.metric_records.values()))
+    def _take(self, reply: Message) -> None:
+        """Look at it whole, then note what it holds."""
+        metrics = _only(reply, MetricRecord)
+        self._check(metrics)
+        if self.shapes is None:
+            score = metrics.get(score_of(metrics, self.weight))
+            if isinstance(score, (int, float)):
+                self.scores[client_of(reply)] = float(score)
+        else:
+            arrays = _only(reply, ArrayRecord)
+            judged(arrays, self.shapes)
+            self.bytes += arrays.count_bytes()
+        self.clients += 1
+
+    def _check(self, metrics: Mapping[str, Any]) -> None:
         names = frozenset(metrics)
         self._metrics = self._metrics or names
         if names != self._metrics:
@@ -74,25 +92,23 @@ class Replies:
             if not all(isfinite(number) for number in (value if isinstance(value, list) else [value])):
                 raise DataError(f"its metric '{name}' is {value}, expected finite numbers")
         weight = metrics.get(self.weight)
-        if isinstance(weight, list) or weight is None or weight <= 0:
-            raise DataError(f"its '{self.weight}' is {weight}, expected a positive number")
-        if self.shapes is not None:
-            if len(content.array_records) != 1:
-                raise DataError(f"the reply holds {len(content.array_records)} ArrayRecords, expected one")
-            judged(next(iter(content.array_records.values())), self.shapes)
+        if isinstance(weight, list) or weight is None or not 0 < weight <= MOST:
+            raise DataError(f"its '{self.weight}' is {weight}, expected a positive number up to 2^53")
 
-    def _note(self, reply: Message) -> None:
-        self.clients += 1
-        self.bytes += sum(record.count_bytes() for record in reply.content.array_records.values())
-        metrics = next(iter(reply.content.metric_records.values()))
-        if self.shapes is None:
-            self.scores[client_of(reply)] = float(metrics[score_of(metrics, self.weight)])
+
+def _only(reply: Message, kind: type[Any]) -> Any:
+    """The reply's one record of a kind."""
+    found = [record for record in reply.content.values() if isinstance(record, kind)]
+    if len(found) != 1:
+        raise DataError(f"the reply holds {len(found)} {kind.__name__}s, expected one")
+    return found[0]
 
 
 def client_of(reply: Message) -> int:
     """The client's place in the fleet where it says one, else its node."""
     said = reply.content.config_records.get(WHO) if reply.has_content() else None
-    return int(said[PLACE] if said and PLACE in said else reply.metadata.src_node_id)
+    place = said.get(PLACE) if said else None
+    return place if type(place) is int else int(reply.metadata.src_node_id)
 
 
 def score_of(metrics: Iterable[str], weight: str) -> str:
