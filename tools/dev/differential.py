@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Case:
         from differential_nets import network
 
         net, output, model = network(number)
-        self.number, self.model, self.inputs = number, model.SerializeToString(), list(net.inputs.values())
+        self.number, self.file, self.inputs = number, model.SerializeToString(), list(net.inputs.values())
         self.output = output.twin.detach().numpy()
         self.target = np.random.default_rng(number).normal(size=self.output.shape).astype(np.float32)
         loss = ((output.twin - torch.tensor(self.target).double()) ** 2).mean()
@@ -51,6 +52,11 @@ class Case:
         self.loss = loss.item()
         self.gradients = {n: w.grad.numpy() for n, w in net.weights.items() if w.grad is not None}
         self.kinds = [node.op_type for node in net.nodes]
+
+    @cached_property
+    def model(self) -> ct.Model:
+        """Loaded once; each way of training it is a session of its own."""
+        return ct.load(self.file)
 
     def findings(self) -> Iterator[str]:
         """What is beyond its bound, in words."""
@@ -82,7 +88,7 @@ class Case:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 4, 1
-        peer = onnxruntime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
+        peer = onnxruntime.InferenceSession(self.file, options, providers=["CPUExecutionProvider"])
         feeds = dict(zip([i.name for i in peer.get_inputs()], self.inputs, strict=True))
         expected = peer.run(None, feeds)[0]
         scale = max(np.abs(expected).max(), 1e-3)
