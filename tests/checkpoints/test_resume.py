@@ -93,7 +93,7 @@ class Run:
         }
 
 
-@pytest.mark.parametrize("place", [0, 2, 3, 6])
+@pytest.mark.parametrize("place", [0, *(pytest.param(p, marks=pytest.mark.slow) for p in (2, 3, 6))])
 def test_wherever_it_breaks_off(place: int, tmp_path: Path) -> None:
     """At every batch and epoch, whoever has heard of it before the checkpoint was written."""
     whole = Run(tmp_path / "whole", place, None)

@@ -154,7 +154,7 @@ def test_an_interrupted_fit_has_counted_every_batch_whose_step_was_taken() -> No
     with interrupted(at=0) as moments:
         opened().fit(x, y, epochs=1, shuffle=False, verbose=0)
     steps = set()
-    for at in range(1, moments[0] + 1, 7):
+    for at in range(1, moments[0] + 1, 23):
         session = opened()
         with suppress(KeyboardInterrupt), interrupted(at):  # in a __del__ Python swallows it
             session.fit(x, y, epochs=1, shuffle=False, verbose=0)
