@@ -101,6 +101,8 @@ class Size:
         return not self == other
 
     def __lt__(self, other: Number) -> bool:
+        if isinstance(other, int) and self.low is not None and self.low >= other:
+            return False
         return _is("negative", self - other)
 
     def __gt__(self, other: Number) -> bool:

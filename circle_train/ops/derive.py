@@ -19,6 +19,7 @@ from circle_train.ir.size import (
     Size,
     Undecided,
     floor_divided,
+    is_open,
     judged_by,
     largest,
     replaced,
@@ -64,6 +65,8 @@ FACTORS = (
 """Of which a size may have to be a multiple."""
 LONGEST = 4096
 """Elements of a vector whose values are followed."""
+MOST_SIZES = 64
+"""Real numbers of a vector that may stand for sizes or scales."""
 
 Unknown = Callable[[int, int], Size]
 """Makes a size that is read while running: of this output, along this axis."""
@@ -143,14 +146,21 @@ class Derivations:
             type_ if type_.is_static else _readable(type_, index, read)
             for index, type_ in enumerate(derived(op, types, read, self.learn))
         ]
-        if not is_read:
+        if not is_read and not (any(map(_is_bulk, types)) and any(type_.value is not None for type_ in made)):
             self._known[key] = made
         return made
 
 
+def _is_bulk(type_: TensorType | None) -> bool:
+    """Whether the values are weights rather than sizes: no rule looks at them."""
+    if type_ is None or type_.value is None or not type_.dtype.is_float or is_open(type_.shape):
+        return False
+    return type_.rank > 1 or type_.size > MOST_SIZES
+
+
 def _told(tensor: Tensor | None, type_: TensorType | None) -> Any:
     """What a rule is told of an operand: the tensor itself, or only its type where that is all there is."""
-    if type_ is None or type_.value is not None:
+    if type_ is None or (type_.value is not None and not _is_bulk(type_)):
         return tensor
     sizes = tuple([n.terms if isinstance(n, Size) else n for n in type_.shape])
     return type_.dtype, sizes, type_.quantization

@@ -36,7 +36,9 @@ def stages(fast: bool) -> list[tuple[str, list[str]]]:
     if not fast:
         found.append(("damaged files", [sys.executable, "tools/dev/fuzz.py"]))
         found.append(("ONNX operators", [sys.executable, "tools/dev/onnx_table.py", "--check"]))
-        found.append(("slow tests", [pytest, "-m", "slow", "-n", "auto", "--dist", "loadgroup"]))
+        found.append(
+            ("slow tests", [pytest, "-m", "slow", "-n", "auto", "--dist", "loadgroup", "--durations=20"])
+        )
     return found
 
 

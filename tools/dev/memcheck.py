@@ -2,6 +2,7 @@
 """Runs the engine's tests under valgrind's memcheck: reads and writes out of bounds, and values that nobody wrote.
 
 python tools/dev/memcheck.py                       kernels, operators, networks and golden runs, on all cores
+python tools/dev/memcheck.py --few                 what CI runs: kernels and golden runs, by three threads
 python tools/dev/memcheck.py tests/compile/test_memory.py  others, as one process
 python tools/dev/memcheck.py --build /tmp/build    on kernels built there, for reports with names and lines
 
@@ -27,19 +28,7 @@ from sanitize import CANARY, SOURCE, copy_beside
 
 from circle_train.backends.native.engine.library import path
 
-SHARES: tuple[tuple[str, ...], ...] = (
-    (
-        "tests/backends/test_backends.py",
-        "tests/backends/test_backend_training.py",
-        "-k",
-        "(every_operator and AVX2) or any_size or index or forked",
-    ),
-    (
-        "tests/backends/kernels/test_images.py",
-        "tests/backends/kernels/conv/test_winograd.py",
-        "-k",
-        "not test_error and not sums and not any_batch",
-    ),
+FEW: tuple[tuple[str, ...], ...] = (
     (
         "tests/backends/kernels",
         "-k",
@@ -54,7 +43,23 @@ SHARES: tuple[tuple[str, ...], ...] = (
         "native or own_operators or any_s",
     ),
 )
-"""What pytest is given; each share is a process."""
+"""What pytest is given in CI; each share is a process."""
+SHARES = (
+    (
+        "tests/backends/test_backends.py",
+        "tests/backends/test_backend_training.py",
+        "-k",
+        "(every_operator and AVX2) or any_size or index or forked",
+    ),
+    (
+        "tests/backends/kernels/test_images.py",
+        "tests/backends/kernels/conv/test_winograd.py",
+        "-k",
+        "not test_error and not sums and not any_batch",
+    ),
+    *FEW,
+)
+"""All of it."""
 VALGRIND = (
     "valgrind",
     "--quiet",
@@ -63,7 +68,7 @@ VALGRIND = (
     "--num-callers=30",
     f"--suppressions={Path(__file__).resolve().with_name('valgrind.supp')}",
 )
-SETTINGS = {"PYTHONMALLOC": "malloc", "OPENBLAS_NUM_THREADS": "1", "CT_TEST_THREADS": "1 3"}
+SETTINGS = {"PYTHONMALLOC": "malloc", "OPENBLAS_NUM_THREADS": "1"}
 REPORT = re.compile(r"^==\d+== (?! |$)(.*)$", re.M)
 
 
@@ -75,13 +80,13 @@ def build(folder: Path, compiler: str) -> Path:
     return next(folder.glob("libcircle_train_native.*"))
 
 
-def run(folder: str, words: Sequence[str]) -> tuple[int, str, str]:
+def run(folder: str, words: Sequence[str], threads: str = "1 3") -> tuple[int, str, str]:
     """Python under valgrind: its status, what it printed, and what valgrind reported."""
     with tempfile.TemporaryDirectory() as logs:
         done = subprocess.run(
             [*VALGRIND, f"--log-file={logs}/%p", sys.executable, *words],
             cwd=folder,
-            env={**os.environ, **SETTINGS, "PYTHONPATH": folder},
+            env={**os.environ, **SETTINGS, "CT_TEST_THREADS": threads, "PYTHONPATH": folder},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
@@ -95,6 +100,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("tests", nargs="*")
+    parser.add_argument("--few", action="store_true")
     parser.add_argument("--build", type=Path)
     parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
     options, others = parser.parse_known_args()  # pytest's options too
@@ -105,9 +111,9 @@ def main() -> int:
         copy_beside(library, folder)
         if "Invalid write" not in run(folder, ("-c", CANARY))[2]:
             sys.exit("valgrind does not notice a write beyond an array: nothing that it says would count")
-        shares = [[*options.tests, *others]] if options.tests else SHARES
-        pytest = ("-m", "pytest", "--durations=3")
-        results = list(cores.map(lambda share: run(folder, [*pytest, *share]), shares))
+        shares = [[*options.tests, *others]] if options.tests else FEW if options.few else SHARES
+        pytest, threads = ("-m", "pytest", "--durations=3"), "3" if options.few else "1 3"
+        results = list(cores.map(lambda share: run(folder, [*pytest, *share], threads), shares))
     for share, (status, printed, reported) in zip(shares, results, strict=True):
         print(f"{' '.join(share)}: status {status}\n{printed}{reported}")
     reports = sum(len(REPORT.findall(reported)) for _, _, reported in results)

@@ -17,8 +17,8 @@ class Rewriter:
     def __init__(self, graph: Graph, keep: Iterable[Tensor]) -> None:
         self.graph = graph
         self.keep = set(keep)
-        self._accesses: dict[StateKey, dict[Node, bool]] = {}
-        """Who reads a state and (True) writes it."""
+        self._accesses: dict[StateKey, tuple[dict[Node, None], dict[Node, None]]] = {}
+        """Who only reads a state, and who writes it; among them some that are gone."""
         self._guards = [node for node in graph.nodes if isinstance(node.op, GuardFinite)]
         for node in graph.nodes:
             self._note(node)
@@ -89,14 +89,15 @@ class Rewriter:
             for guard in self._guards:
                 hold(node, until=guard)
         for state, writes in _accesses(node):
-            known = self._accesses.setdefault(state, {})
-            for other in [other for other in known if other not in self.graph]:
-                del known[other]
-            for other, wrote in known.items():
-                if (wrote or writes) and other is not node:
-                    first, second = (other, node) if self.is_before(other, node) else (node, other)
-                    hold(second, until=first)
-            known[node] = known.get(node, False) or writes
+            readers, writers = self._accesses.setdefault(state, ({}, {}))
+            for known in (readers, writers) if writes else (writers,):
+                for other in list(known):
+                    if other not in self.graph:
+                        del known[other]
+                    elif other is not node:
+                        first, second = (other, node) if self.is_before(other, node) else (node, other)
+                        hold(second, until=first)
+            (writers if writes else readers)[node] = None
 
 
 def _accesses(node: Node) -> Iterator[tuple[StateKey, bool]]:
