@@ -23,6 +23,7 @@ from circle_train.release import VERSION
 from circle_train.session import InferenceSession, TrainSession
 from circle_train.session.packages import make_artifacts
 from circle_train.settings.config import TrainConfig
+from circle_train.settings.quantization import Int8
 
 __version__ = VERSION
 
@@ -33,6 +34,7 @@ __all__ = [
     "ConversionError",
     "DataError",
     "InferenceSession",
+    "Int8",
     "Model",
     "ModelError",
     "TrainConfig",

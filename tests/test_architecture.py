@@ -24,6 +24,7 @@ LAYERS = (
     {"convert", "losses", "optimizers"},
     {"backends", "fitting"},
     {"settings"},
+    {"quantize"},
     {"compile"},
     {"data"},
     {"runtime"},

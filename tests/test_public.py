@@ -20,7 +20,7 @@ import circle_train as ct
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = {
-    "CheckpointError", "CircleTrainError", "ConfigError", "ConversionError", "DataError", "InferenceSession", "Model",
+    "CheckpointError", "CircleTrainError", "ConfigError", "ConversionError", "DataError", "InferenceSession", "Int8", "Model",
     "ModelError", "TrainConfig", "TrainSession", "UnsupportedOpError", "callbacks", "choose", "data", "finetune",
     "load", "losses", "make_artifacts", "metrics", "optimizers", "schedules",
 }  # fmt: skip
@@ -85,6 +85,7 @@ def settings() -> list[type]:
     found = [getattr(room, name) for room in rooms for name in room.__all__]
     return [
         ct.TrainConfig,
+        ct.Int8,
         *(
             cls
             for cls in found

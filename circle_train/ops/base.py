@@ -32,6 +32,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Axes, Mixes
 from circle_train.ops.declared import GradientSpec, InputSpec, read_axes, read_gradients, read_inputs
+from circle_train.ops.integers import InIntegers
 from circle_train.ops.versions import Versions
 from circle_train.record import record
 
@@ -92,6 +93,8 @@ class Op:
     """Whether its result is random."""
     versions: ClassVar[Versions] = Versions()
     """The operator's versions in files that runtimes other than ours read."""
+    in_integers: ClassVar[InIntegers | None] = None
+    """How LiteRT computes it on quantized tensors; None: in float alone."""
     steep: ClassVar[tuple[str, ...]] = ()
     """Inputs that may make a derivative infinite where they come near 0, though the result is finite."""
     formula: ClassVar[str] = ""

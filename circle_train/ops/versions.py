@@ -61,3 +61,13 @@ def broadcast_above_4(version: int) -> Feature:
 def any_type(versions: Mapping[DType, int]) -> Feature:
     """The types of inputs and outputs alike."""
     return lambda node, inputs: max(versions.get(tensor.dtype, 1) for tensor in [*inputs, *node.outputs])
+
+
+def is_hybrid(node: Node, inputs: Sequence[Tensor]) -> bool:
+    """Floats meet weights in integers."""
+    return inputs[0].dtype is DType.FLOAT32 and inputs[1].dtype is DType.INT8
+
+
+def has_scales(tensor: Tensor) -> bool:
+    """Entries of an axis have scales of their own."""
+    return tensor.quantization is not None and len(tensor.quantization.scale) > 1

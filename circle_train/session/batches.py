@@ -20,6 +20,7 @@ from circle_train.runtime.guard import unspoiled
 from circle_train.runtime.kept import Samples
 from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.session.learned import Learned
+from circle_train.session.shipping.judging import Scored
 from circle_train.session.turns import trains, waits
 
 
@@ -52,6 +53,11 @@ class Batches(Learned):
         """The config's metrics, this session's own."""
         outputs = self.program.outputs
         return Scores(self.config.metrics, self._losses, outputs, self._as_in_file(outputs))
+
+    @property
+    def scored(self) -> Scored | None:
+        """What a shipped model is measured by."""
+        return Scored(self.program.targets, self.metrics)
 
     @cached_property
     def _losses(self) -> tuple[Loss, ...]:

@@ -6,8 +6,9 @@ import json
 import os
 from collections.abc import Sequence
 
-from circle_train import convert
+from circle_train import convert, format
 from circle_train.errors import ConfigError
+from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import OURS
 from circle_train.format.metadata.training_info import find
 from circle_train.model import Model
@@ -25,6 +26,13 @@ def export(
         litert.save(module if outputs is None else with_outputs(module, outputs), path)
         return
     export_onnx(model, state, path, outputs)
+
+
+def trained(model: Model, state: State, outputs: Sequence[str] | None) -> Model:
+    """The model with the state's weights, by themselves."""
+    module = format.read(format.write(with_values(model.module, state)))
+    hints.restore(module)
+    return Model(module if outputs is None else with_outputs(module, outputs))
 
 
 def export_onnx(

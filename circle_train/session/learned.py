@@ -18,10 +18,13 @@ from circle_train.model import Model
 from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
-from circle_train.session.export import export
+from circle_train.session.export import export, trained
 from circle_train.session.programs import Programs
+from circle_train.session.shipping.judging import Scored
+from circle_train.session.shipping.ship import Shipped, as_settings, ship
 from circle_train.session.turns import Turns, trains, waits
 from circle_train.settings.config import TrainConfig
+from circle_train.settings.quantization import Int8
 
 LOG = logging.getLogger(__name__)
 
@@ -102,14 +105,30 @@ class Learned:
         self.seed = self.seed if found is None else found
 
     @waits
-    def export(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None) -> None:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        outputs: Sequence[str] | None = None,
+        quantize: Int8 | str | None = None,
+    ) -> Shipped | None:
         """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX.
 
-        With `outputs`, names of any of its tensors, the file computes those and nothing else.
+        With `outputs`, names of any of its tensors, the file computes those and nothing else. `quantize` ships it in
+        integers (`ct.Int8`), or names a scheme that needs no samples ("dynamic", "float16"); what it became is returned.
         """
         self.state.require_values()
+        if quantize is not None:
+            model, settings = trained(self.model, self.state, outputs), as_settings(quantize)
+            return ship(model, path, settings, self.scored, self.backend.threads)
         export(self.model, self.state, path, outputs)
         LOG.info("wrote %s", os.fspath(path))
+        return None
+
+    @property
+    def scored(self) -> Scored | None:
+        """What a shipped model is measured by."""
+        return None
 
     @waits
     def export_circleplus(self, path: str | os.PathLike[str]) -> None:

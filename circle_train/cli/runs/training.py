@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from circle_train.cli.look import opened_input
@@ -79,7 +80,11 @@ class Training:
         """All that was asked for; the model in any case."""
         options, session = self.options, self.session
         wishes = (options.export, options.export_circleplus, options.export_checkpoint)
-        writers = (session.export, session.export_circleplus, session.save_checkpoint)
+        writers: tuple[Callable[[str], object], ...] = (
+            session.export,
+            session.export_circleplus,
+            session.save_checkpoint,
+        )
         written = [wish for wish in wishes if wish]
         for wish, write in zip(wishes, writers, strict=True):
             if wish:

@@ -14,7 +14,8 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.versions import Versions, when
+from circle_train.ops.integers import InIntegers
+from circle_train.ops.versions import Versions, is_hybrid, when
 from circle_train.ops.window import (
     Window,
     check_bias,
@@ -79,8 +80,10 @@ class Conv2D(Convolution):
 
     quantized_bias_type: DType = DType.FLOAT32
 
+    in_integers = InIntegers(weights={"w": 0}, bias="b", dynamic=True)
     versions = Versions(
-        features=(when(6, lambda node, inputs: inputs[0].shape[-1:] != inputs[1].shape[-1:]),)
+        {DType.INT8: 3, DType.INT16: 4},
+        (when(6, lambda node, inputs: inputs[0].shape[-1:] != inputs[1].shape[-1:]), when(5, is_hybrid)),
     )
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
@@ -137,7 +140,11 @@ class DepthwiseConv2D(Convolution):
 
     depth_multiplier: int = 1
 
-    versions = Versions(features=(when(2, lambda node, inputs: node.op.dilations != (1, 1)),))
+    in_integers = InIntegers(weights={"w": 3}, bias="b", dynamic=True)
+    versions = Versions(
+        {DType.INT8: 3, DType.INT16: 5},
+        (when(2, lambda node, inputs: node.op.dilations != (1, 1)), when(6, is_hybrid)),
+    )
 
     def taps(self, w: TensorType) -> tuple[int, ...]:
         return w.shape[1:3]

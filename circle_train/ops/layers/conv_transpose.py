@@ -16,6 +16,7 @@ from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import sizes_in
+from circle_train.ops.integers import InIntegers
 from circle_train.ops.versions import Versions, option, when
 from circle_train.ops.window import (
     Window,
@@ -92,8 +93,11 @@ class TransposeConv(TransposedConvolution):
     quantized_bias_type: DType = DType.FLOAT32
 
     axes = Image(sizes="output_shape")
+    in_integers = InIntegers(weights={"w": 0}, bias="b")
     versions = Versions(
-        features=(when(3, lambda node, inputs: len(inputs) == 4), option(4, "fused_activation_function"))
+        {DType.INT8: 2},
+        (when(3, lambda node, inputs: len(inputs) == 4), option(4, "fused_activation_function")),
+        subject=2,
     )
 
     @property

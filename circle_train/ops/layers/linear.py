@@ -13,7 +13,8 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, WeightsFormat
 from circle_train.ops.axes import Matrix
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.versions import INT8_INT16, Versions, option, when
+from circle_train.ops.integers import InIntegers
+from circle_train.ops.versions import INT8_INT16, Versions, has_scales, is_hybrid, option, when
 from circle_train.ops.window import check_bias, check_floats, check_rank
 from circle_train.record import record
 
@@ -31,8 +32,15 @@ class FullyConnected(Op):
 
     parameters = ("w", "b")
     axes = Matrix(is_layer=True)
+    in_integers = InIntegers(weights={"w": 0}, bias="b", dynamic=True)
     versions = Versions(
-        features=(when(6, lambda node, inputs: len(node.inputs) == 2), option(5, "keep_num_dims"))
+        {DType.INT8: 4, DType.INT16: 7},
+        (
+            when(6, lambda node, inputs: len(node.inputs) == 2),
+            option(5, "keep_num_dims"),
+            when(9, is_hybrid),
+            when(12, lambda node, inputs: has_scales(inputs[1])),
+        ),
     )
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
@@ -104,6 +112,7 @@ class BatchMatMul(Op):
 
     parameters = ("x", "w")
     axes = Matrix()
+    in_integers = InIntegers(data=("x", "w"))
     versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:

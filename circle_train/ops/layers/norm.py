@@ -12,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Image, LastAxis
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.integers import fixed
 from circle_train.ops.versions import INT8, Versions
 from circle_train.ops.window import check_floats
 from circle_train.record import record
@@ -28,6 +29,7 @@ class L2Normalization(Op):
     fused_activation_function: Activation = Activation.NONE
 
     axes = LastAxis()
+    in_integers = fixed(1 / 128, 0)
     versions = Versions(INT8)
 
     def infer(self, x: TensorType) -> TensorType:

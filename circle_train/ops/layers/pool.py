@@ -12,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.integers import KEPT
 from circle_train.ops.versions import INT8_INT16, Versions
 from circle_train.ops.window import Window, check_floats, check_rank, placements
 from circle_train.record import record
@@ -100,6 +101,7 @@ def valid_cells(window: Window, dtype: Any) -> Array:
 class MaxPool2D(Pool):
     """Among equal cells the first in h-then-w order is the one that counts."""
 
+    in_integers = KEPT
     versions = Versions(INT8_INT16)
 
     def forward(self, x: Array) -> Array:
@@ -127,6 +129,7 @@ class MaxPool2D(Pool):
 @register("AVERAGE_POOL_2D", "Pool2DOptions")
 @record
 class AveragePool2D(Pool):
+    in_integers = KEPT
     versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType) -> TensorType:

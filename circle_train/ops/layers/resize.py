@@ -13,6 +13,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import sizes_in
+from circle_train.ops.integers import KEPT
 from circle_train.ops.versions import Versions, option
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
@@ -93,6 +94,7 @@ class Resize(Op):
 @register("RESIZE_BILINEAR", "ResizeBilinearOptions")
 @record
 class ResizeBilinear(Resize):
+    in_integers = KEPT
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (option(3, "half_pixel_centers"),))
 
     def infer(self, x: TensorType, size: TensorType) -> TensorType:
@@ -110,6 +112,7 @@ class ResizeBilinear(Resize):
 @register("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
 @record
 class ResizeNearestNeighbor(Resize):
+    in_integers = KEPT
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (option(3, "half_pixel_centers", "align_corners"),))
 
     def sources(self, inputs: int, outputs: int) -> tuple[Array, Array, Array]:

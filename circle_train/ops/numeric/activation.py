@@ -13,6 +13,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise, LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Unary, broadcast, same_dtype
+from circle_train.ops.integers import ONLY_8, OWN, OWN_8, InIntegers, fixed
 from circle_train.ops.versions import INT8, INT8_INT16, Versions
 from circle_train.record import record
 
@@ -33,6 +34,7 @@ class FloatUnary(Unary):
 
 @register("RELU")
 class Relu(FloatUnary):
+    in_integers = OWN
     versions = Versions({DType.INT8: 2, DType.UINT8: 2, DType.INT16: 3})
     formula = "max_imm(x, imm=0)"
     gradient_formulas = {"x": "relu_mask(y, dy)"}
@@ -61,18 +63,21 @@ class Clipped(FloatUnary):
 @register("RELU6")
 class Relu6(Clipped):
     high = 6.0
+    in_integers = OWN
     versions = Versions(INT8_INT16)
     gradient_formulas = {"x": "relu6_mask(y, dy)"}
 
 
 @register("RELU_N1_TO_1")
 class ReluN1To1(Clipped):
+    in_integers = OWN_8
     low = -1.0
     gradient_formulas = {"x": "relu_n1_to_1_mask(y, dy)"}
 
 
 @register("RELU_0_TO_1")
 class Relu0To1(Clipped):
+    in_integers = OWN_8
     gradient_formulas = {"x": "mul(dy, logical_and(greater(y, low), less(y, high)))"}
 
 
@@ -81,6 +86,7 @@ class Relu0To1(Clipped):
 class LeakyRelu(FloatUnary):
     alpha: float = 0.2
 
+    in_integers = OWN
     versions = Versions({DType.INT16: 2})
     formula = "leaky_relu(x, imm=alpha)"
     gradient_formulas = {"x": "leaky_relu_grad(x, dy, imm=alpha)"}
@@ -103,6 +109,7 @@ class LeakyRelu(FloatUnary):
 class Prelu(Op):
     """Slopes below zero that broadcast over the input, mostly one per channel."""
 
+    in_integers = InIntegers(data=("x", "alpha"), types=ONLY_8)
     parameters = ("alpha",)
     inplace = ("x",)
     axes = Elementwise()
@@ -139,6 +146,7 @@ class Prelu(Op):
 
 @register("ELU")
 class Elu(FloatUnary):
+    in_integers = OWN_8
     formula = "elu(x)"
     gradient_formulas = {"x": "elu_grad(y, dy)"}
 
@@ -156,6 +164,7 @@ class Gelu(FloatUnary):
 
     approximate: bool = False
 
+    in_integers = OWN_8
     versions = Versions({DType.INT8: 2, DType.UINT8: 2})
     formula = "gelu_tanh(x) if approximate else gelu(x)"
     gradient_formulas = {"x": "gelu_tanh_grad(x, dy) if approximate else gelu_grad(x, dy)"}
@@ -191,6 +200,7 @@ _erf = np.frompyfunc(erf, 1, 1)
 class Logistic(FloatUnary):
     """1 / (1 + exp(-x)), never through an exponential that overflows."""
 
+    in_integers = fixed(1 / 256, -128, 1 / 32768)
     versions = Versions(INT8_INT16)
     formula = "logistic(x)"
     gradient_formulas = {"x": "logistic_grad(y, dy)"}
@@ -205,6 +215,7 @@ class Logistic(FloatUnary):
 
 @register("TANH")
 class Tanh(FloatUnary):
+    in_integers = fixed(1 / 128, 0, 1 / 32768)
     versions = Versions(INT8_INT16)
     formula = "tanh(x)"
     gradient_formulas = {"x": "tanh_grad(y, dy)"}
@@ -220,6 +231,7 @@ class Tanh(FloatUnary):
 class HardSwish(FloatUnary):
     """x relu6(x + 3) / 6."""
 
+    in_integers = OWN_8
     formula = "hard_swish(x)"
     gradient_formulas = {"x": "hard_swish_grad(x, dy)"}
 
@@ -238,6 +250,7 @@ class Softmax(Op):
     beta: float = 1.0
 
     axes = LastAxis()
+    in_integers = fixed(1 / 256, -128, 1 / 32768)
     versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType) -> TensorType:

@@ -13,6 +13,7 @@ from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.elementwise import Binary, same_dtype
+from circle_train.ops.integers import BOTH, BOTH_8, SUMS, InIntegers, Scales
 from circle_train.ops.versions import BOTH_2, INT8, Versions, broadcast_above_4
 from circle_train.record import record
 
@@ -38,6 +39,7 @@ class Add(FusedBinary):
     pot_scale_int16: bool = True
 
     identity_gradient = ("x1", "x2")
+    in_integers = SUMS
     versions = Versions({DType.INT8: 2, DType.INT16: 5, DType.INT64: 4})
     formula = "add(x1, x2)"
     gradient_formulas = {"x1": "copy(dy)", "x2": "copy(dy)"}
@@ -58,6 +60,7 @@ class Sub(FusedBinary):
     pot_scale_int16: bool = True
 
     identity_gradient = ("x1",)
+    in_integers = SUMS
     versions = Versions({DType.INT8: 2, DType.INT64: 4, DType.INT16: 5}, (broadcast_above_4(3),))
     formula = "sub(x1, x2)"
     gradient_formulas = {"x1": "copy(dy)", "x2": "neg(dy)"}
@@ -74,6 +77,7 @@ class Sub(FusedBinary):
 
 @register("MUL", "MulOptions")
 class Mul(FusedBinary):
+    in_integers = BOTH
     versions = Versions({DType.INT8: 2, DType.INT64: 5, DType.COMPLEX64: 6, DType.INT16: 7, DType.UINT32: 7})
     formula = "mul(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, x2)", "x2": "mul(dy, x1)"}
@@ -154,6 +158,7 @@ class Maximum(Binary):
     """The gradient of a tie goes to x1."""
 
     parameters = ("x1", "x2")
+    in_integers = InIntegers(Scales.ONE, data=("x1", "x2"))
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
     formula = "max(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, greater_equal(x1, x2))", "x2": "mul(dy, less(x1, x2))"}
@@ -173,6 +178,7 @@ class Minimum(Binary):
     """The gradient of a tie goes to x1."""
 
     parameters = ("x1", "x2")
+    in_integers = InIntegers(Scales.ONE, data=("x1", "x2"))
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
     formula = "min(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, less_equal(x1, x2))", "x2": "mul(dy, greater(x1, x2))"}
@@ -225,6 +231,7 @@ class Pow(Binary):
 
 @register("SQUARED_DIFFERENCE", "SquaredDifferenceOptions")
 class SquaredDifference(Binary):
+    in_integers = BOTH_8
     versions = Versions(INT8)
     formula = "square(sub(x1, x2))"
     gradient_formulas = {

@@ -14,7 +14,7 @@ from circle_train.ir import DType, Quantization, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.versions import Versions
+from circle_train.ops.versions import Versions, when
 from circle_train.record import record
 
 
@@ -180,6 +180,7 @@ class Quantize(Op):
     """Leaves real numbers as they are; the Quantized op around this one rounds them for its output's type."""
 
     axes = Elementwise()
+    versions = Versions(features=(when(2, lambda node, inputs: node.outputs[0].dtype is DType.INT16),))
 
     def forward(self, x: Array) -> Array:
         return x

@@ -13,6 +13,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Along
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axes_in, booleans, integers
+from circle_train.ops.integers import KEPT, OWN
 from circle_train.ops.versions import BOTH_2, INT8, INT8_INT16, Versions
 from circle_train.record import record
 
@@ -70,6 +71,7 @@ class Reducer(Op):
 
 @register("SUM", "ReducerOptions")
 class Sum(Reducer):
+    in_integers = OWN
     versions = Versions(INT8)
 
     def forward(self, x: Array, axis: Array) -> Array:
@@ -83,6 +85,7 @@ class Sum(Reducer):
 class Mean(Reducer):
     """The mean; of integers, rounded towards zero."""
 
+    in_integers = OWN
     versions = Versions(INT8_INT16)
 
     def forward(self, x: Array, axis: Array) -> Array:
@@ -113,6 +116,7 @@ class Extremum(Reducer):
 
 @register("REDUCE_MAX", "ReducerOptions")
 class ReduceMax(Extremum):
+    in_integers = KEPT
     versions = Versions(INT8_INT16)
 
     def forward(self, x: Array, axis: Array) -> Array:
@@ -121,6 +125,7 @@ class ReduceMax(Extremum):
 
 @register("REDUCE_MIN", "ReducerOptions")
 class ReduceMin(Extremum):
+    in_integers = KEPT
     versions = Versions(INT8_INT16)
 
     def forward(self, x: Array, axis: Array) -> Array:

@@ -12,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Along, LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axis_in, scalar
+from circle_train.ops.integers import ONLY_8, InIntegers
 from circle_train.ops.versions import INT8, Versions
 from circle_train.record import record
 
@@ -87,6 +88,7 @@ class ArgExtremum(Op):
 
 @register("ARG_MAX", "ArgMaxOptions")
 class ArgMax(ArgExtremum):
+    in_integers = InIntegers(types=ONLY_8, makes_integers=True)
     versions = Versions({DType.INT8: 2, DType.BOOL: 3})
 
     def forward(self, x: Array, axis: Array) -> Array:
@@ -95,6 +97,7 @@ class ArgMax(ArgExtremum):
 
 @register("ARG_MIN", "ArgMinOptions")
 class ArgMin(ArgExtremum):
+    in_integers = InIntegers(types=ONLY_8, makes_integers=True)
     versions = Versions({DType.INT8: 2, DType.BOOL: 3})
 
     def forward(self, x: Array, axis: Array) -> Array:

@@ -13,6 +13,7 @@ from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import booleans, has_rank, same_size
 from circle_train.ops.elementwise import broadcast, same_dtype
+from circle_train.ops.integers import InIntegers, Scales
 from circle_train.ops.versions import Versions, when
 from circle_train.record import record
 
@@ -67,6 +68,7 @@ class SelectV2(Op):
     """x1 where the condition holds, x2 elsewhere; all three broadcast."""
 
     axes = Elementwise(data="x1")
+    in_integers = InIntegers(Scales.ONE, data=("x1", "x2"))
     versions = Versions({DType.UINT32: 2})
     formula = "select(condition, x1, x2)"
     gradient_formulas = {"x1": "mul(dy, condition)", "x2": "mul(dy, logical_not(condition))"}

@@ -10,6 +10,7 @@ from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, register
 from circle_train.ops.elementwise import Unary
+from circle_train.ops.integers import OWN, OWN_8
 from circle_train.ops.versions import BOTH_2, INT8_INT16, Versions
 
 
@@ -43,6 +44,7 @@ class Neg(Unary):
 
 @register("ABS", "AbsOptions")
 class Abs(Unary):
+    in_integers = OWN
     versions = Versions({DType.UINT8: 2, DType.INT8: 2, DType.INT16: 4, DType.INT32: 5})
     formula = "abs(x)"
     gradient_formulas = {"x": "mul(dy, sign(x))"}
@@ -71,6 +73,7 @@ class Sign(Rounding):
 @register("SQRT")
 class Sqrt(Unary):
     steep = ("x",)
+    in_integers = OWN_8
     positive_only = True
     formula = "sqrt(x)"
     gradient_formulas = {"x": "mul_imm(div(dy, y), imm=0.5)"}
@@ -86,6 +89,7 @@ class Sqrt(Unary):
 class Rsqrt(Unary):
     steep = ("x",)
     positive_only = True
+    in_integers = OWN_8
     versions = Versions(INT8_INT16)
     formula = "rsqrt(x)"
     gradient_formulas = {"x": "mul_imm(mul(dy, mul(square(y), y)), imm=-0.5)"}
@@ -99,6 +103,7 @@ class Rsqrt(Unary):
 
 @register("EXP", "ExpOptions")
 class Exp(Unary):
+    in_integers = OWN
     versions = Versions(BOTH_2)
     formula = "exp(x)"
     gradient_formulas = {"x": "mul(dy, y)"}
@@ -114,6 +119,7 @@ class Exp(Unary):
 class Log(Unary):
     steep = ("x",)
     positive_only = True
+    in_integers = OWN_8
     versions = Versions(BOTH_2)
     formula = "log(x)"
     gradient_formulas = {"x": "div(dy, x)"}

@@ -23,6 +23,7 @@ from circle_train.ops.checks import (
     sizes_in,
 )
 from circle_train.ops.elementwise import same_dtype
+from circle_train.ops.integers import ONLY_8, InIntegers, Scales
 from circle_train.ops.movement import Movement, added
 from circle_train.ops.rearranging import Joins, Picks
 from circle_train.ops.versions import Versions, option
@@ -39,6 +40,7 @@ class Gather(Movement):
 
     parameters = ("table",)
     axes = Picks()
+    in_integers = InIntegers(Scales.KEPT, data=("table",))
     versions = Versions(
         {DType.INT8: 2, DType.BOOL: 3, DType.INT16: 4, DType.INT4: 7}, (option(5, "batch_dims"),)
     )
@@ -105,6 +107,7 @@ class Gather(Movement):
 class EmbeddingLookup(Movement):
     """Rows of a table."""
 
+    in_integers = InIntegers(Scales.KEPT, data=("table",), types=ONLY_8)
     parameters = ("table",)
     axes = Picks("ids")
 
@@ -134,6 +137,7 @@ class GatherNd(Movement):
 
     parameters = ("table",)
     axes = LastAxis(data="indices")
+    in_integers = InIntegers(Scales.KEPT, data=("table",))
     versions = Versions({DType.STRING: 2, DType.INT16: 3, DType.BOOL: 5})
 
     def infer(self, table: TensorType, indices: TensorType) -> TensorType:

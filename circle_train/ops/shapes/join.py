@@ -14,6 +14,7 @@ from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axis_in, scalar, vector
 from circle_train.ops.elementwise import same_dtype
+from circle_train.ops.integers import KEPT, TOGETHER
 from circle_train.ops.movement import Movement
 from circle_train.ops.rearranging import Joins, Splits
 from circle_train.ops.versions import INT8, INT8_INT16, Versions
@@ -46,6 +47,7 @@ class Concatenation(Movement):
     parameters = ("xs",)
     scalar_parameters = False
     axes = Joins()
+    in_integers = TOGETHER
     versions = Versions({DType.INT8: 2, DType.INT16: 3, DType.UINT32: 4})
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -85,6 +87,7 @@ class Split(Movement):
     num_splits: int = 1
 
     axes = Splits("axis")
+    in_integers = KEPT
     versions = Versions({DType.INT8: 2, DType.INT32: 3, DType.INT16: 4}, subject=1)
 
     def infer(self, axis: TensorType, x: TensorType) -> list[TensorType]:
@@ -122,6 +125,7 @@ class SplitV(Movement):
     num_splits: int = 1
 
     axes = Splits("axis", ("sizes",))
+    in_integers = KEPT
     versions = Versions(INT8)
 
     def infer(self, x: TensorType, sizes: TensorType, axis: TensorType) -> list[TensorType]:
@@ -172,6 +176,7 @@ class Pack(Movement):
     axis: int = 0
 
     axes = Joins(is_new=True)
+    in_integers = TOGETHER
     versions = Versions(INT8_INT16)
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -205,6 +210,7 @@ class Unpack(Movement):
     axis: int = 0
 
     axes = Splits()
+    in_integers = KEPT
     versions = Versions({DType.INT8: 2, DType.UINT8: 2, DType.BOOL: 3, DType.INT16: 4})
 
     def infer(self, x: TensorType) -> list[TensorType]:

@@ -12,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import MirrorPadMode
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import integers, same_size, sizes_in
+from circle_train.ops.integers import KEPT, InIntegers, Scales
 from circle_train.ops.movement import Movement, added
 from circle_train.ops.rearranging import PerAxis
 from circle_train.ops.versions import INT8_INT16, Versions, rank_above
@@ -58,6 +59,7 @@ class Padded(Movement):
 
 @register("PAD", "PadOptions")
 class Pad(Padded):
+    in_integers = KEPT
     versions = Versions(INT8_INT16, (rank_above(4, 4),))
 
     def forward(self, x: Array, paddings: Array) -> Array:
@@ -71,6 +73,7 @@ class Pad(Padded):
 class PadV2(Padded):
     """PAD with a value of one's own."""
 
+    in_integers = InIntegers(Scales.ONE, data=("x", "value"))
     versions = Versions(INT8_INT16, (rank_above(4, 4),))
 
     def infer(self, x: TensorType, paddings: TensorType, value: TensorType | None = None) -> TensorType:
@@ -107,6 +110,7 @@ class MirrorPad(Padded):
 
     mode: MirrorPadMode = MirrorPadMode.REFLECT
 
+    in_integers = KEPT
     versions = Versions(INT8_INT16)
 
     def infer(self, x: TensorType, paddings: TensorType) -> TensorType:

@@ -12,6 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Along, Mixes
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, has_rank, integers, same_size
+from circle_train.ops.integers import KEPT
 from circle_train.ops.movement import Movement
 from circle_train.ops.versions import Versions
 from circle_train.record import record
@@ -20,6 +21,7 @@ from circle_train.record import record
 @register("REVERSE_V2", "ReverseV2Options")
 class ReverseV2(Movement):
     axes = Along()
+    in_integers = KEPT
     versions = Versions({DType.BOOL: 2, DType.INT8: 3})
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:

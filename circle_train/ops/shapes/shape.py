@@ -12,6 +12,7 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, sizes_in, vector
+from circle_train.ops.integers import KEPT
 from circle_train.ops.movement import Movement
 from circle_train.ops.rearranging import PerAxis, Permutes, Views
 from circle_train.ops.versions import Versions, rank_above, when
@@ -36,6 +37,7 @@ class Reshape(View):
 
     new_shape: tuple[int, ...] = ()
 
+    in_integers = KEPT
     axes = Views("shape")
 
     def infer(self, x: TensorType, shape: TensorType | None) -> TensorType:
@@ -83,6 +85,7 @@ class Squeeze(View):
 
     squeeze_dims: tuple[int, ...] = ()
 
+    in_integers = KEPT
     versions = Versions({DType.STRING: 2})
 
     def infer(self, x: TensorType) -> TensorType:
@@ -112,6 +115,7 @@ class Squeeze(View):
 class ExpandDims(View):
     """A new axis of size 1; -1 puts it last."""
 
+    in_integers = KEPT
     axes = Views(others=("axis",))
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
@@ -134,6 +138,7 @@ class ExpandDims(View):
 @register("TRANSPOSE", "TransposeOptions")
 class Transpose(Movement):
     axes = Permutes()
+    in_integers = KEPT
     versions = Versions({DType.INT8: 2, DType.BOOL: 3, DType.INT16: 5}, (rank_above(4, 4), rank_above(5, 6)))
 
     def infer(self, x: TensorType, perm: TensorType) -> TensorType:
@@ -161,6 +166,7 @@ class Tile(Movement):
     """Each axis repeated as a whole."""
 
     axes = PerAxis(("multiples",))
+    in_integers = KEPT
     versions = Versions({DType.STRING: 2, DType.INT8: 3})
 
     def infer(self, x: TensorType, multiples: TensorType) -> TensorType:
@@ -189,6 +195,7 @@ class BroadcastTo(Movement):
     parameters = ("x",)
     scalar_parameters = False
     axes = PerAxis(("shape",), "shape")
+    in_integers = KEPT
     versions = Versions({DType.INT8: 3, DType.INT16: 3}, (when(2, lambda node, inputs: True),))
 
     def infer(self, x: TensorType, shape: TensorType) -> TensorType:

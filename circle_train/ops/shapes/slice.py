@@ -15,6 +15,7 @@ from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import integers, length, number, same_size, vector
 from circle_train.ops.elementwise import same_dtype
+from circle_train.ops.integers import KEPT
 from circle_train.ops.movement import Movement, placed
 from circle_train.ops.rearranging import Slices
 from circle_train.ops.versions import Versions, option, rank_above
@@ -29,6 +30,7 @@ class Slice(Movement):
     """`size` elements of each axis from `begin` on; size -1 means to the end."""
 
     axes = Slices(("begin", "size"), "size")
+    in_integers = KEPT
     versions = Versions(
         {DType.INT8: 2, DType.STRING: 3, DType.INT16: 4, DType.UINT32: 6}, (rank_above(4, 5),)
     )
@@ -114,6 +116,7 @@ class StridedSlice(Movement):
         shifts=("ellipsis_mask", "new_axis_mask"),
         drops=("shrink_axis_mask",),
     )
+    in_integers = KEPT
     versions = Versions(
         {DType.INT8: 2, DType.BOOL: 3, DType.STRING: 5, DType.UINT32: 7},
         (rank_above(4, 4), option(6, "ellipsis_mask", "new_axis_mask"), option(8, "offset")),

@@ -11,6 +11,7 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Image, Mixes
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.integers import KEPT_8
 from circle_train.ops.versions import INT8, Versions, when
 from circle_train.ops.window import check_rank
 from circle_train.record import record
@@ -49,6 +50,7 @@ def to_space(x: Array, block: int) -> Array:
 @register("SPACE_TO_DEPTH", "SpaceToDepthOptions")
 @record
 class SpaceToDepth(BlockOp):
+    in_integers = KEPT_8
     versions = Versions(INT8)
 
     def infer(self, x: TensorType) -> TensorType:
@@ -78,6 +80,7 @@ class SpaceToDepth(BlockOp):
 @register("DEPTH_TO_SPACE", "DepthToSpaceOptions")
 @record
 class DepthToSpace(BlockOp):
+    in_integers = KEPT_8
     versions = Versions(INT8)
 
     def infer(self, x: TensorType) -> TensorType:
@@ -155,6 +158,7 @@ def _cells(block: Array) -> tuple[int, ...]:
 class SpaceToBatchND(Op):
     axes = Mixes("pixels become samples")
     static_inputs = ("block", "paddings")
+    in_integers = KEPT_8
     versions = Versions(
         {DType.INT8: 2, DType.INT16: 4}, (when(3, lambda node, inputs: inputs[0].type.rank != 4),)
     )
@@ -192,6 +196,7 @@ class SpaceToBatchND(Op):
 class BatchToSpaceND(Op):
     axes = Mixes("samples become pixels")
     static_inputs = ("block", "crops")
+    in_integers = KEPT_8
     versions = Versions(
         {DType.INT8: 2, DType.INT16: 4}, (when(3, lambda node, inputs: inputs[0].type.rank != 4),)
     )

@@ -1,0 +1,117 @@
+"""From a module of floats to one of integers: make ready, observe, equalise, choose scales, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from circle_train.errors import ConfigError, DataError
+from circle_train.format.metadata import hints
+from circle_train.ir import DType, Graph, Module, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ir.verify import verify
+from circle_train.quantize.calibrate import observe, range_of
+from circle_train.quantize.narrow import to_half_precision, to_integer_weights
+from circle_train.quantize.plan import Plan
+from circle_train.quantize.ready import make_ready
+from circle_train.quantize.write import Writer
+from circle_train.record import record
+from circle_train.settings.quantization import Int8
+
+NARROW = {"dynamic": to_integer_weights, "float16": to_half_precision}
+ACTIVATIONS = {"int8": DType.INT8, "int16x8": DType.INT16}
+Samples = Callable[[int], Iterable[Sequence[Array]]]
+"""The calibration's inputs in batches of so many; begins anew when called."""
+Observe = Callable[[Module, Samples, Sequence[Tensor]], Callable[[], Iterable[Sequence[Array]]]]
+"""What these tensors of the module's main graph hold, batch by batch."""
+
+
+@record
+class Quantized:
+    """A module in integers, and what was left in floats."""
+
+    module: Module
+    floats: tuple[str, ...] = ()
+    """Operators that compute in floats, each with the reason."""
+    count: int = 0
+    """Operators in integers."""
+
+
+def quantize(module: Module, settings: Int8, samples: Samples | None, run: Observe) -> Quantized:
+    """The module as the settings say; itself it is not changed."""
+    graph = module.main.copy()
+    graph.carried = dict(module.main.carried)
+    make_ready(graph)
+    if settings.scheme in NARROW:
+        count, floats = NARROW[settings.scheme](graph)
+        if not count:
+            raise ConfigError(
+                f"quantize: the model holds no weights that the scheme {settings.scheme} makes smaller"
+                f"{_some(floats)}; it is shipped as it is, without quantize"
+            )
+        verify(graph)
+        return Quantized(assembled(module, graph, {}), tuple(floats), count)
+    ends = [*graph.inputs, *graph.outputs] if settings.io == "int8" else []
+    plan = Plan(graph, ACTIVATIONS[settings.scheme], ends)
+    floats = [f"{node}: {why}" for node, why in plan.floats.items()]
+    if not plan.nodes:
+        raise ConfigError(
+            "quantize: the model holds no operator that computes floats and that LiteRT has in integers"
+            f"{_some(floats)}; it is shipped as it is, without quantize"
+        )
+    if samples is None:
+        raise DataError(
+            f"quantize: the scheme {settings.scheme} needs calibration samples, a hundred or so; give Int8(calibration=x)"
+        )
+    means = calibrate(replace(module, graphs=[graph, *module.graphs[1:]]), plan, settings, samples, run)
+    moved = Writer(plan, means).write()
+    verify(graph)
+    return Quantized(assembled(module, graph, moved), tuple(floats), len(plan.nodes))
+
+
+def calibrate(
+    module: Module, plan: Plan, settings: Int8, samples: Samples, run: Observe
+) -> dict[Tensor, Array]:
+    """Tell the plan the ranges of its activations; the means of those that meet weights."""
+    averaged = plan.weighed if settings.correct_bias else []
+    observed = list(dict.fromkeys([*plan.observed, *averaged]))
+    found = observe(observed, set(averaged), run(module, samples, observed), settings.ranges != "minmax")
+    plan.take(
+        {t: range_of(one, settings.ranges, settings.percentile, plan.dtype) for t, one in found.items()}
+    )
+    means = {tensor: found[tensor].mean for tensor in averaged}
+    return {tensor: mean for tensor, mean in means.items() if mean is not None}
+
+
+def _some(floats: Sequence[str]) -> str:
+    """The first few of what stays."""
+    return f" ({'; '.join(floats[:3])}{'; …' if len(floats) > 3 else ''})" if floats else ""
+
+
+def assembled(module: Module, graph: Graph, moved: dict[Tensor, Tensor]) -> Module:
+    """The module with this main graph: no buffer that nobody reads, signatures of the tensors that there are now."""
+    twins = {t.origin: t for t in moved} | {t.origin: t for t in graph.all_tensors() if t.origin}
+    for index, node in enumerate(graph.nodes):
+        node.index = index
+    graph.carried.pop("file_order", None)
+    carried = {
+        key: value
+        for key, value in module.carried.items()
+        if key not in ("source", "replaced", "apart", "operator_codes")
+    }
+
+    def there(entries: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+        return [(name, moved.get(twins[t], twins[t]) if t in twins else t) for name, t in entries]
+
+    carried["signatures"] = [
+        replace(one, graph=graph, inputs=there(one.inputs), outputs=there(one.outputs))
+        if one.graph is module.main
+        else one
+        for one in module.carried.get("signatures", ())
+    ]
+    graphs = [graph, *module.graphs[1:]]
+    used = dict.fromkeys(t.buffer for one in graphs for t in one.all_tensors() if t.buffer is not None)
+    used |= dict.fromkeys(entry.buffer for entry in module.metadata)
+    buffers = [buffer for i, buffer in enumerate(module.buffers) if not i or buffer in used]
+    buffers += [buffer for buffer in used if buffer not in set(buffers)]
+    return hints.attach(replace(module, graphs=graphs, buffers=buffers, carried=carried))

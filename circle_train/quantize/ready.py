@@ -1,0 +1,46 @@
+"""A loaded graph as it is quantized: constants decoded, normalisations in the weights, activations in the operators."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from circle_train.ir import Graph, Node
+from circle_train.ops.attributes import Activation
+from circle_train.ops.integers import Scales
+from circle_train.passes import litert
+from circle_train.passes.affine import fold_into_products
+from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.fold import fold_constants
+from circle_train.passes.masters import decode_weights, make_float_masters
+from circle_train.passes.order import sort_topologically
+
+
+def make_ready(graph: Graph) -> None:
+    """Rewrite; the numbers stay."""
+    sort_topologically(graph)
+    make_float_masters(graph)
+    decode_weights(graph)
+    if litert.is_refused(graph):
+        litert.suit(graph)
+    fold_constants(graph)
+    fold_into_products(graph)
+    fuse_activations(graph)
+    drop_dead_nodes(graph)
+
+
+def fuse_activations(graph: Graph) -> None:
+    """Let operators that can clip do it themselves: the scale need not cover what is cut off."""
+    for node in list(graph.nodes):
+        maker = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
+        activation = Activation.__members__.get(node.op.name, Activation.NONE)
+        if maker is None or activation.bounds[0] is None or not _may_clip(maker):
+            continue
+        if graph.only_reader(maker.outputs[0]) is node:
+            op = replace(maker.op, fused_activation_function=activation)
+            graph.replace([maker, node], Node(op, maker.inputs, node.outputs, maker.index))
+
+
+def _may_clip(node: Node) -> bool:
+    facts = node.op.in_integers
+    known = any(field.name == "fused_activation_function" for field in fields(node.op))
+    return known and facts is not None and facts.scales is Scales.OWN and not node.op.activation

@@ -1,0 +1,137 @@
+"""A session's model in integers: calibrated by samples, judged, and written."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from circle_train.data.dataset import Dataset
+from circle_train.data.opening import open_any
+from circle_train.errors import ConfigError, ModelError
+from circle_train.ir import Module, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model
+from circle_train.quantize.quantize import Quantized, Samples, quantize
+from circle_train.record import record
+from circle_train.runtime import litert
+from circle_train.session.inference import InferenceSession
+from circle_train.session.shipping.judging import Judged, Scored, judge, listed, refuse_losses
+from circle_train.settings.quantization import Int8
+
+LOG = logging.getLogger(__name__)
+OBSERVED_BYTES = 256 << 20
+"""Of what is observed in one batch."""
+LARGEST_BATCH = 32
+
+
+@record
+class Shipped:
+    """What a model became on its way to the device; `print` it."""
+
+    path: str
+    scheme: str
+    count: int
+    """Operators in fewer bits."""
+    floats: tuple[str, ...]
+    """Operators that stay float, each with the reason."""
+    nbytes: int
+    judged: Judged | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.scheme}, {self.count} operators, {self.nbytes / 1e6:.2f} MB"]
+        lines += [f"  stays float: {text}" for text in self.floats]
+        return "\n".join(
+            [*lines, *(f"  {text}" for text in self.judged.lines if self.judged)] if self.judged else lines
+        )
+
+
+def ship(
+    model: Model, path: str | os.PathLike[str], settings: Int8, scored: Scored | None, threads: int | None
+) -> Shipped:
+    """Write the model as the settings say; not at all if it then loses more than they allow."""
+    made = quantized(model, settings, threads)
+    judged = None
+    if settings.validation is not None:
+        if scored is None:
+            raise ConfigError("Int8: validation measures what a training session measures; leave it out here")
+        judged = judge(model, made.module, settings.validation, scored)
+        refuse_losses(judged, settings, os.fspath(path))
+    if made.floats:
+        shown = "; ".join(made.floats[:4]) + ("; …" if len(made.floats) > 4 else "")
+        warnings.warn(f"{len(made.floats)} operator(s) stay float: {shown}", stacklevel=4)
+    litert.save(made.module, path)
+    shipped = Shipped(
+        os.fspath(path), settings.scheme, made.count, made.floats, os.path.getsize(path), judged
+    )
+    LOG.info("%s", shipped)
+    return shipped
+
+
+def as_settings(given: Any) -> Int8:
+    """The settings, or those of a scheme by its name."""
+    if isinstance(given, str):
+        return Int8(scheme=given)
+    if not isinstance(given, Int8):
+        raise ConfigError(f"quantize is {given!r:.60}, expected ct.Int8(…) or the name of a scheme")
+    return given
+
+
+def quantized(model: Model, settings: Int8, threads: int | None = None) -> Quantized:
+    """The model in integers."""
+    samples = opened(model, settings) if settings.needs_samples and settings.calibration is not None else None
+
+    def run(
+        module: Module, samples: Samples, tensors: Sequence[Tensor]
+    ) -> Callable[[], Iterable[Sequence[Array]]]:
+        return lambda: observed(module, samples, tensors, threads)
+
+    return quantize(model.module, settings, samples, run)
+
+
+def opened(model: Model, settings: Int8) -> Samples:
+    """The calibration's samples, evenly from all of them."""
+    data = open_any(settings.calibration, None, model.module.main.inputs, [], model.description)
+
+    def batches(count: int) -> Iterator[list[Array]]:
+        left = settings.samples
+        order = None
+        if isinstance(data, Dataset) and len(data) > left:
+            order = np.linspace(0, len(data) - 1, left).round().astype(np.int64)
+        for values, _ in data.batches(count, order):
+            yield [np.asarray(value)[:left] for value in values]
+            left -= len(values[0])
+            if left <= 0:
+                return
+
+    return batches
+
+
+def observed(
+    module: Module, samples: Samples, tensors: Sequence[Tensor], threads: int | None
+) -> Iterator[list[Array]]:
+    """What the tensors hold, batch by batch; in batches of the file's own size where it runs at no other."""
+    graph = module.main.copy()
+    twins = {tensor.origin: tensor for tensor in graph.all_tensors()}
+    graph.outputs = [twins[tensor] for tensor in tensors]
+    carried = {key: value for key, value in module.carried.items() if key != "signatures"}
+    shown = replace(module, graphs=[graph, *module.graphs[1:]], carried=carried)
+    infer = InferenceSession(Model(shown), threads=threads)
+    own = max(graph.inputs[0].shape[0], 1) if graph.inputs and graph.inputs[0].shape else 1
+    each = sum(abs(tensor.type.size) for tensor in tensors) * 4 // own
+    size = max(1, min(LARGEST_BATCH, OBSERVED_BYTES // max(each, 1)))
+    begun = False
+    try:
+        for values in samples(size):
+            yield listed(infer(*values))
+            begun = True
+    except ModelError:
+        if begun or size == own:
+            raise
+        for values in samples(own):
+            yield listed(infer(*values))
