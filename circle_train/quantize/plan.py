@@ -169,9 +169,9 @@ def weights_of(node: Node) -> dict[int, int | None]:
 
 
 def _obstacle(node: Node, dtype: DType) -> str | None:
-    """Why a node stays as it is; "" where it computes no floats, None where it need not."""
+    """Why a node stays as it is; "" where it computes no floats or integers already, None where it need not."""
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
-    if not any(is_real(tensor) for tensor in tensors):
+    if not any(is_real(tensor) for tensor in tensors) or any(t.quantization for t in tensors):
         return ""
     facts: InIntegers | None = node.op.in_integers
     if facts is None:

@@ -1,0 +1,284 @@
+"""Models of floats, shipped in integers: what the files hold, how near they are, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bfloat16_nets import IMAGES, LABELS, inverted_residual
+from networks import finish, make, new_input, weight
+
+import circle_train as ct
+from circle_train.ir import DType, Graph, Tensor
+from circle_train.ir.graph import constant
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model
+from circle_train.ops.attributes import Activation
+
+CONFIG = ct.TrainConfig(loss="categorical_crossentropy", batch_size=4, metrics=["categorical_accuracy"])
+
+
+def session(model: Model | None = None) -> ct.TrainSession:
+    return ct.TrainSession(model or inverted_residual(), CONFIG)
+
+
+def real(value: Array, tensor: Tensor) -> Array:
+    assert tensor.quantization is not None
+    made: Array = (value.astype(np.float64) - tensor.quantization.zero_point[0]) * tensor.quantization.scale[
+        0
+    ]
+    return made
+
+
+def one_layer(w: Array, b: Array | None = None, **options: Any) -> Model:
+    graph = Graph("net", [new_input("x", 1, w.shape[1])])
+    bias = constant(np.zeros(len(w), np.float32) if b is None else b.astype(np.float32), "b")
+    y = graph.emit(
+        make("FULLY_CONNECTED", **options),
+        graph.inputs[0],
+        constant(w.astype(np.float32), "w"),
+        bias,
+        name="y",
+    )
+    return finish(graph, y)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16x8", "dynamic", "float16"])
+def test_the_file_is_near_the_floats_and_smaller(scheme: str, tmp_path: Path) -> None:
+    net = session()
+    net.export(tmp_path / "float.tflite")
+    shipped = net.export(
+        tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES, io="float32", scheme=scheme)
+    )
+    assert shipped is not None
+    assert shipped.count >= (1 if scheme in ("dynamic",) else 7)
+    assert shipped.nbytes < (tmp_path / "float.tflite").stat().st_size
+    found, expected = ct.InferenceSession(tmp_path / "x.tflite")(IMAGES), net.predict(IMAGES)
+    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16x8", "dynamic", "float16"])
+def test_litert_runs_it_as_we_do(scheme: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("ai_edge_litert.interpreter")
+    path = str(tmp_path / "x.tflite")
+    session().export(path, quantize=ct.Int8(calibration=IMAGES, io="float32", scheme=scheme))
+    interpreter = runtime.Interpreter(path, num_threads=1)
+    runner = interpreter.get_signature_runner("serving_default")
+    theirs = np.concatenate([runner(image=IMAGES[i : i + 1])["fc"] for i in range(len(IMAGES))])
+    ours = ct.InferenceSession(path)(IMAGES)
+    allowed = {"float16": 1e-5, "dynamic": 0.03}.get(scheme, 0.02)  # a step or two of the last layer's scale
+    assert np.abs(ours - theirs).max() <= allowed * np.abs(ours).max()
+
+
+def test_int8_goes_in_and_comes_out(tmp_path: Path) -> None:
+    net = session()
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES))
+    model = ct.load(tmp_path / "x.tflite")
+    (x,), (y,) = model.module.main.inputs, model.module.main.outputs
+    assert (x.name, x.dtype, y.name, y.dtype) == ("image", DType.INT8, "fc", DType.INT8)
+    assert not any(tensor.dtype.is_float for tensor in model.module.main.all_tensors())
+    (signature,) = model.module.carried["signatures"]
+    assert [(n, t) for n, t in signature.inputs] == [("image", x)]
+    assert x.quantization is not None
+    stored = np.clip(np.rint(IMAGES / x.quantization.scale[0]) + x.quantization.zero_point[0], -128, 127)
+    found = real(ct.InferenceSession(model)(stored.astype(np.int8)), y)
+    expected = net.predict(IMAGES)
+    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_description_and_names_stay(tmp_path: Path) -> None:
+    model = inverted_residual().with_head(["a", "b", "c"])
+    net = ct.TrainSession(model, CONFIG)
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES))
+    assert ct.load(tmp_path / "x.tflite").labels == ("a", "b", "c")
+
+
+def test_weights_have_a_scale_for_each_output(tmp_path: Path) -> None:
+    session().export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES))
+    nodes = {node.op.name: node for node in ct.load(tmp_path / "x.tflite").module.main.nodes}
+    for name, axis, count in (("CONV_2D", 0, 32), ("DEPTHWISE_CONV_2D", 3, 24), ("FULLY_CONNECTED", 0, 5)):
+        x, w, b = nodes[name].inputs
+        assert w.quantization.axis == axis
+        assert len(w.quantization.scale) == count
+        assert set(w.quantization.zero_point) == {0}
+        products = np.array(w.quantization.scale, np.float32) * np.float32(x.quantization.scale[0])
+        np.testing.assert_allclose(b.quantization.scale, products, rtol=1e-6)
+        assert (x.dtype, w.dtype, b.dtype) == (DType.INT8, DType.INT8, DType.INT32)
+
+
+def test_operators_keep_their_inputs_scale_where_litert_wants_it(tmp_path: Path) -> None:
+    session().export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES))
+    nodes = {node.op.name: node for node in ct.load(tmp_path / "x.tflite").module.main.nodes}
+    pool = nodes["MAX_POOL_2D"]
+    assert pool.inputs[0].quantization == pool.outputs[0].quantization
+
+
+def test_fixed_scales_are_litert_s(tmp_path: Path) -> None:
+    graph = Graph("net", [new_input("x", 1, 4)])
+    parts = [graph.emit(make(name), graph.inputs[0], name=name) for name in ("SOFTMAX", "LOGISTIC", "TANH")]
+    joined = graph.emit(make("CONCATENATION", axis=1), *parts, name="all")
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    net = ct.TrainSession(finish(graph, joined), ct.TrainConfig(batch_size=4, trainable="none"))
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x))
+    model = ct.load(tmp_path / "x.tflite")
+    found = {node.op.name: node.outputs[0].quantization for node in model.module.main.nodes}
+    assert [found[n].scale[0] for n in ("SOFTMAX", "LOGISTIC", "TANH")] == [1 / 256, 1 / 256, 1 / 128]
+    (concat,) = [node for node in model.module.main.nodes if node.op.name == "CONCATENATION"]
+    assert len({tensor.quantization for tensor in (*concat.inputs, *concat.outputs)}) == 1
+
+
+def test_biases_make_up_for_rounding(tmp_path: Path) -> None:
+    """Weights that all round the same way shift the mean, which the bias brings back."""
+    w = np.full((3, 64), 0.004, np.float32)
+    w[:, 0] = 1.0
+    x = 1 + np.random.default_rng(0).uniform(size=(64, 64)).astype(np.float32)
+    net = session(one_layer(w))
+    errors = {}
+    for correct in (False, True):
+        settings = ct.Int8(calibration=x, io="float32", correct_bias=correct, equalize=False)
+        net.export(tmp_path / "x.tflite", quantize=settings)
+        errors[correct] = abs((ct.InferenceSession(tmp_path / "x.tflite")(x) - net.predict(x)).mean())
+    assert errors[True] < 0.05 * errors[False]
+
+
+@pytest.mark.parametrize(
+    ("w", "b"),
+    [
+        (np.zeros((3, 4)), None),
+        (np.eye(3, 4) * np.array([[1e-12], [1.0], [0.0]]), np.array([5.0, 1.0, 2.0])),
+        (np.full((3, 4), 1e-38), np.array([1.0, 0.0, 0.0])),
+        (np.full((3, 4), 1e30), None),
+    ],
+    ids=["zeros", "dead channels", "denormal", "huge"],
+)
+def test_odd_weights_are_shipped_right(w: Array, b: Array | None, tmp_path: Path) -> None:
+    net = session(one_layer(w, b))
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, io="float32"))
+    found, expected = ct.InferenceSession(tmp_path / "x.tflite")(x), net.predict(x)
+    assert np.abs(found - expected).max() <= 0.03 * max(np.abs(expected).max(), 1e-6)
+
+
+def test_tied_weights_and_constant_inputs(tmp_path: Path) -> None:
+    graph = Graph("net", [new_input("x", 1, 4)])
+    w, b = weight("w", 4, 4), weight("b", 4)
+    y = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], w, b, name="y")
+    z = graph.emit(make("FULLY_CONNECTED"), y, w, b, name="z")
+    x = np.ones((8, 4), np.float32)
+    net = session(finish(graph, z))
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, io="float32"))
+    found, expected = ct.InferenceSession(tmp_path / "x.tflite")(x), net.predict(x)
+    assert np.abs(found - expected).max() <= 0.03 * np.abs(expected).max()
+
+
+def test_what_stays_float_is_named(tmp_path: Path) -> None:
+    graph = Graph("net", [new_input("x", 1, 4)])
+    y = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 4, 4), weight("b", 4), name="y")
+    z = graph.emit(make("FLOOR"), graph.emit(make("COS"), y, name="cosine"), name="z")
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    with pytest.warns(UserWarning, match="2 operator.s. stay float: COS 'cosine'.* in float alone"):
+        shipped = session(finish(graph, z)).export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x))
+    assert shipped is not None
+    assert len(shipped.floats) == 2
+    assert "stays float: COS 'cosine'" in str(shipped)
+    assert ct.InferenceSession(tmp_path / "x.tflite")(np.zeros((8, 4), np.int8)).dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({}, ct.DataError, r"needs calibration samples, .*Int8\(calibration=x\)"),
+        (
+            {"calibration": np.full((4, 16, 16, 3), np.nan, np.float32)},
+            ct.DataError,
+            "'image' becomes NaN or infinite",
+        ),
+        ({"calibration": np.zeros((4, 9, 9, 3), np.float32)}, ct.DataError, "image"),
+        ({"calibration": np.zeros((0, 16, 16, 3), np.float32)}, ct.DataError, "empty"),
+    ],
+)
+def test_unfit_calibration_is_refused(
+    settings: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=said):
+        session().export(tmp_path / "x.tflite", quantize=ct.Int8(**settings))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scheme": "int4"}, "scheme is 'int4', expected one of int8, int16x8, dynamic, float16"),
+        ({"io": "int8", "scheme": "float16"}, "io is 'int8', expected float32 for the scheme float16"),
+        ({"ranges": "best"}, "ranges is 'best', expected one of mse"),
+        ({"percentile": 20}, "percentile is 20, expected a number above 50"),
+        ({"samples": 0}, "samples is 0, expected a whole number from 1"),
+        ({"tolerance": 0.01}, "nothing is measured; give validation"),
+        ({"tolerance": -1, "validation": ((), ())}, "tolerance is -1, expected a number from 0"),
+        ({"on_loss": "cry"}, "on_loss is 'cry', expected one of refuse, warn"),
+    ],
+)
+def test_unfit_settings_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ct.ConfigError, match=said):
+        ct.Int8(**settings)
+
+
+def test_a_model_of_integers_is_not_quantized_again(tmp_path: Path) -> None:
+    session().export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES, io="float32"))
+    again = ct.TrainSession(tmp_path / "x.tflite", ct.TrainConfig(batch_size=4, trainable="none"))
+    with pytest.raises(
+        ct.ConfigError, match="holds no operator that computes floats and that LiteRT has in integers"
+    ):
+        again.export(tmp_path / "y.tflite", quantize=ct.Int8(calibration=IMAGES))
+
+
+def test_accuracy_is_reported_and_a_loss_refused(tmp_path: Path) -> None:
+    net, x, y = session(one_layer(np.eye(4))), np.eye(4, dtype=np.float32) + 1, np.eye(4, dtype=np.float32)
+    shipped = net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, validation=(x, y)))
+    assert shipped is not None
+    assert shipped.judged is not None
+    assert shipped.judged.before == shipped.judged.after == {"categorical_accuracy": 1.0}
+    assert "categorical_accuracy: 1.0000 in floats, 1.0000 as shipped" in str(shipped)
+    bad: dict[str, Any] = {"calibration": x * 1e-4, "validation": (x, y), "tolerance": 0.05}  # all is cut off
+    with pytest.raises(ct.ConfigError, match=r"a loss of 0.7500 where 0.05 is allowed; nothing was written"):
+        net.export(tmp_path / "y.tflite", quantize=ct.Int8(**bad))
+    assert not (tmp_path / "y.tflite").exists()
+    with pytest.warns(UserWarning, match=r"where 0.05 is allowed"):
+        net.export(tmp_path / "y.tflite", quantize=ct.Int8(**bad, on_loss="warn"))
+    assert (tmp_path / "y.tflite").exists()
+
+
+def test_ranges_leave_outliers_out(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(256, 64)).astype(np.float32)
+    x[0, 0] = 40.0
+    net, found = session(one_layer(np.eye(4, 64), None)), {}
+    for ranges in ("minmax", "percentile", "mse"):
+        net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, ranges=ranges, percentile=99.9))
+        (tensor,) = ct.load(tmp_path / "x.tflite").module.main.inputs
+        assert tensor.quantization is not None
+        found[ranges] = tensor.quantization.scale[0]
+    assert found["percentile"] < found["mse"] < found["minmax"]
+
+
+def test_activations_are_fused_before_scales_are_chosen(tmp_path: Path) -> None:
+    graph = Graph("net", [new_input("x", 1, 4)])
+    y = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 4, 4), weight("b", 4), name="y")
+    z = graph.emit(make("RELU6"), y, name="z")
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    session(finish(graph, z)).export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x))
+    (node,) = ct.load(tmp_path / "x.tflite").module.main.nodes
+    assert node.op.fused_activation_function is Activation.RELU6
+
+
+def test_nothing_of_the_session_changes(tmp_path: Path) -> None:
+    net = session()
+    before = {name: np.array(value) for name, value in net.parameters.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=IMAGES))
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+    assert net.train_step(IMAGES[:4], LABELS[:4]).loss > 0
