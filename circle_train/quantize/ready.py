@@ -22,7 +22,9 @@ def make_ready(graph: Graph) -> None:
     decode_weights(graph)
     if litert.is_refused(graph):
         litert.suit(graph)
-    if not any(tensor.quantization for tensor in graph.all_tensors()):  # else types are what scales make of them
+    if not any(
+        tensor.quantization for tensor in graph.all_tensors()
+    ):  # else types are what scales make of them
         fold_constants(graph)
     fold_into_products(graph)
     fuse_activations(graph)
