@@ -28,9 +28,9 @@ SUFFIXES = {".ckpt": onert_checkpoint, ".safetensors": named_checkpoint}
 
 def save(path: str | os.PathLike[str], module: Module, state: State, config: TrainConfig, seed: int) -> None:
     """Write a session's state; a file that was there stays until the new one is complete."""
-    data = _format_of(path).encode_state(module, state, config, seed)
+    pieces = _format_of(path).encode_state(module, state, config, seed)
     with atomic_write(path) as file:
-        file.write(data)
+        file.writelines(pieces)
 
 
 def load(

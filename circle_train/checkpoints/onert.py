@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from circle_train.checkpoints.changes import Changes
-from circle_train.checkpoints.onert_file import OnertCheckpoint, Section, decode, encode
+from circle_train.checkpoints.onert_file import OnertCheckpoint, Section, decode, pieces
 from circle_train.checkpoints.onert_order import slot_readers
 from circle_train.errors import CheckpointError
 from circle_train.ir import DType, Module, StateKey, Tensor
@@ -20,8 +20,8 @@ from circle_train.settings.parameters import Parameter
 NOTHING = np.empty(0, np.uint8)
 
 
-def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> bytes:
-    """The bytes of an ONERT checkpoint of this state; `seed` has no place in it."""
+def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> list[bytes | memoryview]:
+    """The pieces of an ONERT checkpoint of this state; `seed` has no place in it."""
     _require_optimizer(config)
     slots = slot_readers(module.main)
     owners = _owners(slots, state)
@@ -32,7 +32,7 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     moments = None
     if isinstance(config.optimizer, Adam):
         moments = (_moments("m", owners, state), _moments("v", owners, state))
-    return encode(OnertCheckpoint(values, moments, state.step))
+    return pieces(OnertCheckpoint(values, moments, state.step))
 
 
 def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:

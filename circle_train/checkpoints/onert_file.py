@@ -38,6 +38,11 @@ class OnertCheckpoint:
 
 def encode(checkpoint: OnertCheckpoint) -> bytes:
     """The file's bytes."""
+    return b"".join(pieces(checkpoint))
+
+
+def pieces(checkpoint: OnertCheckpoint) -> list[bytes | memoryview]:
+    """The same one after the other; slots are the caller's own memory."""
     sections = [checkpoint.values, *(checkpoint.moments or ())]
     offsets = [HEADER.size]
     for section in sections:
@@ -48,13 +53,15 @@ def encode(checkpoint: OnertCheckpoint) -> bytes:
             f"{checkpoint.step:,} steps; save to a .safetensors file"
         )
     second = offsets[2] if checkpoint.moments else 0
-    parts = [HEADER.pack(MAGIC, VERSION, 0, offsets[1], second, offsets[-1], len(checkpoint.values))]
+    parts: list[bytes | memoryview] = [
+        HEADER.pack(MAGIC, VERSION, 0, offsets[1], second, offsets[-1], len(checkpoint.values))
+    ]
     for start, section in zip(offsets, sections, strict=False):
         begin = start + 4 * len(section)
         starts = list(accumulate((slot.nbytes for slot in section), initial=begin))[: len(section)]
         parts.append(struct.pack(f"<{len(section)}I", *starts))
-        parts.extend(slot.tobytes() for slot in section)
-    return b"".join([*parts, FOOTER.pack(checkpoint.step, 0)])
+        parts.extend(np.ascontiguousarray(slot).data for slot in section)
+    return [*parts, FOOTER.pack(checkpoint.step, 0)]
 
 
 def decode(data: bytes, sizes: Sequence[int], where: str) -> OnertCheckpoint:

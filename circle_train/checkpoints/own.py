@@ -27,8 +27,8 @@ PASSING = ("scalars",)
 """Kinds of state that every step computes anew."""
 
 
-def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> bytes:
-    """Everything that training goes on from; frozen weights that nobody set are the model's and left out."""
+def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -> list[bytes | memoryview]:
+    """Everything that training goes on from, in pieces; frozen weights that nobody set are the model's and left out."""
     arrays = {
         f"{key.kind}/{key.owner}": array
         for key, array in state.arrays.items()
@@ -56,7 +56,7 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     if state.course is not None:
         metadata["fit"], remembered = pack(state.course.snapshot())
         arrays.update({f"{CALLBACK}/{name}": array for name, array in remembered.items()})
-    return safetensors.encode(arrays, metadata)
+    return safetensors.pieces(arrays, metadata)
 
 
 def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:

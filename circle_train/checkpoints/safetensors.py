@@ -39,20 +39,27 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     """The file's bytes; arrays stand in the order of the mapping."""
+    return b"".join(pieces(arrays, metadata))
+
+
+def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
+    """The same one after the other, of which the arrays are the caller's own memory wherever it is contiguous."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     chunks, position = [], 0
     for name, array in arrays.items():
         dtype = array.dtype.newbyteorder("<")
-        chunk = np.ascontiguousarray(array, dtype).tobytes()
-        offsets = [position, position + len(chunk)]
-        header[name] = {"dtype": NAMES[dtype], "shape": list(array.shape), "data_offsets": offsets}
+        chunk = np.ascontiguousarray(array, dtype).reshape(-1).view(np.uint8).data
+        header[name] = {
+            "dtype": NAMES[dtype],
+            "shape": list(array.shape),
+            "data_offsets": [position, position + chunk.nbytes],
+        }
         chunks.append(chunk)
-        position += len(chunk)
-    data = b"".join(chunks)
-    header["__metadata__"][CHECKSUM] = _checksum(header, data)
+        position += chunk.nbytes
+    header["__metadata__"][CHECKSUM] = _checksum(header, *chunks)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    return LENGTH.pack(len(text)) + text + data
+    return [LENGTH.pack(len(text)) + text, *chunks]
 
 
 def decode(data: bytes, where: str) -> tuple[dict[str, Array], dict[str, str]]:
@@ -107,11 +114,12 @@ def _read_entry(name: str, entry: Any, where: str) -> tuple[np.dtype[Any], tuple
     return dtype, shape, begin, end
 
 
-def _checksum(header: Mapping[str, Any], data: bytes | memoryview) -> str:
+def _checksum(header: Mapping[str, Any], *data: bytes | memoryview) -> str:
     metadata = {name: value for name, value in header.get("__metadata__", {}).items() if name != CHECKSUM}
     text = json.dumps({**header, "__metadata__": metadata}, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())
-    digest.update(data)
+    for chunk in data:
+        digest.update(chunk)
     return digest.hexdigest()
 
 

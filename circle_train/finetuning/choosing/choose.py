@@ -68,7 +68,7 @@ def choose_for(task: Task, budget: Budget, start: Mapping[str, Array] | None = N
         rows[0],
         before,
         doubtful,
-        sum(len(split.held_out) for split in contest.splits),
+        len(np.unique(np.concatenate([split.held_out for split in contest.splits]))),
         task.labels is not None,
     )
     return Choice(model, config, rows, before, why, len(task.data), time.process_time() - began, budget)
@@ -88,4 +88,4 @@ def reason(row: Row, before: float, doubtful: Sequence[Arm], examined: int, of_c
     doubt = f", which do not tell it from {', '.join(others[:3])}{more}" if others else ""
     if examined < FEW:
         doubt = ", too few to decide anything"
-    return f"{what}: {was}, on {examined} answers for samples held out{doubt}"
+    return f"{what}: {was}, on {examined} samples held out{doubt}"

@@ -17,7 +17,7 @@ from circle_train.finetuning.choosing.candidates import Candidate, candidates
 from circle_train.finetuning.choosing.choice import Row
 from circle_train.finetuning.choosing.facts import Facts, facts_of
 from circle_train.finetuning.choosing.fisher import information
-from circle_train.finetuning.choosing.halving import ROUNDS, Arm, compete
+from circle_train.finetuning.choosing.halving import Arm, compete
 from circle_train.finetuning.choosing.knapsack import propose
 from circle_train.finetuning.choosing.layers import Layer, layers_of
 from circle_train.finetuning.choosing.schedule import Schedule, epochs_of, fitting, pace_of, schedule
@@ -54,7 +54,7 @@ class Contest:
         if not self.arms:
             why = next(iter(self._refused())).refused
             raise ConfigError(f"choose: nothing can be trained within the budget: {why}")
-        return compete(self.arms, self._attempt, ROUNDS)
+        return compete(self.arms, self._attempt, self.schedule.rounds)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -101,7 +101,12 @@ class Contest:
     def splits(self) -> list[Split]:
         task = self.task
         return splits(
-            len(task.data), task.labels, task.groups, self.schedule.samples, ROUNDS[-1][0], task.seed
+            len(task.data),
+            task.labels,
+            task.groups,
+            self.schedule.samples,
+            self.schedule.rounds[-1][0],
+            task.seed,
         )
 
     @cached_property
@@ -162,12 +167,11 @@ class Contest:
         return fitting(facts, len(self.task.data), epochs, self.pace, self.budget.seconds)
 
     def _pace(self, candidate: Candidate, facts: Facts) -> float:
-        """By one short trial."""
-        places = np.arange(min(len(self.task.data), 32))
-        found, _ = attempt(
-            self.bench, candidate.names, candidate.rates[0], self.start, Split(places, places[:1]), 2
-        )
-        return pace_of(found.first + found.later, facts.first + facts.later)
+        """By the later epochs of a short trial; what compiling takes is no work of a sample."""
+        places = np.arange(min(len(self.task.data), 64))
+        names, rate = candidate.names, candidate.rates[0]
+        found, _ = attempt(self.bench, names, rate, self.start, Split(places, places[:1]), 5)
+        return pace_of(found.later, facts.later)
 
     def _attempt(self, arm: Arm, number: int) -> Trial:
         names, epochs = arm.candidate.names, self.schedule.trial_epochs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from circle_train.compile.thrift.work import step_work, total_work
 from circle_train.errors import ConfigError
 from circle_train.finetuning.choosing.candidates import Candidate
@@ -22,6 +24,8 @@ class Facts:
     """Seconds that a sample should take in the first epoch."""
     later: float = 0.0
     """In an epoch after it, where results of what is frozen at the beginning have been kept."""
+    making: float = 0.0
+    """Seconds that compiling took; measured, and decided by nothing."""
     refused: str = ""
 
     def seconds(self, samples: int, epochs: int) -> float:
@@ -30,6 +34,7 @@ class Facts:
 
 def facts_of(task: Task, candidate: Candidate) -> Facts:
     """Its step is compiled within the budget, and not run."""
+    began = time.process_time()
     try:
         session = task.session(list(candidate.names), 1e-3, {})
         nbytes = session.plan.total_bytes
@@ -39,4 +44,10 @@ def facts_of(task: Task, candidate: Candidate) -> Facts:
     parameters = sum(p.tensor.type.size for p in program.trained)
     parts = session.programs.whole.parts
     first, later = step_work(program), total_work(program.graph.nodes)
-    return Facts(parameters, nbytes, SECONDS * parts * first / batch, SECONDS * parts * later / batch)
+    return Facts(
+        parameters,
+        nbytes,
+        SECONDS * parts * first / batch,
+        SECONDS * parts * later / batch,
+        time.process_time() - began,
+    )

@@ -12,10 +12,10 @@ from circle_train.finetuning.choosing.facts import Facts
 from circle_train.finetuning.choosing.trial import Score, Trial
 from circle_train.ir.tensor_type import Array
 
-ROUNDS = ((1, 1 / 3), (2, 1 / 3), (4, 0.0))
+Rounds = tuple[tuple[int, float], ...]
 """How many splits everybody left has been tried on, and which share of them goes on."""
-EXPECTED = 1 + 1 / 3 + 2 / 9
-"""Trials of one split for each arm, all rounds together."""
+QUICK: Rounds = ((1, 1 / 3), (2, 1 / 3), (4, 0.0))
+THOROUGH: Rounds = ((2, 1 / 2), (4, 1 / 2), (8, 0.0))
 TIE = 0.5
 """Spreads of the mean difference within which the smaller set is as good."""
 
@@ -44,12 +44,10 @@ class Arm:
     def seconds(self, samples: int, epochs: int) -> float:
         """That so many samples will take, by what its trials took."""
         first, later = (float(np.median([getattr(t, n) for t in self.trials])) for n in ("first", "later"))
-        return samples * (first + (epochs - 1) * later)
+        return self.facts.making + samples * (first + (epochs - 1) * later)
 
 
-def compete(
-    arms: Sequence[Arm], attempt: Callable[[Arm, int], Trial], rounds: Sequence[tuple[int, float]]
-) -> list[Arm]:
+def compete(arms: Sequence[Arm], attempt: Callable[[Arm, int], Trial], rounds: Rounds) -> list[Arm]:
     """Those that were tried on all splits, the best first."""
     left = list(arms)
     for count, share in rounds:
@@ -60,6 +58,15 @@ def compete(
         if share:
             left = left[: max(round(len(left) * share), min(len(left), 3))]
     return left
+
+
+def trials_of(rounds: Rounds) -> float:
+    """For each arm that there is in the beginning."""
+    found, before, share = 0.0, 0, 1.0
+    for count, kept in rounds:
+        found += share * (count - before)
+        before, share = count, share * kept
+    return found
 
 
 def smallest_of_equals(best: Sequence[Arm]) -> tuple[Arm, list[Arm]]:

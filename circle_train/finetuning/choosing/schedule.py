@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil, log2
 
 from circle_train.finetuning.choosing.facts import Facts
-from circle_train.finetuning.choosing.halving import EXPECTED
+from circle_train.finetuning.choosing.halving import QUICK, THOROUGH, Rounds, trials_of
 from circle_train.record import record
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 250, 4, 25
 """Updates that a course aims at."""
 MOST_SAMPLES, FEWEST_SAMPLES = 600, 80
 """That take part in the trials."""
+FEW_SAMPLES = 200
 CHOOSING = 0.6
 """Of the seconds, for the trials; the rest is for the training that they are to choose."""
 TRAINED = 0.75
@@ -29,10 +30,11 @@ class Schedule:
     """Of the training that is chosen."""
     rates: int
     """How many each candidate is tried at."""
+    rounds: Rounds
 
     def __str__(self) -> str:
         rates = "1 rate" if self.rates == 1 else f"{self.rates} rates"
-        return f"{rates}, on splits of {self.samples} samples, {self.trial_epochs} epochs each"
+        return f"{rates}, on {self.rounds[-1][0]} splits of {self.samples} samples, {self.trial_epochs} epochs each"
 
 
 def epochs_of(samples: int, batch_size: int) -> int:
@@ -59,20 +61,23 @@ def schedule(
     facts: Sequence[Facts], samples: int, epochs: int, pace: float, seconds: float | None
 ) -> Schedule:
     """The most thorough one for which there is time; the least thorough where there is time for none."""
-    most = min(samples, MOST_SAMPLES)
-    found = Schedule(most, epochs, epochs, 3)
-    for rates, trial_epochs in (
-        (3, epochs),
-        (2, epochs),
-        (2, max(epochs // 2, 2)),
-        (1, max(epochs // 2, 2)),
-        (1, 2),
-    ):
-        for count in (most, *(n for n in (most // 2, most // 4) if n >= FEWEST_SAMPLES)):
-            found = Schedule(count, min(trial_epochs, epochs), epochs, rates)
-            work = sum(one.seconds(int(TRAINED * count), found.trial_epochs) for one in facts) + sum(
-                one.first * (count - int(TRAINED * count)) for one in facts
-            )
-            if seconds is None or pace * EXPECTED * rates * work <= CHOOSING * seconds:
-                return found
+    for found in _schedules(samples, epochs):
+        trained = int(TRAINED * found.samples)
+        once = sum(
+            one.seconds(trained, found.trial_epochs) + one.first * (found.samples - trained) for one in facts
+        )
+        trials = found.rates * trials_of(found.rounds)
+        if seconds is None or pace * trials * once <= CHOOSING * seconds:
+            break
     return found
+
+
+def _schedules(samples: int, epochs: int) -> Iterator[Schedule]:
+    """From the most thorough on; few samples are split more often, as each split says little."""
+    most, half = min(samples, MOST_SAMPLES), min(max(epochs // 2, 2), epochs)
+    if samples <= FEW_SAMPLES:
+        yield Schedule(most, epochs, epochs, 3, THOROUGH)
+    for rates, trial_epochs in ((3, epochs), (2, epochs), (2, half), (1, half), (1, min(epochs, 2))):
+        for count in (most, most // 2, most // 4):
+            if count == most or count >= FEWEST_SAMPLES:
+                yield Schedule(count, trial_epochs, epochs, rates, QUICK)

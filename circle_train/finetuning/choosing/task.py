@@ -76,7 +76,8 @@ def task_of(
         raise DataError(
             "choose: data is a stream of batches; give arrays, which can be split again and again"
         )
-    return _checked(Task(model, chosen, opened, _labels(chosen, opened), None, False, seed, threads))
+    labels, is_new = _labels(chosen, opened), has_empty_head(model)
+    return _checked(Task(model, chosen, opened, labels, None, is_new, seed, threads))
 
 
 def _of_labelled(
@@ -109,6 +110,12 @@ LOSSES: dict[str, Loss] = {
     "sigmoid": BinaryCrossentropy(),
     "values": MeanSquaredError(),
 }
+
+
+def has_empty_head(model: Model) -> bool:
+    """Whether it came from `with_head` and was never trained."""
+    head = [t for t in model.module.main.all_tensors() if t.is_constant and t.name == f"{HEAD}weights"]
+    return bool(head) and not any(t.data.any() for t in head)
 
 
 def is_known(model: Model, data: Labelled) -> bool:

