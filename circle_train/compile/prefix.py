@@ -79,17 +79,31 @@ def find_cut(graph: Graph, influenced: set[Tensor], batch: int) -> Cut | None:
 
 
 def find_last_cut(graph: Graph, influenced: set[Tensor], batch: int, keep: Keep) -> Cut | None:
-    """The latest place whose results may be kept, and are worth it."""
+    """The latest place whose results may be kept, and are worth it; or before what makes next to no effort of fewer bytes.
+
+    So integers are kept as they are: what they stand for is made of them anew.
+    """
     nodes, fixed = _separable_head(graph, influenced, batch)
     steady = next((i for i, node in enumerate(nodes) if not keep.is_steady(node, batch)), len(nodes))
     live = live_bytes(graph)
+    best: Cut | None = None
     for count in range(steady, 0, -1):
         few = _few(max(live[:count]), batch)
         cut = Cut(nodes[:count], batch, few, _frontier(graph, nodes[:count], fixed), fixed)
-        worth = sum(node.flops for node in cut.nodes) >= EFFORT * sum(t.type.size for t in cut.frontier)
+        if best is not None and _effort(nodes[count : len(best.nodes)]) > _numbers(best):
+            return best
+        worth = _effort(cut.nodes) >= EFFORT * _numbers(cut)
         if cut.frontier and cut.sample_bytes <= keep.nbytes and worth:
-            return cut
-    return None
+            best = cut if best is None or cut.sample_bytes < best.sample_bytes else best
+    return best
+
+
+def _effort(nodes: Sequence[Node]) -> int:
+    return sum(node.flops for node in nodes)
+
+
+def _numbers(cut: Cut) -> int:
+    return sum(t.type.size for t in cut.frontier)
 
 
 def separate(graph: Graph, cut: Cut) -> Graph:

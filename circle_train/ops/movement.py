@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from circle_train.ops.base import Op
 
 class Movement(Op):
     """Copies elements of any type, computes nothing."""
+
+    invents: ClassVar[bool] = False
+    """Whether there are elements in its result that no operand has."""
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         return 0

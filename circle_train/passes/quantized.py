@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Quantization, Tensor
+from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.movement import Movement
 from circle_train.ops.opaque import Opaque
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT64)
@@ -12,14 +14,26 @@ PACKED = (DType.INT4, DType.UINT4)
 
 
 def run_quantized(graph: Graph) -> None:
-    """Wrap every operator that reads or writes a quantized tensor; the tensors keep their integers."""
+    """Wrap every operator that reads or writes a quantized tensor; the tensors keep their integers.
+
+    What only moves integers that mean the same on both sides needs no meaning.
+    """
     for node in graph.nodes:
         if isinstance(node.op, (Opaque, Quantized)):
             continue
         given = tuple(quantization_of(node, tensor) for tensor in node.inputs)
         made = tuple((tensor.dtype, quantization_of(node, tensor)) for tensor in node.outputs)
+        if only_moves(node, {*given, *(quantization for _, quantization in made)} - {None}):
+            continue
         if any(given) or any(quantization for _, quantization in made):
             node.op = Quantized(node.op, with_bias(node, given), made)
+
+
+def only_moves(node: Node, meanings: set[Quantization | None]) -> bool:
+    """Whether integers go through the operator as they are."""
+    op = node.op
+    is_plain = isinstance(op, Movement) and not op.invents and op.activation is Activation.NONE
+    return is_plain and len(meanings) == 1 and all(m is not None and len(m.scale) == 1 for m in meanings)
 
 
 def quantization_of(node: Node, tensor: Tensor | None) -> Quantization | None:

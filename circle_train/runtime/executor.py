@@ -89,7 +89,9 @@ class Executor:
         engines = [self.backend, *(lane.backend for lane in self.lanes if lane.backend is not self.backend)]
         count = len(program.operators) + (len(prefix.program.operators) if prefix is not None else 0)
         handed = sum(tensor.type.nbytes for tensor in (*program.outputs, *program.extra))
-        return sum(engine.nbytes for engine in engines) + OPERATOR * count + handed
+        bound = [step for part in (self, *self.lanes) for _, step in part.bound]
+        packed = sum(getattr(step, "nbytes", 0) for step in bound)
+        return sum(engine.nbytes for engine in engines) + OPERATOR * count + handed + packed
 
     @property
     def prefix(self) -> Executor | None:

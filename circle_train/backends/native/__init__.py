@@ -8,12 +8,14 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from circle_train.backends.base import Step
 from circle_train.backends.native import binders, fusion
 from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
 from circle_train.backends.native.engine.binding import OPS, bind
 from circle_train.backends.native.engine.library import Workers, load
-from circle_train.backends.native.engine.step import NativeRun, NativeStep, Scratch
+from circle_train.backends.native.engine.step import Call, NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
@@ -29,6 +31,19 @@ tools/dev/memory.py on small models."""
 def is_available() -> bool:
     """Whether the kernels were compiled and load on this machine."""
     return load() is not None
+
+
+def packed_bytes(calls: Sequence[Call], given: Sequence[Array | None]) -> int:
+    """What calls keep of their own, besides views and the arrays that the node was bound to."""
+    parts = [part for call in calls for part in call.keep]
+    kept = {
+        id(a): a for part in parts for a in (part if isinstance(part, tuple) else (part,)) if is_own(a, given)
+    }
+    return sum(a.nbytes for a in kept.values())
+
+
+def is_own(kept: Any, given: Sequence[Array | None]) -> bool:
+    return isinstance(kept, np.ndarray) and kept.base is None and not any(kept is a for a in given)
 
 
 class Native:
@@ -61,7 +76,9 @@ class Native:
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
         calls: Any = bind(node, inputs, outputs)
-        return None if calls is None else NativeStep(str(node), calls, self.scratch)
+        if calls is None:
+            return None
+        return NativeStep(str(node), calls, self.scratch, packed_bytes(calls, (*inputs, *outputs)))
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Find the formulas that kernels know as one."""

@@ -25,6 +25,7 @@ from circle_train.record import record
 class Shape(Movement):
     """The sizes of a tensor; known before running where the type is."""
 
+    invents = True
     out_type: DType = DType.INT32
 
     stops_gradient = True
@@ -48,6 +49,7 @@ class Shape(Movement):
 
 @register("RANK", "RankOptions")
 class Rank(Movement):
+    invents = True
     stops_gradient = True
     axes = Mixes("it tells sizes, not entries")
 
@@ -67,6 +69,7 @@ class Rank(Movement):
 class Fill(Movement):
     """A tensor of the given sizes full of one value."""
 
+    invents = True
     axes = Mixes("its operands are sizes and a single value")
     versions = Versions(
         {DType.BOOL: 2, DType.STRING: 2, DType.INT8: 3, DType.INT16: 3, DType.FLOAT16: 4}, subject=1
@@ -138,6 +141,7 @@ class Range(Op):
 
 @register("ZEROS_LIKE", "ZerosLikeOptions")
 class ZerosLike(Movement):
+    invents = True
     stops_gradient = True
     axes = Elementwise()
 

@@ -172,6 +172,7 @@ def _coordinates(op: str, indices: Array, shape: tuple[int, ...]) -> tuple[Array
 class ScatterNd(Movement):
     """Zeros of the given shape with the updates added at the coordinates."""
 
+    invents = True
     axes = Mixes("updates of one place add up")
     static_inputs = ("shape",)
 
@@ -211,6 +212,7 @@ class ScatterNd(Movement):
 class OneHot(Movement):
     """A new axis of `depth` elements, `on` at the index and `off` elsewhere; no `on` for an index outside."""
 
+    invents = True
     axis: int = -1
 
     stops_gradient = True

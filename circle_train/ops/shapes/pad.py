@@ -24,6 +24,7 @@ PADDINGS = (((1, 2),), ((0, 0), (3, 1)), ((1, 0), (0, 2), (1, 1)), ((0, 0), (1, 
 class Padded(Movement):
     """Paddings are a matrix: one row per axis, elements before and after."""
 
+    invents = True
     axes = PerAxis(("paddings",))
 
     def infer(self, x: TensorType, paddings: TensorType) -> TensorType:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import bytewise
 import numpy as np
 import pytest
 import sized
@@ -91,6 +92,17 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("CLIP_FACTOR", sized.clip_factor, Call.itself),
     ("UPDATE", sized.updated, Call.itself),
     ("GUARD_FINITE", sized.guarded, Call.itself),
+    ("INT_CONV", bytewise.int_conv, Call.itself),
+    ("INT_CONV", bytewise.int_conv_of_unsigned_weights, Call.itself),
+    ("INT_DEPTHWISE", bytewise.int_depthwise, Call.itself),
+    ("INT_DEPTHWISE", bytewise.int_depthwise_of_unsigned_weights, Call.itself),
+    ("INT_POOL", bytewise.int_mean, Call.itself),
+    ("INT_POOL", bytewise.int_largest, Call.itself),
+    ("INT_BINARY", bytewise.int_binary, Call.itself),
+    ("INT_SOFTMAX", bytewise.int_softmax, Call.itself),
+    ("INT_TABLE", bytewise.int_table, Call.itself),
+    ("INT_TABLE", bytewise.int_table_of_floats, Call.itself),
+    ("INT_ROUND", bytewise.int_round, Call.itself),
 ]
 """Each kernel, what is made of extents, and which call of it."""
 IDS = [f"{kernel}-{i}" for i, (kernel, _, _) in enumerate(WAYS)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x766FE9F
+ABI_VERSION = 0x7389503
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -14,6 +14,8 @@ DOT_ROWS = 48
 NARROW_CHANNELS = 4
 NARROW_OUTPUTS = 16
 CHAIN_REGISTERS = 24
+INT_OUTPUTS = 64
+INT_PANEL = 16
 
 
 class Kernel(enum.IntEnum):
@@ -66,6 +68,13 @@ class Kernel(enum.IntEnum):
     GUARD_FINITE = 44
     CONV_POOL = 45
     POOL_CONV_GRAD_W = 46
+    INT_CONV = 47
+    INT_DEPTHWISE = 48
+    INT_POOL = 49
+    INT_BINARY = 50
+    INT_SOFTMAX = 51
+    INT_TABLE = 52
+    INT_ROUND = 53
 
 
 class Act(enum.IntEnum):
@@ -786,6 +795,111 @@ class ClipFactorArgs(Structure):
     ]
 
 
+class IntConvArgs(Structure):
+    """ct_int_conv_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("w", c_void_p),
+        ("bias", c_void_p),
+        ("scale", c_void_p),
+        ("y", c_void_p),
+        ("shape", ConvShape),
+        ("x_flip", c_int32),
+        ("x_zero", c_int32),
+        ("w_zero", c_int32),
+        ("y_zero", c_int32),
+        ("low", c_int32),
+        ("high", c_int32),
+    ]
+
+
+class IntPoolArgs(Structure):
+    """ct_int_pool_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("shape", ConvShape),
+        ("x_flip", c_int32),
+        ("x_zero", c_int32),
+        ("y_zero", c_int32),
+        ("low", c_int32),
+        ("high", c_int32),
+        ("op", c_int32),
+        ("scale", c_float),
+    ]
+
+
+class IntBinaryArgs(Structure):
+    """ct_int_binary_args."""
+
+    _fields_ = [
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("y", c_void_p),
+        ("shape", c_int64 * MAX_RANK),
+        ("a_strides", c_int64 * MAX_RANK),
+        ("b_strides", c_int64 * MAX_RANK),
+        ("rank", c_int32),
+        ("a_flip", c_int32),
+        ("b_flip", c_int32),
+        ("y_zero", c_int32),
+        ("low", c_int32),
+        ("high", c_int32),
+        ("scale_a", c_float),
+        ("scale_b", c_float),
+        ("scale_ab", c_float),
+        ("offset", c_float),
+    ]
+
+
+class IntSoftmaxArgs(Structure):
+    """ct_int_softmax_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("power", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("x_flip", c_int32),
+        ("y_zero", c_int32),
+        ("low", c_int32),
+        ("high", c_int32),
+        ("scale", c_float),
+    ]
+
+
+class IntTableArgs(Structure):
+    """ct_int_table_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("table", c_void_p),
+        ("rows", c_int64),
+        ("width", c_int64),
+        ("x_row", c_int64),
+        ("y_row", c_int64),
+        ("element_size", c_int32),
+    ]
+
+
+class IntRoundArgs(Structure):
+    """ct_int_round_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("size", c_int64),
+        ("y_zero", c_int32),
+        ("low", c_int32),
+        ("high", c_int32),
+        ("scale", c_float),
+    ]
+
+
 class Step(Structure):
     """ct_step."""
 
@@ -843,6 +957,13 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.GUARD_FINITE: GuardArgs,
     Kernel.CONV_POOL: ConvPoolArgs,
     Kernel.POOL_CONV_GRAD_W: PoolConvGradWArgs,
+    Kernel.INT_CONV: IntConvArgs,
+    Kernel.INT_DEPTHWISE: IntConvArgs,
+    Kernel.INT_POOL: IntPoolArgs,
+    Kernel.INT_BINARY: IntBinaryArgs,
+    Kernel.INT_SOFTMAX: IntSoftmaxArgs,
+    Kernel.INT_TABLE: IntTableArgs,
+    Kernel.INT_ROUND: IntRoundArgs,
 }
 """The struct that each kernel takes."""
 FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (

@@ -18,7 +18,9 @@ from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import PRODUCTS
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.layers.conv import DepthwiseConv2D
+from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
+from circle_train.ops.layers.linear import FullyConnected
 
 Calls = Sequence[Call] | None
 """None: this node (type, layout, option) is not covered."""
@@ -83,11 +85,18 @@ def _layout_is_known(node: Node) -> bool:
     op = node.op
     if isinstance(op, Gradient):
         names, static = [name for name, count in op.counts for _ in range(count)], op.of.static_inputs
+    elif isinstance(op, Quantized):
+        names, static = [op.of.input_name(i) for i in range(len(node.inputs))], _packed_inputs(op.of)
     else:
         names, static = [op.input_name(i) for i in range(len(node.inputs))], op.static_inputs
     return all(
         t is None or name not in static or t.is_constant for name, t in zip(names, node.inputs, strict=True)
     )
+
+
+def _packed_inputs(op: Op) -> tuple[str, ...]:
+    """What kernels of integers are made for: also the weights."""
+    return (*op.static_inputs, *op.parameters) if isinstance(op, PACKED) else op.static_inputs
 
 
 def pointer(array: Array | None) -> int | None:
@@ -101,6 +110,7 @@ def floats(*arrays: Array | None) -> bool:
 
 
 ROUNDED = tuple(PRODUCTS.values())
+PACKED = (Conv2D, DepthwiseConv2D, FullyConnected)
 
 
 def bf16_flags(op: Op, **roles: Array | None) -> Bf16 | None:

@@ -37,6 +37,8 @@ class NativeStep:
     label: str
     calls: Sequence[Call]
     scratch: Scratch
+    nbytes: int = 0
+    """What was made for its kernels when it was bound: packed weights, tables."""
     alone: NativeRun | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

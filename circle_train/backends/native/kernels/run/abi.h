@@ -81,7 +81,14 @@ extern "C" {
   X(UPDATE, update, no_scratch, ct_update_args)                                                         \
   X(GUARD_FINITE, guard_finite, no_scratch, ct_guard_args)                                              \
   X(CONV_POOL, conv_pool, conv_pool_scratch, ct_conv_pool_args)                                         \
-  X(POOL_CONV_GRAD_W, pool_conv_grad_w, pool_conv_grad_w_scratch, ct_pool_conv_grad_w_args)
+  X(POOL_CONV_GRAD_W, pool_conv_grad_w, pool_conv_grad_w_scratch, ct_pool_conv_grad_w_args)             \
+  X(INT_CONV, int_conv, int_conv_scratch, ct_int_conv_args)                                             \
+  X(INT_DEPTHWISE, int_depthwise, int_depthwise_scratch, ct_int_conv_args)                              \
+  X(INT_POOL, int_pool, no_scratch, ct_int_pool_args)                                                   \
+  X(INT_BINARY, int_binary, no_scratch, ct_int_binary_args)                                             \
+  X(INT_SOFTMAX, int_softmax, no_scratch, ct_int_softmax_args)                                          \
+  X(INT_TABLE, int_table, no_scratch, ct_int_table_args)                                                \
+  X(INT_ROUND, int_round, no_scratch, ct_int_round_args)
 
 #define CT_KERNEL_ID(id, run, scratch, args) CT_##id,
 typedef enum ct_kernel { CT_KERNELS(CT_KERNEL_ID) CT_KERNEL_COUNT } ct_kernel;
@@ -736,6 +743,108 @@ typedef struct ct_clip_factor_args {
   int64_t parts;
   float limit;
 } ct_clip_factor_args;
+
+/* ---- 8 bit integers that stand for reals ------------------------------------------------------------------------------ */
+
+/* Bytes are int8_t or uint8_t; x_flip, XORed to them, makes int8_t v the unsigned v + 128 (0x80) and leaves uint8_t (0). The
+ * zeros and the limits of y are those of y's own type. A real result r is stored as y_zero + round(r), ties to even, brought
+ * between low and high. */
+
+/* INT_CONV, INT_DEPTHWISE: r(c) = scale[c] * (bias[c] + sum u(x) w - w_zero * sum u(x)), u(x) the unsigned x, the sums in int32
+ * over all cells of the window, those beside the image being x_zero (unsigned too). So bias holds -x_zero * sum (w - w_zero).
+ * bias and scale have places for a multiple of CT_INT_OUTPUTS outputs.
+ * INT_CONV: weights in panels of 16 outputs, each [run][fours][16][4]: a run is what of a window lies together (a row of
+ * the kernel; with groups or dilation_w > 1 a cell), cut in fours, zeros behind it; every group begins with a panel of its own,
+ * its outputs' bias and scale likewise. INT_DEPTHWISE: weights 1HWO as they lie, out_c = in_c. */
+#define CT_INT_OUTPUTS 64
+#define CT_INT_PANEL 16
+typedef struct ct_int_conv_args {
+  const uint8_t* x;
+  const int8_t* w;
+  const int32_t* bias;
+  const float* scale;
+  uint8_t* y;
+  ct_conv_shape shape;
+  int32_t x_flip;
+  int32_t x_zero;
+  int32_t w_zero;
+  int32_t y_zero;
+  int32_t low;
+  int32_t high;
+} ct_int_conv_args;
+
+/* op SUM: r = scale * sum (u(x) - x_zero) over the cells inside the image, divided by their number; op MAX: the largest, whose
+ * scale and zero y has too. */
+typedef struct ct_int_pool_args {
+  const uint8_t* x;
+  uint8_t* y;
+  ct_conv_shape shape;
+  int32_t x_flip;
+  int32_t x_zero;
+  int32_t y_zero;
+  int32_t low;
+  int32_t high;
+  int32_t op;
+  float scale;
+} ct_int_pool_args;
+
+/* r = scale_a*a + scale_b*b + scale_ab*a*b + offset, a and b unsigned; strides over shape, 0 where an operand is broadcast; y is
+ * dense and may be a or b where that is dense too. */
+typedef struct ct_int_binary_args {
+  const uint8_t* a;
+  const uint8_t* b;
+  uint8_t* y;
+  int64_t shape[CT_MAX_RANK];
+  int64_t a_strides[CT_MAX_RANK];
+  int64_t b_strides[CT_MAX_RANK];
+  int32_t rank;
+  int32_t a_flip;
+  int32_t b_flip;
+  int32_t y_zero;
+  int32_t low;
+  int32_t high;
+  float scale_a;
+  float scale_b;
+  float scale_ab;
+  float offset;
+} ct_int_binary_args;
+
+/* Along rows: r = scale * power[largest - x] / their sum. */
+typedef struct ct_int_softmax_args {
+  const uint8_t* x;
+  uint8_t* y;
+  const float* power; /* 256 */
+  int64_t rows;
+  int64_t cols;
+  int32_t x_flip;
+  int32_t y_zero;
+  int32_t low;
+  int32_t high;
+  float scale;
+} ct_int_softmax_args;
+
+/* y = table[x], x as uint8_t: rows of `width` elements, x_row and y_row elements apart; those of y have 1 or 4 bytes. y may be x. */
+typedef struct ct_int_table_args {
+  const uint8_t* x;
+  void* y;
+  const void* table; /* 256 */
+  int64_t rows;
+  int64_t width;
+  int64_t x_row;
+  int64_t y_row;
+  int32_t element_size;
+} ct_int_table_args;
+
+/* r = scale * x; NaN is stored as `low`. */
+typedef struct ct_int_round_args {
+  const float* x;
+  uint8_t* y;
+  int64_t size;
+  int32_t y_zero;
+  int32_t low;
+  int32_t high;
+  float scale;
+} ct_int_round_args;
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 

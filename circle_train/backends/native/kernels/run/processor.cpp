@@ -28,6 +28,7 @@ Processor ask() {
   const uint32_t more = a;
   found.avx2 = has(b, 5);
   found.avx512 = found.avx2 && (saved & 0xe0) == 0xe0 && has(b, 16) && has(b, 17) && has(b, 30) && has(b, 31);
+  found.avx512_vnni = found.avx512 && has(c, 11);
   if (found.avx512 && more >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) found.avx512_bf16 = has(a, 5);
   return found;
 }

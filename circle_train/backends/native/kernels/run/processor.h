@@ -7,6 +7,7 @@ struct Processor {
   bool avx2 = false;
   bool avx512 = false;
   bool avx512_bf16 = false;
+  bool avx512_vnni = false;
 };
 
 // Defined once, outside the tiers: code that may run anywhere must be compiled for any processor.

@@ -1,0 +1,35 @@
+// The register tile of products of bytes: neighbouring outputs of a row, times panels of 16 channels.
+#pragma once
+
+#include "run/kernel.h"
+
+namespace ct {
+namespace CT_TIER {
+
+constexpr int kDotRows = 14, kDotPanels = 4;
+
+struct DotTile {
+  const char* x;  // output r's window at x + r*x_step bytes
+  int64_t x_step;
+  const int64_t* runs;  // where each run begins, in bytes from a window's own begin
+  int64_t run_count;
+  int64_t fours;  // of a run
+  const int8_t* w;
+  int64_t w_panel;
+  int32_t* sums;  // [row][panels * 16]
+};
+
+using DotTileFunction = void (*)(const DotTile&);
+
+struct DotTiles {
+  int cell_bytes;  // of the unsigned cells
+  int panels;      // at most at a time
+  int rows[kDotPanels];  // at most, with so many panels + 1
+  DotTileFunction of[kDotPanels][kDotRows];
+};
+
+// By the processor's own instruction where there is one; all give the same sums.
+const DotTiles& dot_tiles();
+
+}  // namespace CT_TIER
+}  // namespace ct

@@ -1,0 +1,179 @@
+"""Kernels of bytes as calls of given extents; scales are such that every result is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+from native import struct
+from sized import Arrays, Call, Make, args
+
+from circle_train.backends.native.engine import abi
+
+RANGE = {"y_zero": 3, "low": -120, "high": 100}
+
+
+def stored(make: Make, want: np.ndarray) -> Call:
+    """Bytes are written, whatever they held."""
+    return Call(make, {"y": np.full(want.shape, 7, want.dtype)}, {"y": want})
+
+
+def in_range(real: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(real) + RANGE["y_zero"], RANGE["low"], RANGE["high"]).astype(np.int8)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).integers(-128, 128, shape).astype(np.int8)
+
+
+class Windows:
+    """A convolution of int8 with a zero of its own, by loops over the kernel's cells."""
+
+    def __init__(self, batch: int, h: int, w: int, ins: int, outs: int, kernel: int, stride: int) -> None:
+        self.x, self.zero, self.pad = numbers(batch, h, w, ins), 5, kernel // 2
+        self.out = [max(0, (n + 2 * self.pad - kernel) // stride + 1) if n else 0 for n in (h, w)]
+        self.shape = struct(
+            "ct_conv_shape", batch=batch, in_h=h, in_w=w, in_c=ins, out_h=self.out[0], out_w=self.out[1], out_c=outs,
+            kernel_h=kernel, kernel_w=kernel, stride_h=stride, stride_w=stride, dilation_h=1, dilation_w=1,
+            pad_top=self.pad, pad_left=self.pad, groups=1,
+        )  # fmt: skip
+        real = self.x.astype(np.int64) - self.zero
+        padded = np.pad(real, ((0, 0), (self.pad, kernel), (self.pad, kernel), (0, 0)))
+        self.cells = [
+            padded[:, i : i + self.out[0] * stride : stride, j : j + self.out[1] * stride : stride]
+            for i in range(kernel)
+            for j in range(kernel)
+        ]
+        self.kernel, self.stride = kernel, stride
+
+    def call(self, packed: np.ndarray, sums: np.ndarray, weights: np.ndarray, w_zero: int) -> Call:
+        outs = sums.shape[-1]
+        bias, scale = np.zeros(outs + 80, np.int32), np.zeros(outs + 80, np.float32)
+        own = np.random.default_rng(0).integers(-500, 500, outs)
+        bias[:outs] = own - (self.zero + 128) * (weights.astype(np.int64) - w_zero).sum(0)
+        scale[:outs] = 2.0 ** -np.random.default_rng(1).integers(6, 12, outs)
+        make = args(
+            "ct_int_conv_args", x=self.x, w=packed, bias=bias, scale=scale, shape=self.shape, x_flip=128,
+            x_zero=self.zero + 128, w_zero=w_zero, **RANGE,
+        )  # fmt: skip
+        return stored(make, in_range((sums + own) * scale[:outs].astype(np.float64)))
+
+
+def convolved(image: Windows, ins: int, outs: int, kernel: int, zero: int) -> Call:
+    weights = numbers(kernel * kernel, ins, outs, seed=1)
+    sums = np.zeros((len(image.x), *image.out, outs), np.int64)
+    for cell, values in zip(image.cells, weights.astype(np.int64) - zero, strict=True):
+        sums += cell @ values
+    runs = weights.reshape(kernel, kernel * ins, outs)
+    panels, fours = -(-outs // abi.INT_PANEL), -(-kernel * ins // 4)
+    whole = np.zeros((kernel, fours * 4, panels * abi.INT_PANEL), np.int8)
+    whole[:, : runs.shape[1], :outs] = runs
+    split = whole.reshape(kernel, fours, 4, panels, abi.INT_PANEL).transpose(3, 0, 1, 4, 2)
+    return image.call(np.ascontiguousarray(split), sums, weights.reshape(kernel * kernel * ins, outs), zero)
+
+
+def int_conv(batch: int, h: int, w: int, ins: int, outs: int, kernel: int, stride: int) -> Call:
+    return convolved(Windows(batch, h, w, ins, outs, kernel, stride), ins, outs, kernel, 0)
+
+
+def int_conv_of_unsigned_weights(batch: int, h: int, w: int, ins: int, outs: int) -> Call:
+    return convolved(Windows(batch, h, w, ins, outs, 3, 2), ins, outs, 3, -9)
+
+
+def channel_by_channel(image: Windows, ins: int, kernel: int, zero: int) -> Call:
+    weights = numbers(kernel * kernel, ins, seed=1)
+    sums = np.zeros((len(image.x), *image.out, ins), np.int64)
+    for cell, values in zip(image.cells, weights.astype(np.int64) - zero, strict=True):
+        sums += cell * values
+    return image.call(weights, sums, weights, zero)
+
+
+def int_depthwise(batch: int, h: int, w: int, ins: int, kernel: int, stride: int) -> Call:
+    return channel_by_channel(Windows(batch, h, w, ins, ins, kernel, stride), ins, kernel, 0)
+
+
+def int_depthwise_of_unsigned_weights(batch: int, h: int, w: int, ins: int) -> Call:
+    return channel_by_channel(Windows(batch, h, w, ins, ins, 3, 1), ins, 3, 11)
+
+
+def pooled(image: Windows, kernel: int, stride: int, how: int) -> Call:
+    pads = ((0, 0), (image.pad, kernel), (image.pad, kernel), (0, 0))
+    ones = np.pad(np.ones(image.x.shape, np.int64), pads)
+    valid = [
+        ones[:, i : i + image.out[0] * stride : stride, j : j + image.out[1] * stride : stride]
+        for i in range(kernel)
+        for j in range(kernel)
+    ]
+    count = np.maximum(sum(valid), 1).astype(np.float32)
+    if how == abi.Reduce.SUM:
+        real = sum(image.cells).astype(np.float32) * (np.float32(0.5) / count)
+    else:
+        low = [np.where(v > 0, c, -1000) for v, c in zip(valid, image.cells, strict=True)]
+        real = np.max(low, axis=0)
+    make = args(
+        "ct_int_pool_args", x=image.x, shape=image.shape, x_flip=128, x_zero=image.zero + 128, op=how, scale=0.5, **RANGE
+    )  # fmt: skip
+    stands = np.clip(real, RANGE["low"] - RANGE["y_zero"], RANGE["high"] - RANGE["y_zero"]) + RANGE["y_zero"]
+    return stored(make, np.trunc(stands + np.copysign(0.5, stands)).astype(np.int8))
+
+
+def int_mean(batch: int, h: int, w: int, ins: int, kernel: int, stride: int) -> Call:
+    return pooled(Windows(batch, h, w, ins, ins, kernel, stride), kernel, stride, abi.Reduce.SUM)
+
+
+def int_largest(batch: int, h: int, w: int, ins: int, stride: int) -> Call:
+    return pooled(Windows(batch, h, w, ins, ins, 2, stride), 2, stride, abi.Reduce.MAX)
+
+
+def int_binary(rows: int, cols: int, inner: int) -> Call:
+    """One operand for all rows, the other turned."""
+    a, b = numbers(rows, 1, inner), numbers(cols, rows, inner, seed=1)
+    shape = (rows, cols, inner)
+    strides = [np.broadcast_to(v, shape).strides for v in (a, b.transpose(1, 0, 2))]
+    ua, ub = (v.astype(np.int64) + 128 for v in (a, b.transpose(1, 0, 2)))
+    factors = {"scale_a": 0.5, "scale_b": -0.25, "scale_ab": 0.015625, "offset": -3.0}
+    make = args(
+        "ct_int_binary_args", a=a, b=b, shape=shape, a_strides=strides[0], b_strides=strides[1], rank=3, a_flip=128,
+        b_flip=128, **factors, **RANGE,
+    )  # fmt: skip
+    return stored(make, in_range(np.broadcast_to(0.5 * ua - 0.25 * ub + ua * ub / 64 - 3, shape)))
+
+
+def int_softmax(rows: int, cols: int) -> Call:
+    x = numbers(rows, cols)
+    power = (256 - np.arange(256)).astype(np.float32)
+    of = (
+        power[x.max(1, keepdims=True, initial=-128).astype(int) - x]
+        if cols
+        else np.zeros(x.shape, np.float32)
+    )
+    scale = np.float32(256) / of.sum(1, keepdims=True, dtype=np.float32)
+    make = args(
+        "ct_int_softmax_args", x=x, power=power, rows=rows, cols=cols, x_flip=128, scale=256.0, **RANGE
+    )
+    return stored(make, in_range(of * scale))
+
+
+def mapped(rows: int, width: int, kind: type) -> Call:
+    """Every other element of wider rows."""
+    x = numbers(rows, width + 2)
+    table = np.random.default_rng(0).integers(-128, 128, 256).astype(kind)
+    fields: Arrays = {"x": x, "table": table}
+    make = args(
+        "ct_int_table_args", **fields, rows=rows, width=width, x_row=width + 2, y_row=width,
+        element_size=table.itemsize,
+    )  # fmt: skip
+    return stored(make, table[x[:, :width].view(np.uint8)])
+
+
+def int_table(rows: int, width: int) -> Call:
+    return mapped(rows, width, np.int8)
+
+
+def int_table_of_floats(rows: int, width: int) -> Call:
+    return mapped(rows, width, np.float32)
+
+
+def int_round(size: int) -> Call:
+    x = np.random.default_rng(size).uniform(-40, 40, size).astype(np.float32)
+    x[::5] = np.round(x[::5] * 4) / 4 + 0.125  # ties
+    make = args("ct_int_round_args", x=x, size=size, scale=4.0, **RANGE)
+    return stored(make, in_range(x * np.float32(4)))

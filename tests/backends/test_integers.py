@@ -1,0 +1,151 @@
+"""Operators on bytes by the engine against numpy: at most a step apart, and the same bits whoever computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from circle_train.backends import native
+from circle_train.backends.native import Native
+from circle_train.backends.native.engine.abi import Tier
+from circle_train.backends.native.engine.library import load
+from circle_train.ir import DType, Graph, Node, Quantization, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ir.node import known_type
+from circle_train.ir.tensor_type import Array
+from circle_train.ops import REGISTRY
+from circle_train.ops.attributes import Activation, Padding
+from circle_train.passes.quantized import run_quantized
+
+pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+
+RNG = np.random.default_rng(0)
+IMAGE, WIDE = (3, 9, 8, 6), 0.1137
+
+
+def fed(dtype: DType, *shape: int, scale: float = 0.03, zero: int = 7) -> Tensor:
+    zero = zero if dtype is DType.INT8 else zero + 100
+    return Tensor("x", TensorType(dtype, shape), quantization=Quantization((scale,), (zero,)))
+
+
+def held(dtype: DType, shape: tuple[int, ...], axis: int | None = None) -> Tensor:
+    """Weights: with `axis`, scales for each of its entries; unsigned ones with a zero of their own."""
+    limits = np.iinfo(dtype.numpy)
+    tensor = constant(RNG.integers(limits.min, limits.max + 1, shape).astype(dtype.numpy), "w")
+    count = 1 if axis is None else shape[axis]
+    zeros = (117 if dtype is DType.UINT8 else 0,) * count
+    tensor.quantization = Quantization(tuple(0.001 * (1 + i) for i in range(count)), zeros, axis or 0)
+    return tensor
+
+
+def bias(count: int) -> Tensor:
+    return constant(RNG.integers(-3000, 3000, count).astype(np.int32), "b")
+
+
+def plain(*values: Any) -> Tensor:
+    return constant(np.array(values, np.int32), "n")
+
+
+def cases() -> Iterator[Any]:
+    for dtype in (DType.INT8, DType.UINT8):
+        yield from (pytest.param(*case, id=f"{case[0]}-{dtype.name}-{i}") for i, case in enumerate(of(dtype)))
+
+
+def of(dtype: DType) -> Iterator[tuple[str, dict[str, Any], list[Tensor], Tensor]]:
+    x, y = fed(dtype, *IMAGE), fed(dtype, scale=WIDE, zero=-4)
+    along = 0 if dtype is DType.INT8 else None
+    for options in (
+        {}, {"stride_h": 2, "stride_w": 2, "fused_activation_function": Activation.RELU6},
+        {"padding": Padding.VALID, "dilation_h_factor": 2, "dilation_w_factor": 3},
+    ):  # fmt: skip
+        yield "CONV_2D", options, [x, held(dtype, (21, 3, 2, 6), along), bias(21)], y
+        depth = None if along is None else 3
+        yield "DEPTHWISE_CONV_2D", options, [x, held(dtype, (1, 3, 2, 6), depth), bias(6)], y
+    yield "CONV_2D", {}, [x, held(dtype, (70, 1, 1, 6), along)], y
+    yield "CONV_2D", {}, [x, held(DType.INT8, (8, 3, 3, 3), 0), bias(8)], y
+    yield "DEPTHWISE_CONV_2D", {"depth_multiplier": 3}, [x, held(DType.INT8, (1, 3, 3, 18), 3), bias(18)], y
+    wide = fed(dtype, 2, 5, 5, 200)
+    yield "DEPTHWISE_CONV_2D", {}, [wide, held(dtype, (1, 5, 5, 200)), bias(200)], fed(dtype, scale=1.4)
+    rows = fed(dtype, 5, 33)
+    yield "FULLY_CONNECTED", {}, [rows, held(dtype, (17, 33), along), bias(17)], y
+    yield "FULLY_CONNECTED", {}, [rows, held(dtype, (130, 33))], y
+    for name in ("ADD", "SUB", "MUL"):
+        yield name, {}, [x, fed(dtype, *IMAGE, scale=0.07)], y
+        yield name, {"fused_activation_function": Activation.RELU}, [x, fed(dtype, 9, 1, 6, scale=0.07)], y
+    pool = {"filter_width": 3, "filter_height": 2, "stride_w": 2, "stride_h": 1}
+    yield "AVERAGE_POOL_2D", pool, [x], y
+    yield "MAX_POOL_2D", pool, [x], fed(dtype)
+    yield "MEAN", {}, [x, plain(1, 2)], fed(dtype, scale=0.013)
+    yield "MEAN", {"keep_dims": True}, [x, plain(-1)], fed(dtype, scale=0.013)
+    yield "SOFTMAX", {}, [fed(dtype, 7, 41)], fed(dtype, scale=1 / 256, zero=-100)
+    for name in ("LOGISTIC", "TANH", "HARD_SWISH", "RELU6", "QUANTIZE"):
+        yield name, {}, [x], y
+    yield "CONCATENATION", {"axis": 2}, [x, fed(dtype, 3, 9, 2, 6, scale=0.05)], fed(dtype)
+    yield "RESHAPE", {}, [x, plain(27, 48)], y
+    yield "PAD", {}, [x, plain([0, 0], [1, 2], [2, 0], [0, 1])], fed(dtype)
+    yield "DEQUANTIZE", {}, [x], Tensor("y", TensorType(DType.FLOAT32, ()))
+    yield "QUANTIZE", {}, [Tensor("x", TensorType(DType.FLOAT32, (3, 50)))], y
+
+
+def node_of(name: str, options: dict[str, Any], inputs: list[Tensor], like: Tensor) -> Node:
+    """The operator between these tensors, as it is run; its result is of the last one's kind."""
+    op = REGISTRY[name](**options)
+    given = [t for t in inputs if not t.is_constant]
+    output = Tensor("y", like.type, quantization=like.quantization)
+    graph = Graph("main", given, [output], [Node(op, list(inputs), [output], 0)])
+    run_quantized(graph)
+    (made,) = graph.nodes[0].op.infer_types([known_type(t) for t in inputs])
+    output.type = made
+    return graph.nodes[0]
+
+
+def values_of(tensor: Tensor) -> Array:
+    if tensor.is_constant:
+        return tensor.data
+    if tensor.dtype.is_float:
+        return RNG.uniform(-9, 9, tensor.shape).astype(np.float32)
+    limits = np.iinfo(tensor.dtype.numpy)
+    return RNG.integers(limits.min, limits.max + 1, tensor.shape).astype(tensor.dtype.numpy)
+
+
+def engines() -> Iterator[Native]:
+    library = load()
+    best = library.ct_best_tier() if library is not None else -1
+    for tier in (Tier.PORTABLE, Tier.AVX2, Tier.AVX512):
+        if tier <= best:
+            yield from (Native(threads, tier) for threads in (1, 3))
+
+
+@pytest.mark.parametrize(("name", "options", "inputs", "like"), list(cases()))
+def test_as_specified(name: str, options: dict[str, Any], inputs: list[Tensor], like: Tensor) -> None:
+    node = node_of(name, options, inputs, like)
+    arrays = [values_of(tensor) for tensor in inputs]
+    (wanted,) = node.op.compute(arrays)
+    found = []
+    for engine in engines():
+        result = np.full(wanted.shape, 77, wanted.dtype)
+        step = engine.bind(node, arrays, [result])
+        assert step is not None
+        step()
+        found.append(result)
+    apart = np.abs(found[0].astype(np.float64) - wanted)
+    assert apart.max() <= 1 and (apart > 0).mean() <= 0.01
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_what_moves_integers_of_one_meaning_has_no_meaning() -> None:
+    """It is a view, or a copy of bytes, also for the specification."""
+    node = node_of("RESHAPE", {}, [fed(DType.INT8, *IMAGE), plain(27, 48)], fed(DType.INT8))
+    assert node.op.name == "RESHAPE" and node.op.view_input == 0
+
+
+def test_weights_that_are_computed_are_left_to_numpy() -> None:
+    """Kernels of integers hold their weights packed."""
+    x, w = fed(DType.INT8, 5, 33), fed(DType.INT8, 17, 33, zero=0)
+    node = node_of("FULLY_CONNECTED", {}, [x, w], fed(DType.INT8, scale=WIDE))
+    arrays = [values_of(x), values_of(w)]
+    assert Native(1).bind(node, arrays, [np.empty((5, 17), np.int8)]) is None
