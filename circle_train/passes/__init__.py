@@ -8,7 +8,7 @@ from circle_train.ir import Graph
 from circle_train.ir.verify import verify
 from circle_train.ops.sweeps import recognise_sweeps
 from circle_train.passes.batch import Shapes, batch_in, set_batch
-from circle_train.passes.control.subgraphs import prepare_subgraphs, write_out
+from circle_train.passes.control.subgraphs import decompose, prepare_subgraphs, write_out
 from circle_train.passes.control.variables import begin_each_sample, lower_variables
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
@@ -40,6 +40,7 @@ def before_training(sizes: int | Shapes | None) -> list[Pass]:
 def before_inference() -> list[Pass]:
     """The same without a batch size: it comes with the data."""
     return [
+        decompose,
         recognise_sweeps,
         lower_variables,
         sort_topologically,

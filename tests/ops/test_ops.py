@@ -89,6 +89,7 @@ NEVER_COMPUTED = {
     "else_subgraph_index",
     "cond_subgraph_index",
     "body_subgraph_index",
+    "decomposition_subgraph_index",
 }
 """Options of integer and packed kernels, those that say what the inputs' types say already, and a file's numbers of graphs."""
 

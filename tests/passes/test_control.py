@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 import circle_train as ct
 from circle_train import format
@@ -14,11 +15,19 @@ from circle_train.ir import Buffer, DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops.control.branch import If
+from circle_train.ops.control.composite import Composite
 from circle_train.ops.control.loop import While, counting
+from circle_train.ops.layers.linear import FullyConnected
+from circle_train.ops.numeric.activation import Tanh
 from circle_train.ops.numeric.arithmetic import Mul
 
 DATA = Path(__file__).parents[1] / "data" / "control"
 BACKENDS = ["reference", "native"]
+NAMED = {
+    "name": "tests.composite",
+    "composite_attributes": np.frombuffer(bytes(flexbuffers.Dumps({})), np.uint8),
+}
+"""What LiteRT wants to be told of a composite."""
 
 
 def litert_run(path: Path, feeds: list[Any], interpreter: Any = None) -> Any:
@@ -120,3 +129,54 @@ def test_a_loop_of_unknown_length_refuses_to_be_trained_by_name() -> None:
 def test_a_branch_that_names_no_graph_is_refused() -> None:
     with pytest.raises(ct.ModelError, match="subgraph 7"):
         If(then_subgraph_index=7).linked([Graph("main")])
+
+
+def composed() -> Model:
+    """y = gated(x, w, b) = tanh(x wᵀ + b)², whose decomposition holds a composite too."""
+    numbers = np.random.default_rng(0)
+    types = [TensorType(DType.FLOAT32, shape) for shape in ((2, 3), (4, 3), (4,), (2, 4))]
+    square = Graph("square", [Tensor("t", types[3])])
+    square.outputs = [square.emit(Mul(), square.inputs[0], square.inputs[0])]
+    gated = Graph("gated", [Tensor(name, type_) for name, type_ in zip("xwb", types[:3], strict=True)])
+    (made,) = gated.emit_all(
+        Composite(graphs=(square,)), gated.emit(Tanh(), gated.emit(FullyConnected(), *gated.inputs))
+    )
+    gated.outputs = [made]
+    main = Graph("main", [Tensor("x", types[0])])
+    weights = [
+        constant(numbers.standard_normal(type_.shape).astype(np.float32), name)
+        for name, type_ in zip("wb", types[1:3], strict=True)
+    ]
+    main.outputs = main.emit_all(Composite(graphs=(gated,)), main.inputs[0], *weights)
+    for graph in (main, gated, square):
+        for node in graph.nodes:
+            node.carried["options"] = NAMED if isinstance(node.op, Composite) else {}
+    constants = dict.fromkeys(t.buffer for t in main.all_tensors() if t.buffer is not None)
+    return Model(Module([main, gated, square], [Buffer(), *constants]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_composite_is_what_it_is_composed_of(backend: str, tmp_path: Path) -> None:
+    model, path = composed(), tmp_path / "composed.tflite"
+    x = np.random.default_rng(1).standard_normal((2, 3)).astype(np.float32)
+    w, b = (tensor.data for tensor in model.module.main.nodes[0].inputs[1:])
+    expected = np.tanh(x @ w.T + b) ** 2
+    np.testing.assert_allclose(ct.InferenceSession(model, backend=backend)(x), expected, rtol=1e-5)
+    config = ct.TrainConfig(loss="mse", trainable="all", batch_size=2, optimizer=ct.optimizers.SGD(0.1))
+    session = ct.TrainSession(model, config, backend=backend)
+    assert sorted(session.parameters) == ["b", "w"]
+    losses = [session.train_step(x, np.zeros((2, 4), np.float32)).loss for _ in range(3)]
+    assert losses == sorted(losses, reverse=True)
+    session.export(path)
+    again = ct.load(path)
+    assert [node.op.name for node in again.module.main.nodes] == ["STABLEHLO_COMPOSITE"]
+    np.testing.assert_allclose(ct.InferenceSession(again)(x), session.predict(x), rtol=1e-6)
+    np.testing.assert_allclose(litert_run(path, [x])[0], session.predict(x), rtol=1e-5)
+
+
+def test_a_graph_that_runs_itself_is_refused() -> None:
+    module = composed().module
+    gated = module.graphs[1]
+    gated.nodes[-1].op = Composite(graphs=(gated,))
+    with pytest.raises(ct.ModelError, match="subgraph 'gated' runs itself"):
+        format.read(format.write(module))

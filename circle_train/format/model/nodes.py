@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -122,6 +122,31 @@ def link_graphs(graphs: Sequence[Graph]) -> None:
             elif node.op.name == CALL_ONCE:
                 options = node.op.fields.get("builtin_options") or {}
                 node.carried[CALL_ONCE] = pick(graphs, options.get("init_subgraph_index", 0), "subgraph")
+    _require_an_end(graphs)
+
+
+def _require_an_end(graphs: Sequence[Graph]) -> None:
+    """Refuse graphs that run themselves."""
+    inner = {
+        graph: [one for node in graph.nodes if isinstance(node.op, WithGraphs) for one in node.op.graphs]
+        for graph in graphs
+    }
+    while inner:
+        ending = [graph for graph, runs in inner.items() if not any(one in inner for one in runs)]
+        if not ending:
+            raise Damage(f"subgraph '{_one_of_a_circle(inner).name}' runs itself, and would never end")
+        for graph in ending:
+            del inner[graph]
+
+
+def _one_of_a_circle(inner: Mapping[Graph, Sequence[Graph]]) -> Graph:
+    """Graphs that all run others of these lead to one that runs itself."""
+    seen: set[Graph] = set()
+    graph = next(iter(inner))
+    while graph not in seen:
+        seen.add(graph)
+        graph = next(one for one in inner[graph] if one in inner)
+    return graph
 
 
 def write_node(

@@ -11,6 +11,7 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.control.branch import If
+from circle_train.ops.control.composite import Composite
 from circle_train.ops.control.loop import While
 from circle_train.ops.control.subgraph import SMALL, WithGraphs, run_graph
 
@@ -26,6 +27,13 @@ def prepare_subgraphs(graph: Graph, prepare: Callable[[Graph], None]) -> None:
             for copy in copies:
                 prepare(copy)
             node.op = replace(node.op, graphs=copies)
+
+
+def decompose(graph: Graph) -> None:
+    """Put what composites are composed of in their place."""
+    while composites := [node for node in graph.nodes if isinstance(node.op, Composite)]:
+        for node in composites:
+            _replace(graph, node, _inline(graph, node, node.op.graphs[0], node.inputs))
 
 
 def write_out(graph: Graph) -> None:
