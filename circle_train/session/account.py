@@ -23,7 +23,7 @@ from circle_train.session.fit import predict
 
 
 @record
-class Course:
+class FinishedFit:
     """A fit that is over, and its data as fit saw them; None where there are none, or only a stream."""
 
     title: str
@@ -41,26 +41,26 @@ def plan_of(session: Batches) -> Plan:
     return make_plan(session.programs.whole, session.model, keeping.foreseen(session))
 
 
-def account(session: Batches, course: Course) -> Run:
+def account(session: Batches, fit: FinishedFit) -> Run:
     """All there is to say about it."""
-    examined = course.validation or course.train
+    examined = fit.validation or fit.train
     counts = None if examined is None else taken_for(session, examined)
-    what = "validation" if course.validation else "training"
+    what = "validation" if fit.validation else "training"
     number = 0 if examined is None else min(len(examined), SAMPLES)
-    epochs = len(course.history.epoch)
-    took = "" if course.seconds is None else f" in {course.seconds:.1f} s"
+    epochs = len(fit.history.epoch)
+    took = "" if fit.seconds is None else f" in {fit.seconds:.1f} s"
     labels = session.model.labels
     return Run(
-        title=course.title,
+        title=fit.title,
         summary=f"{epochs} epoch{'s' * (epochs != 1)}{took}, {time.strftime('%d %B %Y, %H:%M')}",
-        curves=course.history.history,
+        curves=fit.history.history,
         plan=plan_of(session),
         settings=settings_of(session, epochs),
-        data=_data(session, course),
+        data=_data(session, fit),
         confusion=counts,
         examined=f"{number:,} {what} samples, with the weights as they are now",
         classes=labels if counts is not None and len(labels) == len(counts) else (),
-        made=course.made,
+        made=fit.made,
     )
 
 
@@ -100,11 +100,11 @@ def settings_of(session: Batches, epochs: int) -> dict[str, str]:
     }
 
 
-def _data(session: Batches, course: Course) -> dict[str, str]:
+def _data(session: Batches, fit: FinishedFit) -> dict[str, str]:
     program = session.program
     found = {
-        "training": _extent(course.train, course.steps),
-        "validation": _extent(course.validation, None),
+        "training": _extent(fit.train, fit.steps),
+        "validation": _extent(fit.validation, None),
     }
     for kind, tensors in (("input", program.inputs), ("label", program.targets)):
         for tensor in tensors:

@@ -17,7 +17,7 @@ from circle_train.report.page import page
 from circle_train.report.plan import Plan
 from circle_train.session import fit as fitting
 from circle_train.session import phases, profiling
-from circle_train.session.account import Course, account, opened, plan_of
+from circle_train.session.account import FinishedFit, account, opened, plan_of
 from circle_train.session.onert_steps import OnertSteps
 from circle_train.session.turns import refuse_copies, trains, waits
 from circle_train.settings.config import TrainConfig
@@ -81,8 +81,8 @@ class TrainSession(OnertSteps):
         """Write one HTML file that tells of the last fit: curves, settings, plan; with data, what it takes for what."""
         data = None if x is None else opened(self, (x, y))
         examined = data if isinstance(data, Dataset) else None
-        course = Course("Training", self.history, validation=examined)
-        write_text(path, page(account(self, course)))
+        fit = FinishedFit("Training", self.history, validation=examined)
+        write_text(path, page(account(self, fit)))
 
     __reduce__ = refuse_copies
 

@@ -15,7 +15,7 @@ from circle_train.format.atomic import make_folder, sweep, write_text
 from circle_train.report.curves import draw_png
 from circle_train.report.page import page
 from circle_train.session import TrainSession
-from circle_train.session.account import Course, account, opened
+from circle_train.session.account import FinishedFit, account, opened
 
 LAST, BEST, REPORT = "last.safetensors", "best.safetensors", "report.html"
 WRITTEN = ("plan.txt", "log.csv", LAST, BEST, "metrics.json", "curves.png", REPORT)
@@ -73,8 +73,8 @@ class RunFolder:
         write_text(self.path / "metrics.json", json.dumps(last, indent=2) + "\n")
         draw_png(history.history, self.path / "curves.png")
         parts = self._parts(data, validation_split, validation_data)
-        course = Course(self.model_path.name, history, self.clock.seconds, self.clock.steps, *parts)
-        write_text(self.path / REPORT, page(account(self.session, course)))
+        fit = FinishedFit(self.model_path.name, history, self.clock.seconds, self.clock.steps, *parts)
+        write_text(self.path / REPORT, page(account(self.session, fit)))
 
     @property
     def model_name(self) -> str:
