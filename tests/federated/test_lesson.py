@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,13 @@ from circle_train.errors import ConfigError
 
 pytest.importorskip("flwr")
 
+from circle_train import federated
+from circle_train.federated.client import learner as learner_module
+from circle_train.federated.client.learner import Learner
 from circle_train.federated.client.lesson import is_ready, learn
 from circle_train.federated.client.session import ClientSession
+from circle_train.federated.client.settings import How
+from circle_train.federated.records import record_of
 
 MODEL = Path(__file__).resolve().parents[1] / "data/mnist.circle"
 
@@ -55,6 +61,36 @@ def test_a_lesson_gives_the_bits_of_a_fit(shuffle: bool) -> None:
     for name, value in logs.items():
         assert value == pytest.approx(history.history[name][-1], rel=1e-6)
     assert (one.state.step, one.state.epochs_begun) == (other.state.step, other.state.epochs_begun)
+
+
+def two_rounds(monkeypatch: pytest.MonkeyPatch, alone: bool) -> tuple[Any, list[bool]]:
+    """Of the last layer, by lessons where they may be; what came of it, and which rounds were one."""
+    data, ready, real = pictures(), [], learner_module.is_ready
+    config = session_for().config.replace(trainable=("last", 2))
+    learner = Learner(MODEL, config, lambda context: (data.inputs[0], data.targets[0]), How(epochs=2))
+
+    def judge(given: Any, session: ClientSession) -> bool:
+        ready.append(alone and real(given, session))
+        return ready[-1]
+
+    monkeypatch.setattr(learner_module, "is_ready", judge)
+    context = SimpleNamespace(node_config={"partition-id": 0}, node_id=2, run_config={}, state={})
+    record = federated.arrays(learner.session)
+    for number in (1, 2):
+        made = learner.train(context, record, {"server-round": number})
+        record = record_of(made.arrays)
+    monkeypatch.undo()
+    return made, ready
+
+
+def test_a_lesson_on_kept_results_gives_the_bits_of_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second round finds what the frozen layers made of the samples in the first."""
+    one, ready = two_rounds(monkeypatch, True)
+    other, _ = two_rounds(monkeypatch, False)
+    assert ready == [False, True]
+    assert one.metrics == pytest.approx(other.metrics, rel=1e-6)
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, other.arrays[name])
 
 
 def test_data_that_a_fit_would_look_at_are_left_to_it() -> None:

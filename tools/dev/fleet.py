@@ -1,6 +1,7 @@
 """What thousands of clients cost in one process: processor time of each round, and the process's largest size.
 
-    python tools/dev/fleet.py fashion --clients 1000
+    python tools/dev/fleet.py fashion --clients 1000                     # two convolutions
+    python tools/dev/fleet.py fashion --clients 1000 --network dense     # two dense layers
     python tools/dev/fleet.py mobilenet --clients 1000
 
 `fashion`: 60 pictures of Fashion-MNIST (Debian's dataset-fashion-mnist) each, classes by Dirichlet's distribution (0.3), batch
@@ -23,6 +24,10 @@ import numpy as np
 
 import circle_train as ct
 from circle_train import federated
+from circle_train.ir import DType, Graph, Module, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ops import REGISTRY
+from circle_train.ops.attributes import Activation
 
 ROOT = Path(__file__).resolve().parents[2]
 FASHION = Path("/usr/share/datasets/fashion-mnist")
@@ -45,6 +50,27 @@ def dirichlet(labels: np.ndarray[Any, Any], clients: int, each: int, alpha: floa
     return places
 
 
+def dense(hidden: int = 64) -> ct.Model:
+    """784 pixels, so many hidden units, ten classes."""
+    random = np.random.default_rng(0)
+
+    def layer(name: str, inputs: int, outputs: int) -> list[Tensor]:
+        weights = random.standard_normal((outputs, inputs)) * np.sqrt(2 / inputs)
+        return [
+            constant(weights.astype(np.float32), f"{name}/w"),
+            constant(np.zeros(outputs, np.float32), f"{name}/b"),
+        ]
+
+    graph = Graph("main", [Tensor("image", TensorType(DType.FLOAT32, (1, 28, 28, 1)))])
+    flat = constant(np.array([1, 784], np.int32), "flat/shape")
+    x = graph.emit(REGISTRY["RESHAPE"](new_shape=(1, 784)), graph.inputs[0], flat, name="flat")
+    relu = REGISTRY["FULLY_CONNECTED"](fused_activation_function=Activation.RELU)
+    x = graph.emit(relu, x, *layer("hidden", 784, hidden), name="hidden")
+    x = graph.emit(REGISTRY["FULLY_CONNECTED"](), x, *layer("dense", hidden, 10), name="dense")
+    graph.outputs = [graph.emit(REGISTRY["SOFTMAX"](beta=1.0), x, name="probabilities")]
+    return ct.Model(Module([graph]))
+
+
 def fashion(clients: int, network: str) -> tuple[Any, ct.TrainConfig, Data, Any]:
     pictures = idx("train-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28, 1)
     labels = idx("train-labels-idx1-ubyte.gz", 8)
@@ -61,7 +87,8 @@ def fashion(clients: int, network: str) -> tuple[Any, ct.TrainConfig, Data, Any]
         mine = places[context.node_config["partition-id"]]
         return pictures[mine].astype(np.float32) / 255, labels[mine].astype(np.int32)
 
-    model = ROOT / "tests/data/mnist.circle" if network == "cnn" else Path(network)
+    known = {"cnn": lambda: ROOT / "tests/data/mnist.circle", "dense": dense}
+    model = known[network]() if network in known else Path(network)
     return model, config, data, (tested, idx("t10k-labels-idx1-ubyte.gz", 8)[:1000].astype(np.int32))
 
 
@@ -118,7 +145,9 @@ def main() -> None:
     parser.add_argument("what", choices=("fashion", "mobilenet"))
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--network", default="cnn", help="a model file in place of tests/data/mnist.circle")
+    parser.add_argument(
+        "--network", default="cnn", help="cnn (tests/data/mnist.circle), dense, or a model file"
+    )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     model, config, data, tested = globals()[options.what](options.clients, options.network)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import make_folder, write_text
+from circle_train.record import record
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -41,54 +42,54 @@ def simulate(folder: str, clients: int, settings: str) -> int:
         _end(f"{LOOPBACK}:{control}")
 
 
+@record
+class Link:
+    """A SuperLink that listens."""
+
+    environment: Mapping[str, str]
+    """With which Flower's programs know it."""
+    fleet: str
+    """Where SuperNodes find it."""
+    one_port: bool
+    """Whether all its interfaces are on one, as in newer Flowers."""
+
+    def node(self, place: int, count: int) -> tuple[list[str], Path]:
+        """How a SuperNode is started that has this place in the fleet, and where it writes what it does."""
+        (port,) = free_ports(1)
+        own = ["--port", str(port)] if self.one_port else ["--clientappio-api-address", f"{LOOPBACK}:{port}"]
+        config = f"partition-id={place} num-partitions={count}"
+        command = ["flower-supernode", "--insecure", "--superlink", self.fleet, *own, "--node-config", config]
+        return command, Path(self.environment["FLWR_HOME"]) / f"supernode{place}.log"
+
+
 def deploy(folder: str, clients: int, settings: str) -> int:
     """A SuperLink, SuperNodes with a partition each, and `flwr run` on them."""
-    link, *own = free_ports(3 + clients)
-    fleet_port, app_port, *nodes = own
-    environment = _environment(folder, [], {})
-    one_port = "--port" in _help("flower-superlink", environment)
-    control = link if one_port else fleet_port
-    fleet = link if one_port else app_port
-    places = (
-        ["--host", LOOPBACK, "--port", str(link)]
-        if one_port
-        else [
-            *("--control-api-address", f"{LOOPBACK}:{control}", "--fleet-api-address", f"{LOOPBACK}:{fleet}"),
-            *("--serverappio-api-address", f"{LOOPBACK}:{link}"),
-        ]
-    )
-    environment = _environment(folder, [f'address = "{LOOPBACK}:{control}"', "insecure = true"], {})
-    logs = Path(environment["FLWR_HOME"])
-    with daemon(["flower-superlink", "--insecure", *places], environment, logs / "superlink.log"):
-        listening(control, logs / "superlink.log")
-        listening(fleet, logs / "superlink.log")
-        with fleet_of(f"{LOOPBACK}:{fleet}", nodes, one_port, environment):
-            return _run(folder, clients, settings, environment)
+    with superlink(folder) as link:
+        nodes = [link.node(place, clients) for place in range(clients)]
+        with _all(nodes, link.environment):
+            return _run(folder, clients, settings, link.environment)
 
 
 @contextmanager
-def fleet_of(
-    link: str, ports: Sequence[int], one_port: bool, environment: Mapping[str, str]
-) -> Iterator[list[int]]:
-    """A SuperNode for each port; their process numbers."""
-    with _all(
-        [
-            (
-                node_command(link, place, len(ports), port, one_port),
-                Path(environment["FLWR_HOME"]) / f"supernode{place}.log",
-            )
-            for place, port in enumerate(ports)
-        ],
-        environment,
-    ) as started:
-        yield started
-
-
-def node_command(link: str, place: int, count: int, port: int, one_port: bool) -> list[str]:
-    """How a SuperNode is started that has this place in the fleet."""
-    own = ["--port", str(port)] if one_port else ["--clientappio-api-address", f"{LOOPBACK}:{port}"]
-    config = f"partition-id={place} num-partitions={count}"
-    return ["flower-supernode", "--insecure", "--superlink", link, *own, "--node-config", config]
+def superlink(folder: str) -> Iterator[Link]:
+    """A SuperLink on loopback, for as long as it is needed."""
+    control, fleet, app = free_ports(3)
+    environment = _environment(folder, [f'address = "{LOOPBACK}:{control}"', "insecure = true"], {})
+    one_port = "--port" in _help("flower-superlink", environment)
+    fleet = control if one_port else fleet
+    places = (
+        ["--host", LOOPBACK, "--port", str(control)]
+        if one_port
+        else [
+            *("--control-api-address", f"{LOOPBACK}:{control}", "--fleet-api-address", f"{LOOPBACK}:{fleet}"),
+            *("--serverappio-api-address", f"{LOOPBACK}:{app}"),
+        ]
+    )
+    log = Path(environment["FLWR_HOME"]) / "superlink.log"
+    with daemon(["flower-superlink", "--insecure", *places], environment, log):
+        for port in {control, fleet}:
+            listening(port, log)
+        yield Link(environment, f"{LOOPBACK}:{fleet}", one_port)
 
 
 @contextmanager

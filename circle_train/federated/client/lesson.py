@@ -19,6 +19,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import NotFinite
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import is_spoiled, refusal
+from circle_train.runtime.kept import KeptDataset, Samples
 
 
 def is_ready(data: Any, session: ClientSession) -> TypeGuard[Dataset]:
@@ -27,7 +28,7 @@ def is_ready(data: Any, session: ClientSession) -> TypeGuard[Dataset]:
     return (
         session.is_known
         and not session.mu
-        and type(data) is Dataset
+        and type(data) in (Dataset, KeptDataset)
         and not programs.has_lengths
         and type(programs.whole) is Executor
         and all(isinstance(metric, Metric) for metric in metrics)
@@ -57,12 +58,14 @@ def _pass(session: ClientSession, data: Dataset, order: Array | None) -> dict[st
     total = 0.0
     for start in range(0, len(data), config.batch_size):
         some = places[start : start + config.batch_size]
-        executor = programs.executor(Mode.TRAIN, len(some))
+        kept = Samples(data, some) if isinstance(data, KeptDataset) else None
+        executor = programs.executor(Mode.TRAIN, len(some), kept.keep if kept else None)
         program = executor.program
         state.set_scalars(config.rule)
         state.set_random(session.seed)
+        feeds = {tensor: array[some] for tensor, array in _pairs(program, data)}
         try:
-            executor.run({tensor: array[some] for tensor, array in _pairs(program, data)})
+            executor.run(feeds | kept.feeds(executor) if kept else feeds)
         except NotFinite as error:
             raise refusal(error, state) from None
         state.count(True, True)
@@ -81,11 +84,19 @@ def _mean(loss: Array) -> float:
 
 
 def _pairs(program: Program, data: Dataset) -> list[tuple[Tensor, Array]]:
-    return list(zip((*program.inputs, *program.targets), (*data.inputs, *data.targets), strict=True))
+    """Tensors, and what they are fed from; not inputs of which the frozen beginning's results are kept."""
+    targets = list(zip(program.targets, data.targets, strict=True))
+    if isinstance(data, KeptDataset):
+        return targets
+    return [*zip(program.inputs, data.inputs, strict=True), *targets]
 
 
 def _fits(program: Program, data: Dataset) -> bool:
     """Whether they are plain arrays of the types and shapes that the program takes, with numbers in them."""
+    if isinstance(data, KeptDataset):
+        store = data.store
+        if not store.known.all() or any(is_spoiled(array) for array in store.arrays):
+            return False
     return all(len(t.shape) and t.shape[0] == program.batch_size for t in program.outputs) and all(
         type(array) is np.ndarray
         and array.dtype == tensor.dtype.numpy
