@@ -84,12 +84,12 @@ def repeated(app: Path, rounds: list[dict[str, Any]]) -> Any:
             raise OSError("killed")
         return clients(message, context)
 
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     config = {"num-server-rounds": ROUNDS, "run-dir": str(app / "repeated")}
     return federated.simulate(mortal, server, 2, run_config=config)  # type: ignore[arg-type]
 
 
 def main() -> int:
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         app = new_app(Path(folder) / "app")
         with superlink(str(app)) as link:
