@@ -70,6 +70,10 @@ class LocalGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         return range(FIRST, FIRST + self.clients)
 
+    def place_of(self, node: int) -> int:
+        """The client's place in the fleet."""
+        return node - FIRST
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         identifiers = []
         for message in messages:
@@ -105,6 +109,8 @@ class LocalGrid(Grid):
         delivered.__dict__["_metadata"] = metadata
         try:
             reply = self.client_app(delivered, context)
+            if not isinstance(reply, Message):
+                raise TypeError(f"the client app returned a {type(reply).__name__}, expected a Message")
         except Exception as error:  # whatever a client's code raises is that client's
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
         if context.state:
@@ -112,7 +118,7 @@ class LocalGrid(Grid):
         return reply
 
     def _context(self, node: int) -> Context:
-        place = node - FIRST
+        place = self.place_of(node)
         config = dict(self.node_configs[place]) if self.node_configs else {}
         return Context(
             run_id=RUN,

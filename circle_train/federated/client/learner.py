@@ -44,25 +44,32 @@ class Learner:
     ) -> None:
         self.model, self.config, self.data, self.how = model, config, data, how
         self._session: ClientSession | None = None
+        self._frozen: FrozenResults | None = None
         self._received: tuple[list[bytes], dict[str, Array]] = ([], {})
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session: another process opens its own."""
-        return {**self.__dict__, "_session": None, "_received": ([], {})}
+        return {**self.__dict__, "_session": None, "_frozen": None, "_received": ([], {})}
 
     @property
     def session(self) -> ClientSession:
         if self._session is None:
             self._session = ClientSession(self.model, self.config, threads=self.how.threads)
-            self._frozen = FrozenResults(self._session, self.how.keep_frozen)
         return self._session
+
+    @property
+    def frozen(self) -> FrozenResults:
+        """What is kept of the frozen beginning's results."""
+        if self._frozen is None:
+            self._frozen = FrozenResults(self.session, self.how.keep_frozen)
+        return self._frozen
 
     def train(self, context: Any, arrays: Any, config: Mapping[str, Any]) -> Outcome:
         session, how = self.session, self.how
         wish = asked(config, context.run_config, how.epochs or session.config.epochs or 1)
         data = self._open(context, "train")
         self._begin(context, arrays, wish)
-        with self._frozen.of(client_number(context), Mode.TRAIN, data) as fed:
+        with self.frozen.of(client_number(context), Mode.TRAIN, data) as fed:
             last = self._learn(fed, wish.epochs)
         remembered.keep(session, context.state, how.remember)
         return Outcome({"num-examples": count(data), **last}, values(session))
@@ -79,7 +86,7 @@ class Learner:
         session = self.session
         data = self._open(context, "evaluate")
         self._begin(context, arrays, asked(config, context.run_config, 1))
-        with self._frozen.of(client_number(context), Mode.EVALUATE, data) as fed:
+        with self.frozen.of(client_number(context), Mode.EVALUATE, data) as fed:
             found = session.evaluate(fed)
         return Outcome({"num-examples": count(data), **found})
 

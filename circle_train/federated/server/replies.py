@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -23,6 +23,12 @@ MOST = 2**53
 """What a client may count: more would drown the others, or overflow."""
 
 
+Kinds = frozenset[tuple[str, int | None]]
+"""Names of metrics; of lists, how many numbers they hold."""
+PlaceOf = Callable[[int], int]
+"""A client's place in the fleet, of its node."""
+
+
 @dataclass(frozen=True)
 class Refused:
     """A client whose reply was left out of a round."""
@@ -35,21 +41,23 @@ class Refused:
 class Replies:
     """A round's replies as a stream; what was seen of them is counted on the way."""
 
-    def __init__(self, number: int, shapes: Mapping[str, tuple[int, ...]] | None, weight: str) -> None:
-        self.round, self.shapes, self.weight = number, shapes, weight
+    def __init__(
+        self, number: int, shapes: Mapping[str, tuple[int, ...]] | None, weight: str, place_of: PlaceOf = int
+    ) -> None:
+        self.round, self.shapes, self.weight, self.place_of = number, shapes, weight, place_of
         self.refused: list[Refused] = []
         self.clients = 0
         self.bytes = 0
         self.scores: dict[int, float] = {}
         """By client, the metric that tells most (see `score_of`)."""
-        self._metrics: frozenset[str] | None = None
+        self._metrics: Kinds | None = None
 
     def __call__(self, replies: Iterable[Message]) -> Iterator[Message]:
         if isinstance(replies, Sequence):
             replies = sorted(replies, key=order)
         rest = iter(replies)
         first = list(rest if isinstance(replies, Sequence) else islice(rest, VOTING))
-        kinds = Counter(_metric_names(reply) for reply in first if reply.has_content())
+        kinds = Counter(_kinds_in(reply) for reply in first if reply.has_content())
         self._metrics = max(kinds, key=lambda kind: kinds[kind], default=None)
         first.reverse()
         while first:  # none is kept alive once it is out
@@ -65,7 +73,7 @@ class Replies:
             self._take(reply)
         except (DataError, OverflowError) as error:
             why = str(error)[:LONGEST]
-            self.refused.append(Refused(self.round, client_of(reply), why))
+            self.refused.append(Refused(self.round, client_of(reply, self.place_of), why))
             return Message(metadata=reply.metadata, error=Error(RAISED, why))
         return reply
 
@@ -84,12 +92,12 @@ class Replies:
         self.clients += 1
 
     def _check(self, metrics: Mapping[str, Any]) -> None:
-        names = frozenset(metrics)
-        self._metrics = self._metrics or names
-        if names != self._metrics:
-            raise DataError(f"its metrics are {sorted(names)}, those of the others {sorted(self._metrics)}")
+        found = _kinds_of(metrics)
+        self._metrics = self._metrics or found
+        if found != self._metrics:
+            raise DataError(f"its metrics are {_told(found)}, those of the others {_told(self._metrics)}")
         for name, value in metrics.items():
-            if not all(isfinite(number) for number in (value if isinstance(value, list) else [value])):
+            if not all(isfinite(number * MOST) for number in (value if isinstance(value, list) else [value])):
                 raise DataError(f"its metric '{name}' is {value}, expected finite numbers")
         weight = metrics.get(self.weight)
         if isinstance(weight, list) or weight is None or not 0 < weight <= MOST:
@@ -104,11 +112,11 @@ def _only(reply: Message, kind: type[Any]) -> Any:
     return found[0]
 
 
-def client_of(reply: Message) -> int:
-    """The client's place in the fleet where it says one, else its node."""
+def client_of(reply: Message, place_of: PlaceOf = int) -> int:
+    """The client's place in the fleet where it says one, else what its node's is."""
     said = reply.content.config_records.get(WHO) if reply.has_content() else None
     place = said.get(PLACE) if said else None
-    return place if type(place) is int else int(reply.metadata.src_node_id)
+    return place if type(place) is int else place_of(reply.metadata.src_node_id)
 
 
 def score_of(metrics: Iterable[str], weight: str) -> str:
@@ -122,5 +130,13 @@ def order(reply: Message) -> tuple[int, int]:
     return client_of(reply), reply.metadata.src_node_id
 
 
-def _metric_names(reply: Message) -> frozenset[str]:
-    return frozenset(name for record in reply.content.metric_records.values() for name in record)
+def _kinds_of(metrics: Mapping[str, Any]) -> Kinds:
+    return frozenset((n, len(value) if isinstance(value, list) else None) for n, value in metrics.items())
+
+
+def _kinds_in(reply: Message) -> Kinds:
+    return frozenset().union(*(_kinds_of(record) for record in reply.content.metric_records.values()))
+
+
+def _told(kinds: Kinds) -> list[str]:
+    return sorted(name if count is None else f"{count} × {name}" for name, count in kinds)

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 
 from circle_train.federated.records import decoded, record_of
 from circle_train.federated.server import strategy_state
-from circle_train.federated.server.replies import Replies
+from circle_train.federated.server.replies import PlaceOf, Replies
 from circle_train.federated.server.run import Round, Run
 from circle_train.federated.streaming import Sums
 from circle_train.ir.tensor_type import Array
@@ -48,6 +48,7 @@ class Watched(Strategy):
         self.shapes = {name: array.shape for name, array in watch.run.arrays.items()}
         self.weight = _setting(inner, "weighted_by_key") or WEIGHT
         self.round = Round(self.first + 1)
+        self.place_of: PlaceOf = int
         self.started = time.perf_counter()
 
     def summary(self) -> None:
@@ -57,6 +58,7 @@ class Watched(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         number = self.first + server_round
+        self.place_of = getattr(grid, "place_of", int)
         self.round, self.started = Round(number), time.perf_counter()
         own, besides = self._parted(arrays)
         with sampling(self.watch.seed, number, "train"):
@@ -66,7 +68,10 @@ class Watched(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        judge, averages = Replies(self.round.number, self.shapes, self.weight), Sums("statistics")
+        judge, averages = (
+            Replies(self.round.number, self.shapes, self.weight, self.place_of),
+            Sums("statistics"),
+        )
         judged = judge(replies)
         if self.watch.statistics:
             judged = self._without_statistics(judged, averages)
@@ -88,7 +93,7 @@ class Watched(Strategy):
         return self._counted(_completed(messages, besides))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        judge = Replies(self.round.number, None, self.weight)
+        judge = Replies(self.round.number, None, self.weight, self.place_of)
         metrics = self.inner.aggregate_evaluate(self.round.number, _listed(judge(replies), replies))
         self.round.clients_evaluated, self.round.evaluation = judge.clients, _plain(metrics)
         self.run.scores = judge.scores or self.run.scores
