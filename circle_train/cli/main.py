@@ -25,6 +25,7 @@ from circle_train.cli import (
     info,
     plus,
     predict,
+    quantize,
     train,
 )
 from circle_train.cli.federate import command as federate
@@ -45,6 +46,7 @@ COMMANDS = (
     evaluate,
     predict,
     export,
+    quantize,
     federate,
     doctor,
 )

@@ -18,6 +18,7 @@ from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
 from circle_train.passes.affine import fold_into_products
+from circle_train.passes.as_shipped import Rounding, round_as_shipped
 from circle_train.passes.batch import Shapes, batch_in, set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
@@ -39,16 +40,20 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     share: float = 1.0,
     *,
     keep: Keep | None = None,
+    rounding: Rounding | None = None,
 ) -> Program:
     """Turn a loaded graph into a program; `model` itself is not changed. `sizes` are the inputs' shapes, or a batch size.
 
-    Gradients are those of share · loss. With `keep` the frozen beginning ends where its results can be kept.
+    Gradients are those of share · loss. With `keep` the frozen beginning ends where its results can be kept. With `rounding`
+    activations and weights are rounded as the shipped model rounds them.
     """
     graph = passes.run(passes.before_training(sizes), choose_outputs(model.copy(), config.outputs))
     parameters = find_parameters(graph)
     trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
     parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
     moves = behave_as_in_training(graph, config) if mode.has_backward else []
+    if rounding is not None:
+        round_as_shipped(graph, rounding)
     draft = begin(graph, config, engine)
     narrow = mode.has_backward and config.activations is Activations.BFLOAT16
     if narrow:

@@ -46,21 +46,25 @@ class Plan:
     def observed(self) -> list[Tensor]:
         """Tensors whose range must be known: all that bring a scale of their own."""
         kept = {out for node in self.nodes if facts_of(node).scales is Scales.KEPT for out in node.outputs}
-        met = dict.fromkeys(t for node in self.nodes for t in (*data_of(node), *node.outputs))
-        return [
-            tensor
-            for tensor in dict.fromkeys([*met, *self.ends])
-            if is_real(tensor)
-            and not tensor.is_constant
-            and tensor not in kept
-            and self.first(tensor) not in self.fixed
-        ]
+        return [t for t in self.activations if t not in kept and self.first(t) not in self.fixed]
 
     @property
     def weighed(self) -> list[Tensor]:
         """Activations that meet weights."""
         met = (data_of(node)[0] for node in self.nodes if facts_of(node).bias)
         return [tensor for tensor in dict.fromkeys(met) if not tensor.is_constant]
+
+    @property
+    def activations(self) -> list[Tensor]:
+        """Whatever has a scale and is no constant."""
+        met = dict.fromkeys(t for node in self.nodes for t in (*data_of(node), *node.outputs))
+        return [t for t in dict.fromkeys([*met, *self.ends]) if is_real(t) and not t.is_constant]
+
+    def know(self, scales: Mapping[str, Quantization]) -> None:
+        """Scales that are decided, by tensors' names."""
+        for tensor in self.activations:
+            if tensor.name in scales:
+                self.fixed.setdefault(self.first(tensor), scales[tensor.name])
 
     def take(self, ranges: Mapping[Tensor, Range]) -> None:
         """What was observed, and constants; groups cover all of their members."""

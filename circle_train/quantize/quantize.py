@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
 
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata import hints
-from circle_train.ir import DType, Graph, Module, Tensor
+from circle_train.ir import DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ir.verify import verify
+from circle_train.passes.as_shipped import Rounding
 from circle_train.quantize.calibrate import observe, range_of
 from circle_train.quantize.narrow import to_half_precision, to_integer_weights
 from circle_train.quantize.plan import Plan
@@ -37,11 +41,15 @@ class Quantized:
     """Operators in integers."""
 
 
-def quantize(module: Module, settings: Int8, samples: Samples | None, run: Observe) -> Quantized:
-    """The module as the settings say; itself it is not changed."""
-    graph = module.main.copy()
-    graph.carried = dict(module.main.carried)
-    make_ready(graph)
+def quantize(
+    module: Module,
+    settings: Int8,
+    samples: Samples | None,
+    run: Observe,
+    known: Mapping[str, Quantization] = MappingProxyType({}),
+) -> Quantized:
+    """The module as the settings say, in scales that are known by name as far as they are; itself it is not changed."""
+    graph = ready(module)
     if settings.scheme in NARROW:
         count, floats = NARROW[settings.scheme](graph)
         if not count:
@@ -51,28 +59,59 @@ def quantize(module: Module, settings: Int8, samples: Samples | None, run: Obser
             )
         verify(graph)
         return Quantized(assembled(module, graph, {}), tuple(floats), count)
+    plan = planned(graph, settings)
+    plan.know(known)
+    means: dict[Tensor, Array] = {}
+    if plan.observed:
+        means = calibrate(module, plan, settings, samples, run)
+    moved = Writer(plan, {} if known else means).write()
+    verify(graph)
+    return Quantized(assembled(module, graph, moved), reasons(plan), len(plan.nodes))
+
+
+def scales_of(module: Module, settings: Int8, samples: Samples | None, run: Observe) -> Rounding:
+    """The scales of activations that the module would ship in, by name: what training is to round to."""
+    plan = planned(ready(module), settings)
+    calibrate(module, plan, settings, samples, run)
+    limits = np.iinfo(plan.dtype.numpy)
+    found = {tensor.name: plan.scale_of(tensor) for tensor in plan.activations}
+    return Rounding(found, int(limits.min), int(limits.max))
+
+
+def ready(module: Module) -> Graph:
+    """A copy of the main graph, as it is quantized."""
+    graph = module.main.copy()
+    graph.carried = dict(module.main.carried)
+    make_ready(graph)
+    return graph
+
+
+def planned(graph: Graph, settings: Int8) -> Plan:
+    """Refused where nothing would be an integer."""
     ends = [*graph.inputs, *graph.outputs] if settings.io == "int8" else []
     plan = Plan(graph, ACTIVATIONS[settings.scheme], ends)
-    floats = [f"{node}: {why}" for node, why in plan.floats.items()]
     if not plan.nodes:
         raise ConfigError(
             "quantize: the model holds no operator that computes floats and that LiteRT has in integers"
-            f"{_some(floats)}; it is shipped as it is, without quantize"
+            f"{_some(reasons(plan))}; it is shipped as it is, without quantize"
         )
+    return plan
+
+
+def reasons(plan: Plan) -> tuple[str, ...]:
+    """What stays float, and why."""
+    return tuple(f"{node}: {why}" for node, why in plan.floats.items())
+
+
+def calibrate(
+    module: Module, plan: Plan, settings: Int8, samples: Samples | None, run: Observe
+) -> dict[Tensor, Array]:
+    """Tell the plan the ranges of its activations; the means of those that meet weights."""
     if samples is None:
         raise DataError(
             f"quantize: the scheme {settings.scheme} needs calibration samples, a hundred or so; give Int8(calibration=x)"
         )
-    means = calibrate(replace(module, graphs=[graph, *module.graphs[1:]]), plan, settings, samples, run)
-    moved = Writer(plan, means).write()
-    verify(graph)
-    return Quantized(assembled(module, graph, moved), tuple(floats), len(plan.nodes))
-
-
-def calibrate(
-    module: Module, plan: Plan, settings: Int8, samples: Samples, run: Observe
-) -> dict[Tensor, Array]:
-    """Tell the plan the ranges of its activations; the means of those that meet weights."""
+    module = replace(module, graphs=[plan.graph, *module.graphs[1:]])
     averaged = plan.weighed if settings.correct_bias else []
     observed = list(dict.fromkeys([*plan.observed, *averaged]))
     found = observe(observed, set(averaged), run(module, samples, observed), settings.ranges != "minmax")

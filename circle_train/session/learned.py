@@ -120,7 +120,7 @@ class Learned:
         self.state.require_values()
         if quantize is not None:
             model, settings = trained(self.model, self.state, outputs), as_settings(quantize)
-            return ship(model, path, settings, self.scored, self.backend.threads)
+            return ship(model, path, settings, self.scored, self.backend.threads, self.programs.rounding)
         export(self.model, self.state, path, outputs)
         LOG.info("wrote %s", os.fspath(path))
         return None

@@ -13,6 +13,7 @@ from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.size import Size
 from circle_train.model import Model
 from circle_train.ops.open_sizes import input_sizes
+from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes
 from circle_train.report.plan import conversion_bytes
 from circle_train.runtime.divided import within_budget
@@ -31,6 +32,8 @@ class Programs:
         self.model, self.given, self.backend = model, config, backend
         self.made: State | None = None
         """The state, once the first program is there."""
+        self.rounding: Rounding | None = None
+        """The scales that ship, once training rounds as the shipped model does."""
         self._executors: dict[tuple[Mode, int | Shapes, Keep | None], Executor] = {}
 
     @property
@@ -68,13 +71,32 @@ class Programs:
         self._executors.clear()
         self.executor(Mode.TRAIN, config.batch_size)
 
+    def round(self, rounding: Rounding | None) -> None:
+        """From now on round as the shipped model does, or no longer; the state stays."""
+        before, state = self.rounding, self.state
+        try:
+            self.rounding = rounding
+            self.rebuild(self.config, state)
+        except BaseException:
+            self.rounding = before
+            self.rebuild(self.config, state)
+            raise
+
     def executor(self, mode: Mode, sizes: int | Shapes, keep: Keep | None = None) -> Executor:
         """For so many samples, or inputs of these shapes; bound anew where the state has other arrays than before."""
         key = mode, sizes, keep
         executor = self._executors.pop(key, None)
         if executor is None:
             require_unchanged(self.model.files)
-            program = compile(self.model.module.main, self.config, mode, sizes, self.backend, keep=keep)
+            program = compile(
+                self.model.module.main,
+                self.config,
+                mode,
+                sizes,
+                self.backend,
+                keep=keep,
+                rounding=self.rounding,
+            )
             if self.made is None and mode is Mode.TRAIN:
                 self.made = State(program.parameters, self.config.rule.base_learning_rate)
             executor = self._bind(program, self.state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -23,6 +23,7 @@ from circle_train.losses import loss_graph
 from circle_train.optimizers import schedules
 from circle_train.optimizers.optimizer import ParameterGroup
 from circle_train.settings.config import TrainConfig
+from circle_train.settings.quantization import Int8
 
 SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "linear_warmup": schedules.LinearWarmup,
@@ -32,6 +33,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "one_cycle": schedules.OneCycle,
 }
 GROUP = {"parameters": ParameterGroup}
+QUANTIZE = {"int8": Int8}
 LOSSES: dict[str, type[losses.Loss]] = {
     **losses.BY_NAME,
     "sum": losses.Sum,
@@ -56,6 +58,8 @@ def _config(settings: Mapping[str, Any], where: str) -> TrainConfig:
         values["optimizer"] = build(values["optimizer"], optimizers.BY_NAME, f"{where}: optimizer")
     if "metrics" in values:
         values["metrics"] = [build(metric, METRICS, f"{where}: metric") for metric in values["metrics"]]
+    if isinstance(values.get("quantize"), Mapping):
+        values["quantize"] = build({"type": "int8", **values["quantize"]}, QUANTIZE, f"{where}: quantize")
     if "trainable" in values:
         values["trainable"] = parse_trainable(values["trainable"], where)
     return TrainConfig(**values)
@@ -76,8 +80,12 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
         ]
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name not in found and field.name != "metrics" and value != field.default:
+        if field.name not in {*found, "metrics", "quantize"} and value != field.default:
             found[field.name] = _plain(value, field.name)
+    if config.quantize is not None:  # its samples stay where they are
+        found["quantize"] = describe(
+            replace(config.quantize, calibration=None, validation=None, tolerance=None)
+        )
     return found
 
 
@@ -187,7 +195,7 @@ def _losses(value: Any, where: str) -> Any:
 
 
 def _name(part: Any) -> str:
-    for table in (LOSSES, optimizers.BY_NAME, METRICS, SCHEDULES, GROUP):
+    for table in (LOSSES, optimizers.BY_NAME, METRICS, SCHEDULES, GROUP, QUANTIZE):
         for name, cls in table.items():
             if cls is type(part):
                 return name

@@ -18,6 +18,7 @@ from circle_train.losses import Loss
 from circle_train.losses.unjudged import losses_of
 from circle_train.optimizers import Optimizer
 from circle_train.record import record
+from circle_train.settings.quantization import Int8
 
 Trainable = str | int | tuple[str, int] | Sequence[int] | Sequence[str] | Callable[[str], bool]
 EXPECTED_TRAINABLE = (
@@ -81,6 +82,9 @@ class TrainConfig:
     activations: Activations | str = Activations.FLOAT32
     """"bfloat16": what a training step keeps for its backward pass takes half the memory, and products multiply bfloat16s.
     Weights, gradients, sums and losses stay float32, and so do evaluation, prediction and whatever is exported."""
+    quantize: Int8 | None = None
+    """How the model will ship in integers (`ct.Int8`): the last of its `epochs` round weights and activations as the shipped
+    model does, in the scales that ship; calibrated on the data of the fit where it brings no samples."""
     extra_outputs: Sequence[str] = ()
     """Names of further tensors of the model that every step is to report, in `StepResult.extra`."""
     outputs: Sequence[str] = ()
@@ -111,6 +115,13 @@ class TrainConfig:
             raise ConfigError(
                 f"activations is {self.activations!r}, expected 'float32' or 'bfloat16'"
             ) from None
+        if self.quantize is not None and not isinstance(self.quantize, Int8):
+            raise ConfigError(f"quantize is {self.quantize!r:.60}, expected ct.Int8(…)")
+        if self.quantize is not None and not self.quantize.needs_samples:
+            raise ConfigError(
+                f"quantize: the scheme {self.quantize.scheme} rounds nothing that training could learn, expected int8 or "
+                "int16x8; give it to session.export alone"
+            )
         refuse_misfits(self)
         if self.loss_weights is not None and not all(is_number(weight) for weight in self.loss_weights):
             raise ConfigError(f"loss_weights is {self.loss_weights!r}, expected a number for each output")

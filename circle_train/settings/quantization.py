@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 from circle_train.errors import ConfigError
@@ -24,7 +25,7 @@ class Int8:
         'float32'
     """
 
-    calibration: Any = None
+    calibration: Any = field(default=None, compare=False, repr=False)
     """Samples as the model takes them, without labels: a hundred or so, of every kind that it will meet."""
     io: str | None = None
     """What the model takes and gives: "int8", or "float32" with conversions inside. None: int8 where the scheme is int8."""
@@ -42,7 +43,7 @@ class Int8:
     """Whether scales of channels move from one layer to the next before rounding, so that one scale suits them all."""
     correct_bias: bool = True
     """Whether biases make up for what rounded weights shift on average."""
-    validation: Any = None
+    validation: Any = field(default=None, compare=False, repr=False)
     """(x, y): what the report measures the model on, in floats and as shipped."""
     tolerance: float | None = None
     """How much of the metric may be lost on `validation`; None: whatever it costs."""

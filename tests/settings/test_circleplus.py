@@ -108,8 +108,8 @@ def test_every_setting_survives(tmp_path: Path) -> None:
     """Each away from its default, so that a new one cannot be forgotten."""
     config = ct.TrainConfig(
         CCE(), SGD(0.1), 4, ("last", 2), frozen=["*/b"], metrics=["categorical_accuracy"], loss_weights=[2.0],
-        epochs=3, batch_norm="train", dropout=False, memory_budget="150MB", activations="bfloat16",
-            extra_outputs=["logits"], outputs=["logits"],
+        epochs=3, batch_norm="train", dropout=False, memory_budget="150MB", activations="bfloat16", quantize=ct.Int8(epochs=2),
+        extra_outputs=["logits"], outputs=["logits"],
     )  # fmt: skip
     plain = ct.TrainConfig(MSE(), "adam")
     left = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import circle_train as ct
 from circle_train.fitting.metrics import BY_NAME as METRICS
-from circle_train.settings.as_json import GROUP, SCHEDULES
+from circle_train.settings.as_json import GROUP, QUANTIZE, SCHEDULES
 
 TARGET = Path(__file__).parents[2] / "docs" / "settings.schema.json"
 WORDS = {
@@ -61,6 +61,7 @@ def schema() -> dict[str, Any]:
             "dropout": {"type": "boolean", "default": True},
             "memory_budget": {"type": ["integer", "string"], "description": "bytes, or a text like 150MB"},
             "activations": {"enum": ["float32", "bfloat16"], "default": "float32"},
+            "quantize": {"$ref": "#/$defs/quantize"},
             "extra_outputs": {"type": "array", "items": {"type": "string"}},
             "outputs": {"type": "array", "items": {"type": "string"}, "description": "tensors to train at"},
         },
@@ -70,6 +71,7 @@ def schema() -> dict[str, Any]:
             "schedule": part(SCHEDULES),
             "metric": part(METRICS),
             "group": part(GROUP),
+            "quantize": part(QUANTIZE),
         },
     }
 

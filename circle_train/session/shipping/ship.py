@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.data.dataset import Dataset
+from circle_train.data.dataset import Dataset, Stream
 from circle_train.data.opening import open_any
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.quantize.quantize import Quantized, Samples, quantize
+from circle_train.passes.as_shipped import Rounding
+from circle_train.quantize.quantize import Observe, Quantized, Samples, quantize
 from circle_train.record import record
 from circle_train.runtime import litert
 from circle_train.session.inference import InferenceSession
@@ -28,6 +29,7 @@ LOG = logging.getLogger(__name__)
 OBSERVED_BYTES = 256 << 20
 """Of what is observed in one batch."""
 LARGEST_BATCH = 32
+LOWEST = {"int8": -(1 << 7), "int16x8": -(1 << 15)}
 
 
 @record
@@ -52,10 +54,15 @@ class Shipped:
 
 
 def ship(
-    model: Model, path: str | os.PathLike[str], settings: Int8, scored: Scored | None, threads: int | None
+    model: Model,
+    path: str | os.PathLike[str],
+    settings: Int8,
+    scored: Scored | None = None,
+    threads: int | None = None,
+    rounding: Rounding | None = None,
 ) -> Shipped:
     """Write the model as the settings say; not at all if it then loses more than they allow."""
-    made = quantized(model, settings, threads)
+    made = quantized(model, settings, threads, rounding)
     judged = None
     if settings.validation is not None:
         if scored is None:
@@ -82,34 +89,48 @@ def as_settings(given: Any) -> Int8:
     return given
 
 
-def quantized(model: Model, settings: Int8, threads: int | None = None) -> Quantized:
-    """The model in integers."""
-    samples = opened(model, settings) if settings.needs_samples and settings.calibration is not None else None
-
-    def run(
-        module: Module, samples: Samples, tensors: Sequence[Tensor]
-    ) -> Callable[[], Iterable[Sequence[Array]]]:
-        return lambda: observed(module, samples, tensors, threads)
-
-    return quantize(model.module, settings, samples, run)
+def quantized(
+    model: Model, settings: Int8, threads: int | None = None, rounding: Rounding | None = None
+) -> Quantized:
+    """The model in integers, in the scales that training rounded to where it did."""
+    fits = rounding is not None and settings.needs_samples and rounding.low == LOWEST[settings.scheme]
+    known = rounding.scales if rounding is not None and fits else {}
+    return quantize(model.module, settings, calibration(model, settings), runner(threads), known)
 
 
-def opened(model: Model, settings: Int8) -> Samples:
-    """The calibration's samples, evenly from all of them."""
+def calibration(model: Model, settings: Int8) -> Samples | None:
+    """The samples that the settings bring."""
+    if not settings.needs_samples or settings.calibration is None:
+        return None
     data = open_any(settings.calibration, None, model.module.main.inputs, [], model.description)
+    return samples_of(data, settings.samples)
+
+
+def samples_of(data: Dataset | Stream, most: int) -> Samples:
+    """Inputs, evenly from all samples."""
 
     def batches(count: int) -> Iterator[list[Array]]:
-        left = settings.samples
-        order = None
+        left, order = most, None
         if isinstance(data, Dataset) and len(data) > left:
             order = np.linspace(0, len(data) - 1, left).round().astype(np.int64)
-        for values, _ in data.batches(count, order):
+        for values, _ in data.batches(count, order) if order is not None else data.batches(count):
             yield [np.asarray(value)[:left] for value in values]
             left -= len(values[0])
             if left <= 0:
                 return
 
     return batches
+
+
+def runner(threads: int | None) -> Observe:
+    """What runs a module over samples."""
+
+    def run(
+        module: Module, samples: Samples, tensors: Sequence[Tensor]
+    ) -> Callable[[], Iterable[Sequence[Array]]]:
+        return lambda: observed(module, samples, tensors, threads)
+
+    return run
 
 
 def observed(

@@ -1,0 +1,81 @@
+"""`circle-train quantize`: a model of floats in integers, or in half floats."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from circle_train.cli.runs.places import refuse_bad_output
+from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
+from circle_train.session import TrainSession
+from circle_train.session.shipping.ship import ship
+from circle_train.settings.config import TrainConfig
+from circle_train.settings.quantization import IO, ON_LOSS, RANGES, SCHEMES, Int8
+
+SUFFIXES = (".tflite", ".circle")
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("quantize", help="write a model of floats in integers, or in half floats")
+    parser.add_argument("model", help="a .circle, .tflite or .onnx file")
+    add_shapes(parser)
+    parser.add_argument("out", help="a .tflite or .circle file")
+    parser.add_argument(
+        "--calibration",
+        metavar="X",
+        help="samples as the model takes them, without labels: .npy, .npz or .bin; a hundred or so",
+    )
+    parser.add_argument(
+        "--scheme",
+        choices=SCHEMES,
+        default="int8",
+        help="int8: everything in 8 bits (default); int16x8: activations in 16; dynamic: weights alone; float16: half floats",
+    )
+    parser.add_argument(
+        "--io", choices=IO, help="what the model takes and gives (default: int8 where the scheme is)"
+    )
+    parser.add_argument(
+        "--ranges",
+        choices=RANGES,
+        default="mse",
+        help="what of an activation its scale covers: the smallest squared error (default), all but the outermost, all",
+    )
+    parser.add_argument(
+        "--samples", type=int, default=256, metavar="N", help="how many calibrate at most (default: 256)"
+    )
+    group = parser.add_argument_group("what it costs")
+    group.add_argument(
+        "--validation",
+        nargs=2,
+        metavar=("X", "Y"),
+        help="samples and labels on which both models are measured",
+    )
+    group.add_argument(
+        "--loss",
+        metavar="NAME",
+        help="of the labels (default: the file's, or categorical_crossentropy)",
+    )
+    group.add_argument("--metric", metavar="NAME", default="accuracy", help="measured (default: accuracy)")
+    group.add_argument("--tolerance", type=float, metavar="T", help="how much of the metric may be lost")
+    group.add_argument(
+        "--on-loss", choices=ON_LOSS, default="refuse", help="when more is: write nothing (default), or warn"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    refuse_bad_output(options.out, SUFFIXES, options.model)
+    settings = Int8(
+        calibration=options.calibration, io=options.io, scheme=options.scheme, ranges=options.ranges,
+        samples=options.samples, validation=options.validation and tuple(options.validation),
+        tolerance=options.tolerance, on_loss=options.on_loss,
+    )  # fmt: skip
+    model = load_model(options, options.model)
+    if settings.validation is None:
+        said = str(ship(model, options.out, settings))
+    else:
+        config = known_config(model, None) or TrainConfig(loss=options.loss or "categorical_crossentropy")
+        session = TrainSession(model, config.replace(batch_size=1, metrics=[options.metric]))
+        said = str(session.export(options.out, quantize=settings))
+    print_lines(said.splitlines())
+    return 0
