@@ -20,6 +20,11 @@ NARROWEST, TRIALS = 0.25, 64
 """How much of a range is tried in how many steps for the smallest error."""
 Batches = Callable[[], Iterable[Sequence[Array]]]
 """For each batch what the observed tensors hold; begins anew when called."""
+MASKED = -1000.0
+"""A row whose largest number is not above it is masked as a whole, and says nothing of the others."""
+
+
+Narrow = Callable[["dict[Tensor, Observed]"], None]
 
 
 class Observed:
@@ -27,7 +32,8 @@ class Observed:
 
     def __init__(self, tensor: Tensor) -> None:
         self.name = tensor.name
-        self.low, self.high = np.inf, -np.inf
+        self.low, self.high, self.top = np.inf, -np.inf, np.inf
+        """The least and the largest number, and the least of the rows' largest."""
         self.counts = np.zeros(BINS, np.int64)
         self.rows = 0
         self.sums: Array | None = None
@@ -44,6 +50,11 @@ class Observed:
                 "in its scale and without gaps"
             )
         self.low, self.high = min(self.low, low), max(self.high, high)
+
+    def see_rows(self, values: Array) -> None:
+        """How low the largest number of a row may be, but for rows that are masked."""
+        tops = values.max(axis=-1) if values.size else np.zeros(0)
+        self.top = min(self.top, float(tops.min(initial=np.inf, where=tops > MASKED)))
 
     def add(self, values: Array) -> None:
         """Samples to the mean of all."""
@@ -71,9 +82,11 @@ class Observed:
 
 
 def observe(
-    tensors: Sequence[Tensor], averaged: Collection[Tensor], batches: Batches, with_counts: bool
-) -> dict[Tensor, Observed]:
-    """Run over the samples: once for extremes and the means of some, once more for distributions."""
+    tensors: Sequence[Tensor], averaged: Collection[Tensor], rows: Collection[Tensor], batches: Batches, narrow: Narrow,
+    with_counts: bool,
+) -> dict[Tensor, Observed]:  # fmt: skip
+    """Run over the samples: once for extremes, the means of some and the rows of others; once more for distributions between
+    what `narrow` makes of the extremes."""
     found = {tensor: Observed(tensor) for tensor in tensors}
     seen = False
     for values in batches():
@@ -82,8 +95,11 @@ def observe(
             one.see(array)
             if tensor in averaged:
                 one.add(array)
+            if tensor in rows:
+                one.see_rows(array)
     if not seen:
         raise DataError("calibration holds no samples; give a hundred or so, as the model takes them")
+    narrow(found)
     for values in batches() if with_counts else ():
         for one, array in zip(found.values(), values, strict=True):
             one.count(array)

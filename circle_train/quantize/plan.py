@@ -12,8 +12,8 @@ from circle_train.quantize.scales import affine
 Range = tuple[float, float]
 UNCLIPPED = (Activation.TANH, Activation.SIGN_BIT)
 """Fused activations that no integer kernel computes."""
-EXTREME = 1e30
-"""What is beyond stands for no number: the padding of a maximum."""
+EXTREME, LARGE = 1e30, float(1 << 20)
+"""What is beyond stands for no number: the padding of a maximum, what a mask is multiplied by; and what stands for it alone."""
 
 
 class Plan:
@@ -35,6 +35,8 @@ class Plan:
         self.ends = [tensor for tensor in ends if is_real(tensor)]
         """Inputs and outputs of the model that are integers too."""
         self.ranges: dict[Tensor, Range] = {}
+        self.floors: dict[Tensor, float] = {}
+        """Below what a tensor's numbers are all alike to those that read it."""
 
     def first(self, tensor: Tensor) -> Tensor:
         """Who stands for all that share the tensor's scale."""
@@ -69,7 +71,7 @@ class Plan:
     def take(self, ranges: Mapping[Tensor, Range]) -> None:
         """What was observed, and constants; groups cover all of their members."""
         constants = {
-            tensor: _range_of(tensor)
+            tensor: _range_of(tensor, self.floors.get(tensor))
             for node in self.nodes
             for tensor in data_of(node)
             if tensor.is_constant and is_real(tensor)
@@ -77,7 +79,7 @@ class Plan:
         for tensor, (low, high) in {**constants, **ranges}.items():
             first = self.first(tensor)
             known = self.ranges.get(first, (0.0, 0.0))
-            self.ranges[first] = min(low, known[0]), max(high, known[1])
+            self.ranges[first] = min(max(low, self.floors.get(tensor, low)), known[0]), max(high, known[1])
 
     def scale_of(self, tensor: Tensor) -> Quantization:
         """Of an activation."""
@@ -197,7 +199,13 @@ def _obstacle(node: Node, dtype: DType) -> str | None:
     return None
 
 
-def _range_of(tensor: Tensor) -> Range:
+def _range_of(tensor: Tensor, floor: float | None) -> Range:
     """Of a constant."""
-    values = tensor.data[abs(tensor.data) < EXTREME]
-    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+    values = tensor.data
+    if floor is not None:
+        values = values.clip(floor)
+    some = values[abs(values) < EXTREME]
+    low, high = (float(some.min()), float(some.max())) if some.size else (0.0, 0.0)
+    if low or high or some.size == values.size:
+        return low, high
+    return (-LARGE if values.min() < 0 else 0.0), (LARGE if values.max() > 0 else 0.0)

@@ -14,7 +14,8 @@ from circle_train.ir import DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ir.verify import verify
 from circle_train.passes.as_shipped import Rounding
-from circle_train.quantize.calibrate import observe, range_of
+from circle_train.quantize.calibrate import Observed, observe, range_of
+from circle_train.quantize.floors import floors, weighed_rows
 from circle_train.quantize.narrow import to_half_precision, to_integer_weights
 from circle_train.quantize.plan import Plan
 from circle_train.quantize.ready import make_ready
@@ -113,8 +114,18 @@ def calibrate(
         )
     module = replace(module, graphs=[plan.graph, *module.graphs[1:]])
     averaged = plan.weighed if settings.correct_bias else []
-    observed = list(dict.fromkeys([*plan.observed, *averaged]))
-    found = observe(observed, set(averaged), run(module, samples, observed), settings.ranges != "minmax")
+    rows = weighed_rows(plan)
+    observed = list(dict.fromkeys([*plan.observed, *averaged, *rows]))
+
+    def narrow(found: Mapping[Tensor, Observed]) -> None:
+        highs = {tensor: one.high for tensor, one in found.items()}
+        tops = {tensor: found[tensor].top for tensor in rows if np.isfinite(found[tensor].top)}
+        plan.floors = floors(plan, tops, highs)
+        for tensor, one in found.items():
+            one.low = max(one.low, plan.floors.get(tensor, one.low))
+
+    batches = run(module, samples, observed)
+    found = observe(observed, set(averaged), set(rows), batches, narrow, settings.ranges != "minmax")
     plan.take(
         {t: range_of(one, settings.ranges, settings.percentile, plan.dtype) for t, one in found.items()}
     )

@@ -18,7 +18,9 @@ Y = np.arange(20) % 3
 
 def session(batch_size: int = 8) -> ct.TrainSession:
     model = ct.load("tests/data/int8_cnn.tflite").with_float_head(2)
-    return ct.TrainSession(model, ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=batch_size))
+    return ct.TrainSession(
+        model, ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=batch_size)
+    )
 
 
 def test_a_byte_for_each_number() -> None:
