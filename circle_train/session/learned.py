@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from numbers import Real
 
 from circle_train import backends
@@ -20,6 +21,7 @@ from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
 from circle_train.session.export import export, trained
 from circle_train.session.programs import Programs
+from circle_train.session.shipping.into_onnx import ship_trained
 from circle_train.session.shipping.judging import Scored
 from circle_train.session.shipping.ship import Shipped, as_settings, ship
 from circle_train.session.turns import Turns, trains, waits
@@ -118,6 +120,9 @@ class Learned:
         integers (`ct.Int8`), or names a scheme that needs no samples ("dynamic", "float16"); what it became is returned.
         """
         self.state.require_values()
+        if quantize is not None and os.fspath(path).lower().endswith(".onnx"):
+            write = partial(export, self.model, self.state, outputs=outputs)
+            return ship_trained(write, path, as_settings(quantize), self.scored, self.backend.threads)
         if quantize is not None:
             model, settings = trained(self.model, self.state, outputs), as_settings(quantize)
             return ship(model, path, settings, self.scored, self.backend.threads, self.programs.rounding)

@@ -39,8 +39,6 @@ class Int8:
     """For "percentile": how many of a hundred numbers stay below the largest that is covered, and above the smallest."""
     samples: int = 256
     """How many samples calibrate at most, taken evenly from all."""
-    equalize: bool = True
-    """Whether scales of channels move from one layer to the next before rounding, so that one scale suits them all."""
     correct_bias: bool = True
     """Whether biases make up for what rounded weights shift on average."""
     validation: Any = field(default=None, compare=False, repr=False)

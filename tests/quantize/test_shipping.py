@@ -138,7 +138,7 @@ def test_biases_make_up_for_rounding(tmp_path: Path) -> None:
     net = session(one_layer(w))
     errors = {}
     for correct in (False, True):
-        settings = ct.Int8(calibration=x, io="float32", correct_bias=correct, equalize=False)
+        settings = ct.Int8(calibration=x, io="float32", correct_bias=correct)
         net.export(tmp_path / "x.tflite", quantize=settings)
         errors[correct] = abs((ct.InferenceSession(tmp_path / "x.tflite")(x) - net.predict(x)).mean())
     assert errors[True] < 0.05 * errors[False]

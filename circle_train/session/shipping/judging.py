@@ -62,15 +62,18 @@ class Judged:
 
 def judge(model: Model, shipped: Module, pair: Any, scored: Scored) -> Judged:
     """Both on the same samples."""
+    return judge_by(model, *_shipped(shipped), pair, scored)
+
+
+def judge_by(model: Model, runtime: str, runs: Runs, pair: Any, scored: Scored) -> Judged:
+    """The same of what `runs` computes."""
     x, y = pair if isinstance(pair, tuple) and len(pair) == 2 else (pair, None)
     data = open_any(x, y, model.module.main.inputs, scored.targets, model.description)
     if not scored.metrics.result():
         raise ConfigError(
             "Int8: validation measures the session's metrics, and it has none; give TrainConfig(metrics=['accuracy'])"
         )
-    runtime, runs = _shipped(shipped)
     floats = InferenceSession(model)
-
     before = measure(lambda values: listed(floats(*values)), data, scored)
     return Judged(runtime, before, measure(runs, data, scored))
 

@@ -1,0 +1,107 @@
+"""ONNX models in integers, as QuantizeLinear and DequantizeLinear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+
+onnx = pytest.importorskip("onnx")
+IMAGES = np.random.default_rng(0).normal(size=(16, 3, 12, 12)).astype(np.float32)
+LABELS = np.arange(16) % 5
+CONFIG = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=4, metrics=["accuracy"])
+
+
+def network(opset: int = 17) -> Any:
+    """Convolutions with a normalisation, a clip and a residual, grouped too; a pool, and a dense layer."""
+    rng = np.random.default_rng(1)
+    held: list[Any] = []
+
+    def constant(name: str, *shape: int, low: float = -0.5, high: float = 0.5) -> str:
+        held.append(onnx.numpy_helper.from_array(rng.uniform(low, high, shape).astype(np.float32), name))
+        return name
+
+    node = onnx.helper.make_node
+    norm = [
+        constant("g", 8, low=0.5, high=2),
+        constant("be", 8),
+        constant("m", 8),
+        constant("v", 8, low=0.5, high=2),
+    ]
+    nodes = [
+        node("Conv", ["x", constant("w1", 8, 3, 3, 3)], ["c1"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("BatchNormalization", ["c1", *norm], ["n1"]),
+        node("Relu", ["n1"], ["r1"]),
+        node(
+            "Conv", ["r1", constant("w2", 8, 1, 3, 3), constant("b2", 8)], ["c2"], group=8, pads=[1, 1, 1, 1]
+        ),
+        node("Add", ["c2", "r1"], ["a"]),
+        node("Relu", ["a"], ["r2"]),
+        node("MaxPool", ["r2"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", ["p"], ["gap"]),
+        node("Flatten", ["gap"], ["f"]),
+        node("Gemm", ["f", constant("w3", 5, 8), constant("b3", 5)], ["y"], transB=1),
+    ]
+    x = onnx.helper.make_tensor_value_info("x", 1, ["n", 3, 12, 12])
+    y = onnx.helper.make_tensor_value_info("y", 1, ["n", 5])
+    graph = onnx.helper.make_graph(nodes, "net", [x], [y], held)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+
+
+def shipped(tmp_path: Path, **settings: Any) -> tuple[ct.TrainSession, Path]:
+    net = ct.TrainSession(network(), CONFIG)
+    net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES, **settings))
+    return net, tmp_path / "x.onnx"
+
+
+def test_it_is_near_the_floats(tmp_path: Path) -> None:
+    net, path = shipped(tmp_path)
+    onnx.checker.check_model(str(path))
+    found, expected = ct.InferenceSession(path)(IMAGES), net.predict(IMAGES)
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_onnxruntime_computes_it_in_integers(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    net, path = shipped(tmp_path)
+    options = runtime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": IMAGES})
+    expected = net.predict(IMAGES)
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+    kinds = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+    assert {"QLinearConv", "QGemm"} <= kinds
+    assert not kinds & {"Conv", "Gemm"}
+
+
+def test_normalisations_are_folded_and_inputs_stay_floats(tmp_path: Path) -> None:
+    graph = onnx.load(shipped(tmp_path)[1]).graph
+    assert "BatchNormalization" not in {node.op_type for node in graph.node}
+    assert graph.input[0].type.tensor_type.elem_type == 1
+    assert not {"w1", "w2", "w3"} & {tensor.name for tensor in graph.initializer}
+
+
+def test_accuracy_is_reported(tmp_path: Path) -> None:
+    net = ct.TrainSession(network(), CONFIG)
+    made = net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES, validation=(IMAGES, LABELS)))
+    assert made is not None
+    assert made.judged is not None
+    assert set(made.judged.after) == {"accuracy"}
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    net = ct.TrainSession(network(), CONFIG)
+    with pytest.raises(ct.ConfigError, match=r"in the scheme int8 alone, not float16; export it as .tflite"):
+        net.export(tmp_path / "x.onnx", quantize="float16")
+    with pytest.raises(ct.DataError, match=r"needs calibration samples"):
+        net.export(tmp_path / "x.onnx", quantize=ct.Int8())
+    with pytest.raises(ct.ConversionError, match=r"is of opset 11, scales by channel need 13"):
+        old = ct.TrainSession(network(11), CONFIG)
+        old.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES))
+    assert not list(tmp_path.iterdir())
