@@ -130,9 +130,9 @@ def _announced(array: Array) -> tuple[str, tuple[int, ...]]:
 
 def encoded(array: Numbers) -> Array:
     """As `Array(array)`, in a quarter of the time."""
-    return Array(
-        array.dtype.name, array.shape, STORED_AS, _head(array.dtype.str, array.shape) + array.tobytes()
-    )
+    dtype = array.dtype
+    name = "float32" if dtype == np.float32 else dtype.name
+    return Array(name, array.shape, STORED_AS, _head(dtype.str, array.shape) + array.tobytes())
 
 
 def decoded(array: Array) -> Numbers:

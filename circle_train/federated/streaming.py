@@ -74,17 +74,19 @@ class Sums:
     def __init__(self, what: str) -> None:
         self.what, self.weight = what, 0.0
         self._sums: dict[str, Array] = {}
+        self._product: dict[str, Array] = {}
 
     def add(self, arrays: Mapping[str, Array], weight: float) -> None:
         if not self._sums:
             self._sums = {name: np.zeros(array.shape, np.float64) for name, array in arrays.items()}
+            self._product = {name: np.empty(array.shape, np.float64) for name, array in arrays.items()}
         sums = self._sums
         if arrays.keys() != sums.keys() or any(sums[n].shape != a.shape for n, a in arrays.items()):
             raise InconsistentMessageReplies(
                 f"a reply's {self.what} have other names or shapes than the first one's"
             )
         for name, array in arrays.items():
-            self._sums[name] += np.multiply(array, weight, dtype=np.float64)
+            self._sums[name] += np.multiply(array, weight, out=self._product[name], dtype=np.float64)
         self.weight += weight
 
     def means(self) -> dict[str, Array]:

@@ -1,6 +1,7 @@
 // CONV_2D forward: a product whose rows are windows of the image, gathered block by block.
 #include "conv/conv_narrow.h"
 #include "conv/conv_groups.h"
+#include "conv/conv_planar.h"
 #include "conv/conv_shape.h"
 #include "product/gemm.h"
 #include "run/table.h"
@@ -42,12 +43,21 @@ WinogradConv winograd_of(const ct_conv_args& t) {
   return v;
 }
 
+PlanarConv planar_of(const ct_conv_args& t) {
+  PlanarConv v{t.shape, t.x, t.w, false, t.y};
+  v.b = t.b, v.act = t.act;
+  return v;
+}
+
+bool is_planar(const ct_conv_args& t) { return suits_planar(t.shape) && !suits_winograd(t.shape) && !t.add && !t.bf16; }
+
 }  // namespace
 
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return 0;
   if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
+  if (is_planar(t)) return planar_scratch(planar_of(t), threads);
   if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
   if (suits_winograd(t.shape) && !t.bf16) return winograd_scratch(winograd_of(t), threads);
   int64_t bytes = 0;
@@ -59,6 +69,10 @@ int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return CT_OK;
   if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
+  if (is_planar(t)) {
+    run_planar(context, planar_of(t));
+    return CT_OK;
+  }
   if (is_narrow(t) && !t.bf16) {
     run_narrow(context, t);
     return CT_OK;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "conv/conv_groups.h"
+#include "conv/conv_planar.h"
 #include "conv/conv_shape.h"
 #include "product/gemm.h"
 #include "run/table.h"
@@ -211,6 +212,17 @@ WinogradConv winograd_of(const ct_conv_grad_x_args& t) {
   return v;
 }
 
+PlanarConv planar_of(const ct_conv_grad_x_args& t) {
+  PlanarConv v{turned_shape(t.shape), t.dy, t.w, true, t.dx};
+  v.out_mask = t.out_mask_y, v.out_mask_act = t.out_mask_act;
+  v.accumulate = t.accumulate != 0;
+  return v;
+}
+
+bool is_planar(const ct_conv_grad_x_args& t) {
+  return turns_round(t) && !t.bf16 && suits_planar(turned_shape(t.shape)) && !suits_winograd(t.shape);
+}
+
 // The pointwise case is the plain product on tensors as they lie.
 ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   const ct_conv_shape& s = t.shape;
@@ -236,6 +248,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
     const ct_matmul_args m = pointwise(t);
     return matmul_scratch(&m, threads);
   }
+  if (is_planar(t)) return planar_scratch(planar_of(t), threads);
   if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
   int64_t most = 0;
   if (turns_round(t)) {
@@ -263,6 +276,10 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);
+  }
+  if (is_planar(t)) {
+    run_planar(context, planar_of(t));
+    return CT_OK;
   }
   if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) {
     run_winograd(context, winograd_of(t));
