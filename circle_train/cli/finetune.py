@@ -10,7 +10,7 @@ from typing import Any
 
 from circle_train.cli.look import add_look
 from circle_train.cli.runs.places import MODELS, refuse_bad_output, unused
-from circle_train.cli.samples import add_kind, samples_of
+from circle_train.cli.runs.samples import add_kind, samples_of
 from circle_train.cli.settings import (
     add_json,
     add_shapes,
