@@ -140,6 +140,14 @@ class Node:
         return f"{self.op.name} '{name}'{where}"
 
 
+UNIT = "unit"
+"""What a weight of an integer model carries: in what steps are counted whose length does not follow the gradient's."""
+
+
+GRID = "grid"
+"""What constants carry that are no numbers of the model, but the scales of its integers."""
+
+
 class Hint:
     """What a formula stands for, told of the node that ends it; a frozen dataclass."""
 

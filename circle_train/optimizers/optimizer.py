@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
+from circle_train.ir.node import UNIT
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import refuse_misfits
 from circle_train.ops.internal.update import ClipByValue, ClipFactor, ScaleBy, Update
@@ -74,6 +75,10 @@ class Optimizer:
         clip_value: the largest magnitude that one element of a gradient may have; applied before `clip_norm`.
         groups: parameters with settings of their own; the first group that holds a parameter counts.
     """
+
+    has_units: ClassVar[bool] = True
+    """Whether its steps are as long as the learning rate says, whatever the gradient's length: integer weights count them in
+    what their grids span."""
 
     learning_rate: float | Schedule | Callable[[int], float] = 1e-3
     """The step size, a schedule of it, or a function of the step's number."""
@@ -154,11 +159,21 @@ class Optimizer:
         """0 for a parameter that no group holds, else the group's number from 1."""
         return next((i for i, group in enumerate(self.groups, 1) if group.holds(name)), 0)
 
-    def numbers(self, learning_rate: float, step: int) -> dict[StateKey, tuple[float, ...]]:
-        """What the update after so many needs, by where it lies; the learning rate is the schedule's base."""
+    def numbers(
+        self, learning_rate: float, step: int, units: Mapping[str, float] | None = None
+    ) -> dict[StateKey, tuple[float, ...]]:
+        """What the update after so many needs, by where it lies; the learning rate is the schedule's base.
+
+        `units`: by name, of the weights whose steps are counted in one.
+        """
         rate = learning_rate * self.factor(step)
         own = [1.0, *(group.factor(self.base_learning_rate) for group in self.groups)]
-        return {scalars_key(i): rule.scalars(rate * own[i], step + 1) for i, rule in enumerate(self.rules)}
+        found = {scalars_key(i): rule.scalars(rate * own[i], step + 1) for i, rule in enumerate(self.rules)}
+        for name, unit in (units or {}).items():
+            group = self.group_of(name)
+            length, *others = found[scalars_key(group)]
+            found[scalars_key(group, name)] = (length * unit, *others)
+        return found
 
     def add_updates(
         self, graph: Graph, weights: Sequence[Tensor], gradients: Mapping[Tensor, Tensor]
@@ -166,19 +181,20 @@ class Optimizer:
         """Append the nodes that clip the gradients and update each weight in its memory."""
         trained = [weight for weight in weights if weight in gradients]
         clipped = self._clip(graph, [gradients[weight] for weight in trained])
-        scalars: dict[int, Tensor] = {}
+        scalars: dict[StateKey, Tensor] = {}
         for weight, gradient in zip(trained, clipped, strict=True):
             assert weight.state is not None
             group = self.group_of(weight.state.owner)
             rule = self.rules[group]
-            if group not in scalars:
+            key = scalars_key(group, weight.state.owner if rule.has_units and UNIT in weight.carried else "")
+            if key not in scalars:
                 type_ = TensorType(DType.FLOAT32, (len(rule.scalars(1.0, 1)),))
-                scalars[group] = Tensor(f"scalars:{group}", type_, state=scalars_key(group))
+                scalars[key] = Tensor(f"scalars:{key.owner}", type_, state=key)
             slots = [
                 Tensor(f"{slot}({weight.name})", weight.type, state=StateKey(slot, weight.state.owner))
                 for slot in rule.slots
             ]
-            graph.emit_all(Update(rule), weight, gradient, scalars[group], *slots)
+            graph.emit_all(Update(rule), weight, gradient, scalars[key], *slots)
 
     def _clip(self, graph: Graph, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_value is not None:
@@ -195,6 +211,6 @@ class Optimizer:
             raise ConfigError(f"{type(self).__name__}: {name} is {getattr(self, name)}, expected {expected}")
 
 
-def scalars_key(group: int) -> StateKey:
-    """Where the numbers of a group's next update lie."""
-    return StateKey("scalars", str(group))
+def scalars_key(group: int, weight: str = "") -> StateKey:
+    """Where the numbers of a group's next update lie, or of one of its weights that has a unit."""
+    return StateKey("scalars", f"{group}:{weight}" if weight else str(group))

@@ -20,6 +20,8 @@ class SGD(Optimizer):
     Weight decay is added to g.
     """
 
+    has_units = False
+
     momentum: float = 0.0
     """What of the last step goes on, from 0 to less than 1."""
     nesterov: bool = False

@@ -13,6 +13,7 @@ from circle_train.passes.control.variables import begin_each_sample, lower_varia
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_integers
 from circle_train.passes.masters import decode_weights, make_float_masters, widen_float16
+from circle_train.passes.on_grid import learn_on_grid
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import settle_shared_weights
@@ -26,6 +27,7 @@ def before_training(sizes: int | Shapes | None) -> list[Pass]:
     """What makes a loaded graph ready to be differentiated or run; `sizes` are inputs' shapes, or a batch, None the file's."""
     return [
         *before_inference(),
+        learn_on_grid,
         widen_float16,
         settle_shared_weights,
         lambda graph: begin_each_sample(graph, batch_in(sizes)),

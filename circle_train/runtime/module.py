@@ -12,7 +12,7 @@ from circle_train import format
 from circle_train.errors import ConfigError
 from circle_train.format.metadata import hints
 from circle_train.format.model.carried import Apart
-from circle_train.ir import Buffer, Graph, Module, Tensor
+from circle_train.ir import Buffer, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
@@ -91,7 +91,7 @@ def with_values(module: Module, state: State) -> Module:
         root = parameter.root
         if root.buffer is None or not is_changed(state, parameter):
             continue
-        made = replace(root.buffer, bytes=encode(root, state.value(name)))
+        made = replace(root.buffer, bytes=encode(root, state.value(name), parameter.tensor.quantization))
         if parameter.readers is not None:
             _part_readers(module.main, parameter, made, apart)
         elif users[root.buffer] <= set(parameter.stands_for):
@@ -111,11 +111,12 @@ def _part_readers(graph: Graph, parameter: Parameter, made: Buffer, apart: Apart
             apart.inputs[node] = [own if t is root else t for t in inputs]
 
 
-def encode(root: Tensor, value: Array) -> Array:
-    """A float32 value as the bytes that the file's tensor holds."""
+def encode(root: Tensor, value: Array, meaning: Quantization | None = None) -> Array:
+    """A float32 value as the bytes that the file's tensor holds; `meaning` of its integers, if it does not say so itself."""
     assert root.dtype.numpy is not None
-    if root.quantization is not None and not root.dtype.is_float:
-        value = quantize(value, root.quantization, root.dtype)
+    meaning = meaning or root.quantization
+    if meaning is not None and not root.dtype.is_float:
+        value = quantize(value, meaning, root.dtype)
     return np.ascontiguousarray(value, root.dtype.numpy).reshape(-1).view(np.uint8)
 
 

@@ -11,6 +11,7 @@ from circle_train.errors import ConfigError
 from circle_train.fitting.course import BrokenOff, Course
 from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.mapped import mapped
+from circle_train.ir.node import UNIT
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers.optimizer import Optimizer
 from circle_train.passes.dropout import RANDOM
@@ -103,7 +104,10 @@ class State:
 
     def set_scalars(self, rule: Optimizer) -> None:
         """Write the numbers that the next update needs."""
-        for key, numbers in rule.numbers(self.learning_rate, self.step).items():
+        units = {
+            name: p.tensor.carried[UNIT] for name, p in self.parameters.items() if UNIT in p.tensor.carried
+        }
+        for key, numbers in rule.numbers(self.learning_rate, self.step, units).items():
             if key in self.arrays:
                 self.arrays[key][:] = numbers
 

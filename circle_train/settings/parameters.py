@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, Role, StateKey, Tensor
+from circle_train.ir.node import GRID
 from circle_train.passes.shared import ONE_WITH, READERS
 from circle_train.settings.config import Trainable, names_of
 from circle_train.settings.roles import Roles
@@ -89,7 +90,12 @@ def find_parameters(graph: Graph) -> list[Parameter]:
 
 
 def _is_leaf(tensor: Tensor) -> bool:
-    return tensor.is_constant and tensor.dtype.is_float and tensor.producer is None
+    return (
+        tensor.is_constant
+        and tensor.dtype.is_float
+        and tensor.producer is None
+        and GRID not in tensor.carried
+    )
 
 
 def _unique(tensor: Tensor, names: set[str]) -> str:

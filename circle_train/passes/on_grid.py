@@ -1,0 +1,195 @@
+"""A model whose weights are all integers, as it is trained: real numbers that lie where the integers lie.
+
+Masters of the weights are float32 in real units; every forward pass rounds them, and what operators make, to the file's grids.
+Gradients pass the rounding, and are 0 beside a grid's ends and beyond a fused activation. What trains is what the integers will
+compute, so that exporting is storing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from circle_train.ir import DType, Graph, Node, Quantization, Role, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ir.node import GRID, UNIT
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.attributes import Activation
+from circle_train.ops.base import Op
+from circle_train.ops.internal.on_grid import OnGrid
+from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.movement import Movement
+from circle_train.ops.numeric.arithmetic import Mul
+from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
+from circle_train.passes.dead import drop_dead_nodes
+
+BYTES = (DType.INT8, DType.UINT8)
+SPAN = 127.0
+"""Steps of a grid that an operand's largest numbers span."""
+
+
+def learn_on_grid(graph: Graph) -> None:
+    """Rewrite a graph whose weights are all integers; one that has others is trained by those."""
+    nodes = [node for node in graph.nodes if isinstance(node.op, Quantized)]
+    if not any(_weights(node) for node in nodes) or _has_float_weights(graph):
+        return
+    grid = _Grid(graph)
+    for node in list(graph.nodes):
+        grid.take(node)
+    graph.nodes = grid.nodes
+    graph.outputs = [grid.real(t) for t in graph.outputs]
+    drop_dead_nodes(graph)
+
+
+def _weights(node: Node) -> list[int]:
+    """Places of constants in bytes that the operator calls weights."""
+    op = node.op.of if isinstance(node.op, Quantized) else node.op
+    return [
+        i for i, t in enumerate(node.inputs)
+        if t is not None and t.is_constant and t.dtype in BYTES and op.input_name(i) in op.parameters and op.scalar_parameters
+    ]  # fmt: skip
+
+
+def _has_float_weights(graph: Graph) -> bool:
+    return any(
+        t is not None and t.is_constant and t.dtype.is_float and node.op.input_name(i) in node.op.parameters
+        and node.op.scalar_parameters
+        for node in graph.nodes
+        if not isinstance(node.op, Quantized)
+        for i, t in enumerate(node.inputs)
+    )  # fmt: skip
+
+
+class _Grid:
+    """The graph as it grows."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self.reals: dict[Tensor, Tensor] = {}
+        self.masters: dict[tuple[object, object], Tensor] = {}
+        self.inputs = set(graph.inputs)
+
+    def real(self, tensor: Tensor) -> Tensor:
+        return self.reals.get(tensor, tensor)
+
+    def take(self, node: Node) -> None:
+        """The node, among reals."""
+        op = node.op
+        if not isinstance(op, Quantized):
+            if isinstance(op, Movement) and any(t in self.reals for t in node.inputs if t is not None):
+                self._moved(node)
+            else:
+                self.nodes.append(node)
+            return
+        inputs = [
+            t if t is None or meaning is None else self._operand(node, i, t, meaning)
+            for i, (t, meaning) in enumerate(zip(node.inputs, op.given, strict=True))
+        ]
+        self._made(node, op, inputs)
+
+    def _moved(self, node: Node) -> None:
+        outputs = [self._twin(t) for t in node.outputs]
+        inputs = [
+            t if t is None or t.dtype not in BYTES or t.quantization is None
+            else self._operand(node, i, t, t.quantization)
+            for i, t in enumerate(node.inputs)
+        ]  # fmt: skip
+        self.nodes.append(replace(node, inputs=inputs, outputs=outputs))
+
+    def _made(self, node: Node, op: Quantized, inputs: list[Tensor | None]) -> None:
+        outputs, behind = [], []
+        inner: Op = op.of
+        clip = inner.activation
+        if clip.bounds[0] is not None:
+            inner = replace(inner, fused_activation_function=Activation.NONE)  # type: ignore[call-arg]
+        for tensor, (dtype, meaning) in zip(node.outputs, op.made, strict=True):
+            if meaning is None:
+                outputs.append(tensor)
+                continue
+            real = self._twin(tensor)
+            raw = Tensor(f"{tensor.name}:real", real.type)
+            raw.shape_signature = tensor.shape_signature
+            grid = on_grid(meaning, dtype, clip)
+            if isinstance(inner, Quantize) and inputs[0] is not None:
+                raw = inputs[0]
+            behind.append(Node(grid, [raw], [real], node.index))
+            outputs.append(raw)
+        if not isinstance(inner, Quantize):
+            self.nodes.append(replace(node, op=inner, inputs=inputs, outputs=outputs))
+        self.nodes += behind
+
+    def _twin(self, tensor: Tensor) -> Tensor:
+        """The tensor in reals, by the same name."""
+        if tensor not in self.reals:
+            made = Tensor(tensor.name, TensorType(DType.FLOAT32, tensor.shape))
+            made.shape_signature, made.origin = tensor.shape_signature, tensor.origin
+            self.reals[tensor] = made
+        return self.reals[tensor]
+
+    def _operand(self, node: Node, index: int, tensor: Tensor, meaning: Quantization) -> Tensor:
+        if tensor in self.reals:
+            return self.reals[tensor]
+        if tensor.is_constant:
+            return self._constant(node, index, tensor, meaning)
+        real = self._twin(tensor)
+        stored = Node(Quantized(Dequantize(), (meaning,), ((DType.FLOAT32, None),)), [tensor], [real])
+        self.nodes.append(stored)
+        return real
+
+    def _constant(self, node: Node, index: int, tensor: Tensor, meaning: Quantization) -> Tensor:
+        """The master, on its grid."""
+        key = tensor.buffer, meaning
+        if key not in self.masters:
+            values = np.ascontiguousarray(dequantize(tensor.data, meaning), np.float32)
+            master = constant(values, tensor.name)
+            master.origin, master.role, master.quantization = tensor, tensor.role, meaning
+            master.carried[UNIT] = unit_of(node, index, meaning)
+            self.masters[key] = self._rounded(master, tensor, meaning) if tensor.dtype in BYTES else master
+        return self.masters[key]
+
+    def _rounded(self, master: Tensor, stored: Tensor, meaning: Quantization) -> Tensor:
+        """Where channels have scales of their own: rounded in units of them."""
+        if len(meaning.scale) == 1:
+            return self._emit(on_grid(meaning, stored.dtype, Activation.NONE), master)
+        shape = [1] * stored.type.rank
+        shape[meaning.axis] = -1
+        scale = np.array(meaning.scale, np.float32).reshape(shape)
+        zero = (meaning.zero_point or (0,))[0]
+        units = self._emit(Mul(), master, _fixed(_inverse(scale)))
+        rounded = self._emit(on_grid(Quantization((1.0,), (zero,)), stored.dtype, Activation.NONE), units)
+        return self._emit(Mul(), rounded, _fixed(scale))
+
+    def _emit(self, op: Op, *inputs: Tensor) -> Tensor:
+        made = Tensor(f"{inputs[0].name}:{op.name.lower()}", TensorType(DType.FLOAT32, inputs[0].shape))
+        self.nodes.append(Node(op, list(inputs), [made]))
+        return made
+
+
+def _fixed(scale: Array) -> Tensor:
+    tensor = constant(scale, "scales")
+    tensor.role, tensor.carried[GRID] = Role.FIXED, True
+    return tensor
+
+
+def _inverse(scale: Array) -> Array:
+    inverse: Array = np.float32(1) / scale
+    return inverse
+
+
+def on_grid(meaning: Quantization, dtype: DType, clip: Activation) -> OnGrid:
+    """The grid of a tensor, within a fused activation."""
+    limits = np.iinfo(dtype.numpy)
+    scale, zero = float(np.float32(meaning.scale[0])), float((meaning.zero_point or (0,))[0])
+    ends = [
+        float(edge if bound is None else np.clip(np.rint(bound / scale) + zero, limits.min, limits.max))
+        for bound, edge in zip(clip.bounds, (limits.min, limits.max), strict=True)
+    ]
+    return OnGrid(scale, zero, ends[0], max(ends))
+
+
+def unit_of(node: Node, index: int, meaning: Quantization) -> float:
+    """What a weight's grid spans; a bias counts as the weight of an input at its own grid's end."""
+    op = node.op.of if isinstance(node.op, Quantized) else node.op
+    span = SPAN * SPAN if op.input_name(index) == "b" else SPAN
+    return span * float(np.mean(meaning.scale))
