@@ -46,7 +46,9 @@ def describe(model: Model, path: str) -> dict[str, Any]:
         "subgraphs": len(module.graphs),
         "inputs": [_tensor(info) for info in model.inputs],
         "outputs": [_tensor(info) for info in model.outputs],
-        "parameters": sum(t.type.size for t in constants.values() if t.dtype.is_float),
+        "parameters": sum(
+            t.type.size for t in constants.values() if t.dtype.is_float or t.quantization is not None
+        ),
         "operators": [
             {"index": op.index, "name": op.name, "inputs": op.inputs, "outputs": op.outputs}
             for op in model.operators

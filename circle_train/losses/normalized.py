@@ -21,8 +21,8 @@ from circle_train.record import record
 EPSILON = 1e-3
 """How far from 0 and 1 a clip may keep probabilities, and how far from 1 a row of them may add up to."""
 ROUNDS = "DEQUANTIZE QUANTIZE FAKE_QUANT ROUND_TO_BFLOAT16".split()
-KEEPS = "CAST RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1".split()
-"""They change no number from 0 to 1."""
+KEEPS = "CAST RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 ON_GRID".split()
+"""They change no number from 0 to 1; the grid of an integer output does, but its 0 would have no gradient."""
 
 
 @record

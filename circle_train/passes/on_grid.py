@@ -142,9 +142,13 @@ class _Grid:
         key = tensor.buffer, meaning
         if key not in self.masters:
             values = np.ascontiguousarray(dequantize(tensor.data, meaning), np.float32)
+            values.setflags(write=False)
             master = constant(values, tensor.name)
             master.origin, master.role, master.quantization = tensor, tensor.role, meaning
-            master.carried[UNIT] = unit_of(node, index, meaning)
+            if isinstance(node.op, Movement):
+                master.carried[GRID] = True
+            else:
+                master.carried[UNIT] = unit_of(node.op, index, meaning)
             self.masters[key] = self._rounded(master, tensor, meaning) if tensor.dtype in BYTES else master
         return self.masters[key]
 
@@ -188,8 +192,8 @@ def on_grid(meaning: Quantization, dtype: DType, clip: Activation) -> OnGrid:
     return OnGrid(scale, zero, ends[0], max(ends))
 
 
-def unit_of(node: Node, index: int, meaning: Quantization) -> float:
+def unit_of(op: Op, index: int, meaning: Quantization) -> float:
     """What a weight's grid spans; a bias counts as the weight of an input at its own grid's end."""
-    op = node.op.of if isinstance(node.op, Quantized) else node.op
-    span = SPAN * SPAN if op.input_name(index) == "b" else SPAN
+    assert isinstance(op, Quantized)
+    span = SPAN * SPAN if op.of.input_name(index) == "b" else SPAN
     return span * float(np.mean(meaning.scale))

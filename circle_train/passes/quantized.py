@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from circle_train.errors import UnsupportedOpError
+import numpy as np
+
+from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Quantization, Tensor
 from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.quantized import Quantized
@@ -11,6 +13,8 @@ from circle_train.ops.opaque import Opaque
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT64)
 PACKED = (DType.INT4, DType.UINT4)
+LARGEST_SCALE = 1e20
+"""Products of two are still floats."""
 
 
 def run_quantized(graph: Graph) -> None:
@@ -46,7 +50,29 @@ def quantization_of(node: Node, tensor: Tensor | None) -> Quantization | None:
             "export the model with 8 bit or float weights"
         )
     stored = tensor.quantization
-    return stored if stored is not None and stored.scale and tensor.dtype in INTEGERS else None
+    if stored is None or not stored.scale or tensor.dtype not in INTEGERS:
+        return None
+    if not any(stored.scale) and tensor.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
+        return None
+    require_sound(node, tensor, stored)
+    return stored
+
+
+def require_sound(node: Node, tensor: Tensor, stored: Quantization) -> None:
+    """Refuse scales and zero points with which nothing could be computed."""
+    limits = np.iinfo(tensor.dtype.numpy)
+    if not all(0 < scale <= LARGEST_SCALE for scale in stored.scale):
+        wrong = next(scale for scale in stored.scale if not 0 < scale <= LARGEST_SCALE)
+        raise ModelError(
+            f"{node}: a scale of '{tensor.name}' ({tensor.type}) is {wrong}, expected more than 0 and at "
+            f"most {LARGEST_SCALE:g}: the file is damaged"
+        )
+    if not all(limits.min <= zero <= limits.max for zero in stored.zero_point):
+        wrong = next(zero for zero in stored.zero_point if not limits.min <= zero <= limits.max)
+        raise ModelError(
+            f"{node}: a zero point of '{tensor.name}' ({tensor.type}) is {wrong}, expected {limits.min} to {limits.max}: "
+            "the file is damaged"
+        )
 
 
 def with_bias(node: Node, given: tuple[Quantization | None, ...]) -> tuple[Quantization | None, ...]:

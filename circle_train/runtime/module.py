@@ -12,7 +12,7 @@ from circle_train import format
 from circle_train.errors import ConfigError
 from circle_train.format.metadata import hints
 from circle_train.format.model.carried import Apart
-from circle_train.ir import Buffer, Graph, Module, Quantization, Tensor
+from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
@@ -92,6 +92,8 @@ def with_values(module: Module, state: State) -> Module:
         if root.buffer is None or not is_changed(state, parameter):
             continue
         made = replace(root.buffer, bytes=encode(root, state.value(name), parameter.tensor.quantization))
+        if not root.dtype.is_float and np.array_equal(made.bytes, root.buffer.bytes):
+            continue
         if parameter.readers is not None:
             _part_readers(module.main, parameter, made, apart)
         elif users[root.buffer] <= set(parameter.stands_for):
@@ -111,12 +113,21 @@ def _part_readers(graph: Graph, parameter: Parameter, made: Buffer, apart: Apart
             apart.inputs[node] = [own if t is root else t for t in inputs]
 
 
+LARGEST_BIAS = (1 << 31) - 1
+"""What is cut off ends here."""
+
+
 def encode(root: Tensor, value: Array, meaning: Quantization | None = None) -> Array:
     """A float32 value as the bytes that the file's tensor holds; `meaning` of its integers, if it does not say so itself."""
     assert root.dtype.numpy is not None
     meaning = meaning or root.quantization
     if meaning is not None and not root.dtype.is_float:
         value = quantize(value, meaning, root.dtype)
+        if root.dtype is DType.INT32 and np.abs(value.astype(np.int64)).max(initial=0) >= LARGEST_BIAS:
+            raise ConfigError(
+                f"'{root.name}' was trained beyond the 32 bits of its integers (scale {min(meaning.scale):g}); train with a "
+                "smaller learning rate"
+            )
     return np.ascontiguousarray(value, root.dtype.numpy).reshape(-1).view(np.uint8)
 
 

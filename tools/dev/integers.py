@@ -2,11 +2,13 @@
 """Integer models beside LiteRT: how many steps apart the results are, and the processor time of a run, in turns.
 
 python tools/dev/integers.py MODEL.tflite … [--threads 1] [--rounds 20] [--samples 20]
+python tools/dev/integers.py MODEL.tflite --train cifar10_small.npz     trains on shifted pictures, and lets LiteRT judge
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +72,53 @@ def compare(path: Path, threads: int, rounds: int, samples: int) -> str:
     )
 
 
+def shifted(pictures: np.ndarray) -> np.ndarray:
+    """Inverted, with less contrast: as int8."""
+    return (np.clip(255 - (0.5 * pictures + 40), 0, 255).astype(np.uint8).astype(np.int16) - 128).astype(
+        np.int8
+    )
+
+
+def judged(path: Path, x: np.ndarray, y: np.ndarray) -> float:
+    """Of LiteRT's answers, the share that is right."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    theirs = Interpreter(str(path), num_threads=1)
+    given, made = theirs.get_input_details()[0]["index"], theirs.get_output_details()[0]["index"]
+    theirs.resize_tensor_input(given, x.shape)
+    theirs.allocate_tensors()
+    theirs.set_tensor(given, x)
+    theirs.invoke()
+    return float((theirs.get_tensor(made).argmax(1) == y).mean())
+
+
+def train(path: Path, pictures: Path, threads: int) -> str:
+    data = np.load(pictures)
+    x, tx = shifted(data["x_train"]), shifted(data["x_test"])
+    y, ty = data["y_train"].reshape(-1).astype(np.int32), data["y_test"].reshape(-1)
+    config = ct.TrainConfig(loss="sparse_categorical_crossentropy")
+    model = ct.load(path)
+    sessions = [
+        ct.TrainSession(m, config, threads=threads)
+        for m in (model, model.with_float_head(len(model.operators)))
+    ]
+    least = [
+        min(seconds(lambda s=s: s.train_step(x[:32], y[:32]), 10)[1] for _ in range(5)) for s in sessions
+    ]
+    session, start = ct.TrainSession(path, config, threads=threads), time.process_time()
+    session.fit(x[:2000], y[:2000], epochs=5, verbose=0)
+    spent = time.process_time() - start
+    with tempfile.TemporaryDirectory() as folder:
+        session.export(Path(folder) / "trained.tflite")
+        after = judged(Path(folder) / "trained.tflite", tx, ty)
+    arenas = [s.program.arena_bytes / 1e6 for s in sessions]
+    return (
+        f"{path.name}: {judged(path, tx, ty):.3f} -> {after:.3f} by LiteRT, {spent:.1f} s of processor time; a step "
+        f"{least[0] * 1e3:.1f} ms, in floats {least[1] * 1e3:.1f} ms, ratio {least[0] / least[1]:.2f}; arena "
+        f"{arenas[0]:.1f} MB, in floats {arenas[1]:.1f} MB"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,8 +126,12 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+")
     for name, value in (("threads", 1), ("rounds", 20), ("samples", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--train", type=Path)
     options = parser.parse_args()
     for path in options.models:
+        if options.train is not None:
+            print(train(path, options.train, options.threads))
+            continue
         print(compare(path, options.threads, options.rounds, options.samples))
 
 

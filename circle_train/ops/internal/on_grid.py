@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -37,6 +37,13 @@ class OnGrid(Op):
         """Of the scale."""
         return float(np.float32(1) / np.float32(self.scale))
 
+    @property
+    def inside(self) -> tuple[float, float]:
+        """The float32 numbers between which, without them, the gradient passes."""
+        first = _first(lambda x: bool(self._stored(x) >= self.low))
+        behind = _first(lambda x: bool(self._stored(x) > self.high))
+        return float(np.nextafter(first, np.float32(-np.inf))), float(behind)
+
     def forward(self, x: Array) -> Array:
         stored = np.clip(self._stored(x), x.dtype.type(self.low), x.dtype.type(self.high))
         on_grid: Array = (stored - x.dtype.type(self.zero)) * x.dtype.type(self.scale)
@@ -54,3 +61,21 @@ class OnGrid(Op):
     def examples(cls) -> Iterable[Example]:
         yield Example(cls(0.5, 3.0), (random(3, 4, low=-90, high=90),), differentiable=False)
         yield Example(cls(0.25, 0.0, 0.0, 24.0), (random(3, 4, low=-4, high=9),), differentiable=False)
+
+
+def _first(holds: Callable[[Array], bool]) -> np.float32:
+    """The smallest float32 for which something holds that holds for all larger ones."""
+    low, high = -LARGEST_BITS, LARGEST_BITS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(np.array(_float_at(middle))) else (middle + 1, high)
+    return _float_at(low)
+
+
+LARGEST_BITS = 0x7F7FFFFF
+
+
+def _float_at(place: int) -> np.float32:
+    """Finite floats in their order, 0 at 0."""
+    size = np.array(abs(place), np.uint32).view(np.float32)[()]
+    return np.float32(size if place >= 0 else -size)

@@ -13,6 +13,7 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.lifetimes import live_bytes
 from circle_train.ops.internal.active_bits import ActiveBits, PassActive
 from circle_train.ops.internal.gradient import ActivationGradient, Gradient, GuardFinite
+from circle_train.ops.internal.on_grid import OnGrid
 from circle_train.ops.numeric.activation import Clipped, Relu
 from circle_train.ops.numeric.arithmetic import Add
 
@@ -45,6 +46,8 @@ def bounds(node: Node) -> tuple[float, float | None] | None:
     if isinstance(op, ActivationGradient):
         low, high = op.kind.bounds
         return None if low is None else (low, high)
+    if isinstance(op, Gradient) and isinstance(op.of, OnGrid):
+        return op.of.inside
     if isinstance(op, Gradient) and op.counts == (("dy", 1), ("y", 1)):
         if isinstance(op.of, Relu):
             return 0.0, None

@@ -1,0 +1,164 @@
+"""Training a model of integers: real numbers on the file's grids, and the same kind of file back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+from circle_train.cli.main import main
+from circle_train.format import read
+from circle_train.ir import Tensor
+from circle_train.ops.internal.on_grid import OnGrid
+
+INT8 = Path("tests/data/int8_cnn.tflite")
+RNG = np.random.default_rng(0)
+Y = np.arange(24) % 3
+X = (RNG.integers(-60, 60, (24, 8, 8, 3)) + 50 * (Y - 1)[:, None, None, None]).astype(np.int8)
+
+
+def session(trainable: Any = "all", optimizer: Any = "adam", backend: str = "auto") -> ct.TrainSession:
+    config = ct.TrainConfig(
+        loss="sparse_categorical_crossentropy", optimizer=optimizer, batch_size=8, trainable=trainable
+    )
+    return ct.TrainSession(INT8, config, backend=backend)
+
+
+def constants(path: Path) -> dict[str, Tensor]:
+    return {t.name: t for t in read(path).main.all_tensors() if t.is_constant}
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_what_trains_is_what_the_integers_compute(backend: str) -> None:
+    """But for halves, which a mean of integers has and a mean of reals only nearly."""
+    found = session(backend=backend).predict(X)
+    assert found.dtype == np.float32
+    apart = np.abs(np.rint(found * 256 - 128) - ct.InferenceSession(INT8)(X))
+    assert apart.max() <= 2 and (apart == 0).mean() > 0.8
+
+
+def test_untrained_it_is_the_same_file(tmp_path: Path) -> None:
+    session("none").export(tmp_path / "same.tflite")
+    assert (tmp_path / "same.tflite").read_bytes() == INT8.read_bytes()
+
+
+def test_defaults_learn_and_the_file_computes_what_was_learned(tmp_path: Path) -> None:
+    trained = session()
+    history = trained.fit(X, Y, epochs=12, verbose=0).history["loss"]
+    assert history[-1] < 0.9 * history[0]
+    trained.export(tmp_path / "trained.tflite")
+    apart = np.abs(
+        np.rint(trained.predict(X) * 256 - 128) - ct.InferenceSession(tmp_path / "trained.tflite")(X)
+    )
+    assert apart.max() <= 2 and (apart == 0).mean() > 0.8
+
+
+def test_only_the_trained_integers_change(tmp_path: Path) -> None:
+    trained = session(("last", 2))
+    trained.fit(X, Y, epochs=2, verbose=0)
+    trained.export(tmp_path / "trained.tflite")
+    before, after = constants(INT8), constants(tmp_path / "trained.tflite")
+    changed = {name for name in before if not np.array_equal(before[name].data, after[name].data)}
+    assert changed == {"dense", "dense:bias"}
+    for name, tensor in before.items():
+        assert after[name].dtype is tensor.dtype and after[name].quantization == tensor.quantization
+    assert (tmp_path / "trained.tflite").stat().st_size == INT8.stat().st_size
+
+
+def test_gradients_are_those_of_fake_quantize() -> None:
+    """PyTorch's straight-through estimator on the last layer: the same rounding, the same cut."""
+    torch = pytest.importorskip("torch")
+    model = ct.load(INT8)
+    trained = session(("last", 2), ct.optimizers.SGD(learning_rate=1.0))
+    w, b = (np.array(trained.parameters[name]) for name in ("dense", "dense:bias"))
+    known = constants(INT8)
+    body = {t.name: t for t in model.module.main.all_tensors()}
+    flat, logits = body["flat"].quantization, body["logits"].quantization
+    x = torch.from_numpy(np.array(ct.InferenceSession(beginning(model))(X[:8])).astype(np.float32))
+    x = (x - flat.zero_point[0]) * np.float32(flat.scale[0])
+    tw, tb = torch.from_numpy(w).requires_grad_(), torch.from_numpy(b).requires_grad_()
+    scale = torch.tensor(known["dense"].quantization.scale)
+    on_grid = torch.fake_quantize_per_channel_affine(
+        tw, scale, torch.zeros(3, dtype=torch.int32), 0, -128, 127
+    )
+    raw = torch.nn.functional.linear(x, on_grid, tb)
+    y = torch.fake_quantize_per_tensor_affine(raw, logits.scale[0], logits.zero_point[0], -128, 127)
+    loss = torch.nn.functional.cross_entropy(y, torch.from_numpy(Y[:8]))
+    loss.backward()
+    step = trained.train_step(X[:8], Y[:8])
+    assert step.loss == pytest.approx(loss.item(), rel=1e-6)
+    found = [np.array(trained.parameters[name]) for name in ("dense", "dense:bias")]
+    np.testing.assert_allclose(w - found[0], tw.grad.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(b - found[1], tb.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def beginning(model: ct.Model) -> ct.Model:
+    """Up to what the dense layer reads."""
+    from circle_train.runtime.module import with_outputs
+
+    return ct.Model(with_outputs(model.module, ["flat"]))
+
+
+def test_sgd_is_qas() -> None:
+    """Ten steps on real masters are ten steps on integers whose gradients are divided by scale² (MIT's QAS)."""
+    trained = session(("last", 2), ct.optimizers.SGD(learning_rate=0.05))
+    scale = np.array(constants(INT8)["dense"].quantization.scale)[:, None]
+    integers = np.array(trained.parameters["dense"], np.float64) / scale
+    for i in range(10):
+        before = np.array(trained.parameters["dense"], np.float64)
+        trained.train_step(X[i : i + 8], Y[i : i + 8])
+        gradient = (before - np.array(trained.parameters["dense"], np.float64)) / 0.05
+        of_integers = gradient * scale
+        integers -= 0.05 * of_integers / scale**2
+    np.testing.assert_allclose(integers * scale, trained.parameters["dense"], rtol=1e-6, atol=1e-7)
+
+
+def test_adaptive_steps_are_counted_in_what_a_grid_spans() -> None:
+    """The first step of Adam is as long for every weight, in units of its grid."""
+    trained = session()
+    before = {name: np.array(value) for name, value in trained.parameters.items()}
+    trained.train_step(X[:8], Y[:8])
+    known = constants(INT8)
+    for name, value in trained.parameters.items():
+        span = 127 * (127 if name.endswith("bias") else 1) * np.mean(known[name].quantization.scale)
+        moved = np.abs(value - before[name]).max() / span
+        assert moved == pytest.approx(1e-3, rel=0.02), name
+
+
+def test_integer_parameters_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(INT8)]) == 0
+    assert "331 parameters" in capsys.readouterr().out
+    assert main(["check", str(INT8)]) == 0
+    said = capsys.readouterr().out
+    assert "trained by 'all': conv, conv:bias, depthwise, depthwise:bias, dense, dense:bias" in said
+    assert sum(np.size(value) for value in session().parameters.values()) == 331
+
+
+def test_a_checkpoint_carries_the_masters(tmp_path: Path) -> None:
+    """They are finer than the grid."""
+    trained = session()
+    trained.fit(X, Y, epochs=1, verbose=0)
+    trained.save_checkpoint(tmp_path / "c.safetensors")
+    other = session()
+    other.load_checkpoint(tmp_path / "c.safetensors")
+    for name, value in trained.parameters.items():
+        np.testing.assert_array_equal(value, other.parameters[name])
+
+
+@pytest.mark.parametrize("zero", [0.0, -128.0, 7.0])
+@pytest.mark.parametrize("scale", [1 / 128, 0.0123, 3.7])
+def test_between_two_floats_the_gradient_passes(scale: float, zero: float) -> None:
+    """What is kept of a tensor as bits says the same as the tensor."""
+    op = OnGrid(scale, zero, -128.0, 111.0)
+    low, high = op.inside
+    ends = np.float32([low, high])
+    around = np.concatenate(
+        [ends, np.nextafter(ends, np.float32(0)), np.nextafter(ends, np.float32([-9e9, 9e9]))]
+    )
+    x = np.concatenate([around, np.linspace(-200 * scale, 200 * scale, 999, dtype=np.float32)])
+    passes = op.grad_x(np.ones_like(x), x) > 0
+    np.testing.assert_array_equal(passes, (x > low) & (x < high))
+    assert passes.any() and not passes.all()
