@@ -133,10 +133,17 @@ def test_a_head_that_is_of_floats_already_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", ["mse", "sparse_categorical_crossentropy", "binary_crossentropy"])
 def test_a_loss_of_integers_is_refused_with_the_remedy(loss: str) -> None:
+    """Where no weights are integers; a model of integer weights is trained as it is."""
+    model = integer_model()
+    graph = model.module.main
+    logits, y = graph.nodes[2].inputs[0], graph.outputs[0]
+    alone = ct.Model(Module([Graph("main", [logits], [y], [graph.nodes[2]])]))
+    config = ct.TrainConfig(loss=loss, batch_size=8)
     with pytest.raises(
         ct.ConfigError, match=r"the output is int8 [8?]×3, expected floats.*with_float_head\(n\)"
     ):
-        ct.TrainSession(integer_model(), ct.TrainConfig(loss=loss, batch_size=8)).prepare()
+        ct.TrainSession(alone, config).prepare()
+    assert ct.TrainSession(integer_model(), config).predict(X).dtype == np.float32
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
