@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from circle_train.ir import Node, Tensor
 from circle_train.ops.attributes import Activation
 from circle_train.ops.integers import Scales
 from circle_train.ops.numeric.activation import Softmax
 from circle_train.ops.numeric.arithmetic import Add
-
-if TYPE_CHECKING:
-    from circle_train.quantize.plan import Plan
+from circle_train.quantize.plan import Plan
 
 DEPTH = 16.0
 """So far below a row's largest number, thousands of others together are no thousandth of it."""
