@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from circle_train.backends.base import Backend
-from circle_train.compile.program import Program
-from circle_train.compile.thrift.budget import fit_budget
+from circle_train.compile.program import Mode, Program
+from circle_train.compile.thrift.budget import Fit, fit_arena, fit_budget, parse_bytes
+from circle_train.errors import ConfigError
 from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.runtime.executor import Executor
@@ -19,35 +21,82 @@ from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.settings.config import TrainConfig
 
 
-class DividedExecutor(Executor):
-    """Behaves as the executor of the whole batch: parts of the feeds are run one by one, then the weights move once."""
+class PartsExecutor(Executor):
+    """Behaves as the executor of the whole batch: parts of the feeds are run one by one."""
 
     def __init__(
-        self, whole: Program, part: Program, update: Program, state: State, backend: Backend
+        self, whole: Program, part: Program, state: State, backend: Backend, arena: Array | None = None
     ) -> None:
-        graph = Graph(whole.graph.name, nodes=[*part.graph.nodes, *update.graph.nodes])
+        graph = Graph(whole.graph.name, nodes=list(part.graph.nodes))
         self.program = replace(
             whole, graph=graph, memory=part.memory, prefix=part.prefix, repeats=part.repeats
         )
         self.whole = whole
         self.state, self.generation = state, state.generation
-        self.part = Executor(part, state, backend)
-        self.update = Executor(update, state, backend)
+        self.part = Executor(part, state, backend, arena)
         self.arena = self.part.arena
         self.backend, self.lanes = backend, []
         twins = dict(zip(part.operators[: part.forward_nodes], whole.operators, strict=False))
-        engines = {twins.get(node, node): engine for node, engine in self.part.engines.items()}
-        self.engines = {**engines, **self.update.engines}
-        self.bound = [*self.part.bound, *self.update.bound]
-        kept = [
-            *whole.outputs,
-            *whole.extra,
-            *whole.losses,
-            *([whole.loss] if whole.loss is not None else []),
-        ]
-        self.arrays: dict[Tensor, Array] = {t: np.zeros(t.shape, t.dtype.numpy) for t in dict.fromkeys(kept)}
+        self.engines = {twins.get(node, node): engine for node, engine in self.part.engines.items()}
+        self.bound = list(self.part.bound)
+        ends = [*whole.losses, *([whole.loss] if whole.loss is not None else [])]
+        kept = dict.fromkeys([*whole.outputs, *whole.extra, *ends])
+        self.arrays: dict[Tensor, Array] = {t: np.zeros(t.shape, t.dtype.numpy) for t in kept}
         self._share = part.share
         self.parts = whole.batch_size // part.batch_size
+
+    def run(self, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed | None = None) -> None:
+        """What one part adds to gradients that wait is taken back where another is refused."""
+        sums = {key: array.copy() for key, array in self._accumulators()} if self._adds else {}
+        if undisturbed is not None and self._adds:
+            undisturbed.begin()
+        try:
+            self._run_parts(feeds)
+        except BaseException:
+            for key, array in self._accumulators():
+                np.copyto(array, sums.get(key, array))
+            raise
+
+    def rebound(self) -> Executor:
+        """The same programs bound to the arrays that the state has now."""
+        return PartsExecutor(self.whole, self.part.program, self.state, self.part.backend, self.arena)
+
+    @property
+    def _adds(self) -> bool:
+        return self.whole.mode is Mode.ACCUMULATE
+
+    def _run_parts(self, feeds: Mapping[Tensor, Array]) -> None:
+        whole, part = self.program, self.part.program
+        losses = dict(zip(whole.losses, part.losses, strict=True))
+        if whole.loss is not None and part.loss is not None:
+            losses[whole.loss] = part.loss
+        for tensor in losses:
+            self.arrays[tensor].fill(0)
+        inner = dict(zip([*whole.inputs, *whole.targets], [*part.inputs, *part.targets], strict=True))
+        for start in range(0, whole.batch_size, part.batch_size):
+            samples = slice(start, start + part.batch_size)
+            self.part.run({inner[tensor]: array[samples] for tensor, array in feeds.items()})
+            for mine, its in zip([*whole.outputs, *whole.extra], [*part.outputs, *part.extra], strict=True):
+                np.copyto(self.arrays[mine][samples], self.part[its])
+            for mine, its in losses.items():
+                self.arrays[mine] += self.part[its] * np.float32(self._share)
+
+    def _accumulators(self) -> list[tuple[StateKey, Array]]:
+        return [(key, array) for key, array in self.state.arrays.items() if key.kind == "gradient"]
+
+
+class DividedExecutor(PartsExecutor):
+    """A training step in parts: their gradients are added up, then the weights move once."""
+
+    def __init__(
+        self, whole: Program, part: Program, update: Program, state: State, backend: Backend, arena: Array | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(whole, part, state, backend, arena)
+        graph = self.program.graph
+        graph.nodes = [*graph.nodes, *update.graph.nodes]
+        self.update = Executor(update, state, backend)
+        self.engines.update(self.update.engines)
+        self.bound += self.update.bound
 
     def run(self, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed | None = None) -> None:
         """Gradients of all parts are added up before the weights move; those that wait for an update go on waiting."""
@@ -65,41 +114,56 @@ class DividedExecutor(Executor):
                 for key, sums in self._accumulators():
                     np.copyto(sums, waiting.get(key, 0))
 
-    def _run_parts(self, feeds: Mapping[Tensor, Array]) -> None:
-        whole, part = self.program, self.part.program
-        assert whole.loss is not None and part.loss is not None
-        losses = {whole.loss: part.loss, **dict(zip(whole.losses, part.losses, strict=True))}
-        for tensor in losses:
-            self.arrays[tensor].fill(0)
-        inner = dict(zip([*whole.inputs, *whole.targets], [*part.inputs, *part.targets], strict=True))
-        for start in range(0, whole.batch_size, part.batch_size):
-            samples = slice(start, start + part.batch_size)
-            self.part.run({inner[tensor]: array[samples] for tensor, array in feeds.items()})
-            for mine, its in zip([*whole.outputs, *whole.extra], [*part.outputs, *part.extra], strict=True):
-                np.copyto(self.arrays[mine][samples], self.part[its])
-            for mine, its in losses.items():
-                self.arrays[mine] += self.part[its] * np.float32(self._share)
-
     def rebound(self) -> DividedExecutor:
         """The same programs bound to the arrays that the state has now."""
-        return DividedExecutor(self.whole, self.part.program, self.update.program, self.state, self.backend)
-
-    def _accumulators(self) -> list[tuple[StateKey, Array]]:
-        return [(key, array) for key, array in self.state.arrays.items() if key.kind == "gradient"]
+        part, update = self.part.program, self.update.program
+        return DividedExecutor(self.whole, part, update, self.state, self.part.backend, self.arena)
 
 
-def within_budget(
-    model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend, besides: int = 0
-) -> Executor | None:
+def within_budget(  # noqa: PLR0913, PLR0917 -- what a program is compiled from and bound to
+    model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend, besides: int = 0,
+    arena: Array | None = None,
+) -> Executor | None:  # fmt: skip
     """An executor of training steps that keep within the config's budget; None if the program does as it is.
 
-    `besides`: bytes that the session holds otherwise.
+    `besides`: bytes that the session holds otherwise. Where there is an arena already, the step is to do with it.
     """
     nowhere = untouched(whole.arena_bytes)
     engine_bytes = Executor(whole, state, backend, nowhere).engine_bytes + besides
-    fit = fit_budget(model, config, whole, backend, engine_bytes)
+    if arena is not None and whole.arena_bytes <= arena.nbytes:
+        return None
+    fit = _fit_arena(model, config, whole, backend, engine_bytes, arena)
     if fit is None:
         return None
     if fit.update is None:
-        return Executor(fit.program, state, backend)
-    return DividedExecutor(whole, fit.program, fit.update, state, backend)
+        return Executor(fit.program, state, backend, arena)
+    return DividedExecutor(whole, fit.program, fit.update, state, backend, arena)
+
+
+def _fit_arena(
+    model: Graph,
+    config: TrainConfig,
+    whole: Program,
+    backend: Backend,
+    engine_bytes: int,
+    arena: Array | None,
+) -> Fit | None:
+    """Within the arena that there is, if that can be, else within the budget."""
+    if arena is not None and config.memory_budget is not None:
+        least = whole.step_bytes - whole.arena_bytes + arena.nbytes + engine_bytes
+        with suppress(ConfigError):
+            tight = config.replace(memory_budget=min(least, parse_bytes(config.memory_budget)))
+            return fit_budget(model, tight, whole, backend, engine_bytes)
+    return fit_budget(model, config, whole, backend, engine_bytes)
+
+
+def in_arena(
+    model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend, arena: Array
+) -> Executor | None:
+    """An executor of a program that updates nothing, in the arena that there is; None where it needs another."""
+    program = fit_arena(model, config, whole, backend, arena.nbytes)
+    if program is None:
+        return None
+    if program.batch_size == whole.batch_size:
+        return Executor(program, state, backend, arena)
+    return PartsExecutor(whole, program, state, backend, arena)

@@ -16,7 +16,7 @@ from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes
 from circle_train.report.plan import conversion_bytes
-from circle_train.runtime.divided import within_budget
+from circle_train.runtime.divided import in_arena, within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
@@ -99,7 +99,7 @@ class Programs:
             )
             if self.made is None and mode is Mode.TRAIN:
                 self.made = State(program.parameters, self.config.rule.base_learning_rate)
-            executor = self._bind(program, self.state)
+            executor = self._bind(program, self.state, keep is not None)
             self._make_room(mode)
         self._executors[key] = executor
         if executor.generation != executor.state.generation:
@@ -112,12 +112,16 @@ class Programs:
         for key in others[: max(len(others) - MOST_SIZES + 1, 0)]:
             del self._executors[key]
 
-    def _bind(self, program: Program, state: State) -> Executor:
-        """Give a program memory; a training step keeps within its budget."""
-        if program.mode is Mode.TRAIN and self.config.memory_budget is not None:
-            main, besides = self.model.module.main, conversion_bytes(self.model)
-            thrifty = within_budget(main, self.config, program, state, self.backend, besides)
-            if thrifty is not None:
-                return thrifty
+    def _bind(self, program: Program, state: State, keeps: bool) -> Executor:
+        """Give a program memory; a training step keeps within its budget, and all else within the step's memory."""
         arena = max((e.arena for e in self._executors.values()), key=len, default=None)
+        main, thrifty = self.model.module.main, None
+        if self.config.memory_budget is not None:
+            if program.mode is Mode.TRAIN:
+                besides, room = conversion_bytes(self.model), None if keeps else arena
+                thrifty = within_budget(main, self.config, program, state, self.backend, besides, room)
+            elif arena is not None and program.mode is not Mode.UPDATE:
+                thrifty = in_arena(main, self.config, program, state, self.backend, arena)
+        if thrifty is not None:
+            return thrifty
         return Executor(program, state, self.backend, arena)

@@ -96,7 +96,7 @@ def models(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     from test_memory_recompute import normed
 
     entropy = {"loss": "categorical_crossentropy"}
-    for name, model in (("normed", normed()), ("fused", fused())):
+    for name, model in (("normed", normed(64, 32, 6)), ("fused", fused(64, 48))):
         model.save(folder / f"{name}.tflite")
         batch = {"batch_norm": "train"} if name == "normed" else {}
         yield name, str(folder / f"{name}.tflite"), {"loss": "mse", "batch_size": 32, **batch}

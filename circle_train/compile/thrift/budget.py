@@ -13,10 +13,10 @@ from circle_train.backends.base import Backend
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program
 from circle_train.compile.thrift.recompute import recompute
-from circle_train.compile.thrift.shares import Share, formula, shares
+from circle_train.compile.thrift.shares import Share, Shares, formula, shares
 from circle_train.compile.thrift.work import step_work
 from circle_train.errors import ConfigError
-from circle_train.ir import Graph
+from circle_train.ir import Graph, Node
 from circle_train.record import record
 from circle_train.settings.config import BatchNormMode, TrainConfig
 
@@ -120,15 +120,44 @@ def share_of_loss(whole: Program, parts: int) -> float:
 
 def indivisible(config: TrainConfig, whole: Program) -> str:
     """Why the parts of a batch would not add up to it; nothing if they do."""
-    if config.batch_norm is BatchNormMode.TRAIN:
+    if whole.mode.has_backward and config.batch_norm is BatchNormMode.TRAIN:
         return "batch_norm is 'train', by which samples depend on each other"
     made, mixing = shares(whole)
     if mixing in whole.operators[: whole.forward_nodes]:
         return f"{mixing} may mix the samples of a batch"
+    if not all(made.get(t) is Share.EACH for t in (*whole.outputs, *whole.extra)):
+        return "not every output has the batch's samples along its first axis"
+    return _unequal(whole, made, mixing) if whole.mode.has_loss else ""
+
+
+def _unequal(whole: Program, made: Shares, mixing: Node | None) -> str:
+    """Why the losses of the parts would not add up."""
     losses = {made.get(t) for t in whole.losses} - {Share.SAME}
     if Share.EACH in losses or len(losses - {None}) > 1:
         return "losses are reduced in different ways, or not at all"
     if mixing is not None or made.get(whole.loss) not in (Share.MEAN, Share.SUM):
         return f"the loss's {mixing.op.name if mixing else 'formula'} may mix the samples of a batch"
-    apart = all(made.get(t) is Share.EACH for t in (*whole.outputs, *whole.extra))
-    return "" if apart else "not every output has the batch's samples along its first axis"
+    return ""
+
+
+def fit_arena(
+    model: Graph, config: TrainConfig, whole: Program, engine: Backend, room: int
+) -> Program | None:
+    """What takes the batch, or equal parts of it, in an arena of so many bytes; None where nothing does.
+
+    Of programs that update nothing: they change no weights, so that parts need only be put together.
+    """
+    if whole.arena_bytes <= room:
+        return whole
+    if whole.mode.has_backward:
+        program = recompute(whole, room)
+        if program.arena_bytes <= room:
+            return program
+    if indivisible(config, whole):
+        return None
+    for samples in smaller_batches(whole.batch_size):
+        share = share_of_loss(whole, whole.batch_size // samples) if whole.mode.has_loss else 1.0
+        part = compile(model, config, whole.mode, samples, engine, share)
+        if part.arena_bytes <= room and (not whole.mode.has_loss or formula(part) == formula(whole)):
+            return part
+    return None

@@ -65,7 +65,8 @@ def _formed(program: Program) -> list[Node]:
 
 def _guard(program: Program) -> int:
     """Where the loss is complete."""
-    return next(i for i, node in enumerate(program.operators) if isinstance(node.op, GuardFinite))
+    ends = (i for i, node in enumerate(program.operators) if isinstance(node.op, GuardFinite))
+    return next(ends, len(program.operators))
 
 
 def _share(node: Node, made: Shares, batch: int) -> Share | None:
