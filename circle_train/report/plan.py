@@ -14,9 +14,13 @@ from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
 from circle_train.printable import as_table, lines, printable
 from circle_train.record import record
-from circle_train.runtime.executor import Executor
+from circle_train.runtime.executor import OPERATOR, Executor
 from circle_train.settings.parameters import Parameter
 
+BATCHES = 2
+"""Of the data: the one that is trained, and the next."""
+PROGRAMS = 3
+"""Besides the step's own: of evaluation, prediction, gradients that wait; in the memory of the step."""
 CONVERTER, CONVERTED = 2_100_000, 6_000
 """Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
 tools/dev/memory.py on models of 3 to 300 operators."""
@@ -50,6 +54,8 @@ class Plan:
     is no array of the program (see Executor.engine_bytes)."""
     reference_operators: tuple[str, ...]
     """Nodes that the native engine leaves to numpy."""
+    besides: dict[str, int] = field(default_factory=dict)
+    """Bytes of what is no step: two batches of data, programs that evaluate, predict and accumulate. A budget covers them."""
     kept_bytes: int = 0
     """What `fit` may keep of each sample, besides, so that epochs after the first begin where training does."""
     parts: int = 1
@@ -66,6 +72,11 @@ class Plan:
     @property
     def total_bytes(self) -> int:
         return sum(self.memory.values())
+
+    @property
+    def budget_bytes(self) -> int:
+        """The smallest memory_budget that asks for nothing else than this."""
+        return self.total_bytes + sum(self.besides.values())
 
     @property
     def flops(self) -> int:
@@ -88,7 +99,7 @@ class Plan:
                 count(op.backward_flops),
             )
             rows.append((*row, op.engine))
-        memory = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.memory.items() if nbytes)
+        memory, besides = _sizes(self.memory), {name: n for name, n in self.besides.items() if n}
         trained = sum(self.parameters.values())
         return lines(
             [
@@ -96,6 +107,7 @@ class Plan:
                 "",
                 f"batch {self.batch_size}; {trained:,} of {trained + self.frozen_elements:,} parameters are trained",
                 f"memory {size(self.total_bytes)}: {memory}",
+                *([f"besides {size(sum(besides.values()))}: {_sizes(besides)}"] if besides else []),
                 *([f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []),
                 f"work {count(self.flops)}FLOP a step",
                 *(f"trained as one '{name}' of operators {_listed(at)}" for name, at in self.tied.items()),
@@ -116,6 +128,10 @@ class Plan:
                 f"made again instead of kept: {len(self.repeats)} results ({what}), {self.repeated_work:.1%} of a step's work"
             )
         return found
+
+
+def _sizes(memory: dict[str, int]) -> str:
+    return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in memory.items() if nbytes)
 
 
 def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
@@ -139,6 +155,7 @@ def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
         frozen,
         memory,
         reference,
+        {name: nbytes for name, nbytes in besides_bytes(program, model).items() if name != "conversion"},
         kept_bytes,
         executor.parts,
         tuple(map(_repeated, program.repeats)),
@@ -178,6 +195,16 @@ def _bfloat16(executor: Executor) -> str:
         "the processor's own instruction" if has else "others, this processor has no instruction for them"
     )
     return f"{size(sum(t.nbytes for t in made))} wait for the backward pass; products by {products}"
+
+
+def besides_bytes(program: Program, model: Model) -> dict[str, int]:
+    """What the process takes besides a step of this program, by what for; a budget covers it too."""
+    feeds = sum(tensor.type.nbytes for tensor in (*program.inputs, *program.targets))
+    return {
+        "data": BATCHES * feeds,
+        "programs": PROGRAMS * OPERATOR * len(program.operators),
+        "conversion": conversion_bytes(model),
+    }
 
 
 def conversion_bytes(model: Model) -> int:

@@ -15,7 +15,7 @@ from circle_train.model import Model
 from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes
-from circle_train.report.plan import conversion_bytes
+from circle_train.report.plan import besides_bytes
 from circle_train.runtime.divided import in_arena, within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
@@ -118,7 +118,8 @@ class Programs:
         main, thrifty = self.model.module.main, None
         if self.config.memory_budget is not None:
             if program.mode is Mode.TRAIN:
-                besides, room = conversion_bytes(self.model), None if keeps else arena
+                besides = sum(besides_bytes(program, self.model).values())
+                room = None if keeps else arena
                 thrifty = within_budget(main, self.config, program, state, self.backend, besides, room)
             elif arena is not None and program.mode is not Mode.UPDATE:
                 thrifty = in_arena(main, self.config, program, state, self.backend, arena)

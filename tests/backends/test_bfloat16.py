@@ -192,7 +192,7 @@ def test_gradient_accumulation_sums(tmp_path: Path) -> None:
 
 def test_fits_a_budget() -> None:
     whole = session_of("inverted_residual")
-    budget = int(whole.plan.total_bytes - 0.3 * whole.plan.memory["arena"])
+    budget = int(whole.plan.budget_bytes - 0.3 * whole.plan.memory["arena"])
     thrifty = session_of("inverted_residual", memory_budget=budget)
     for _ in range(2):
         loss = thrifty.train_step(IMAGES, LABELS).loss

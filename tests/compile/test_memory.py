@@ -119,7 +119,11 @@ def test_a_budget_is_kept_and_changes_no_loss(backend: str, loss: object) -> Non
     expected = losses(whole, 12)
     engine = whole.plan.memory["engine"]
     budget = int(0.5 * whole.program.step_bytes) + engine
-    small = ct.TrainSession(wide(), config.replace(memory_budget=budget), backend=backend)
+    small = ct.TrainSession(
+        wide(),
+        config.replace(memory_budget=budget + whole.plan.budget_bytes - whole.plan.total_bytes),
+        backend=backend,
+    )
     assert losses(small, 12) == pytest.approx(expected, rel=1e-4)
     assert small.plan.total_bytes <= budget
     x, y = data(12)

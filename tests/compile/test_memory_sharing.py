@@ -274,7 +274,7 @@ def test_a_budget_stands_in_settings_and_on_the_command_line(
         *("train", "net.circle", "--input", "x.npy", "--expected", "y.npy"),
         *("--loss", "mse", "--batch-size", "8", "--memory-budget"),
     ]
-    whole = ct.TrainSession(mlp(), config.replace(memory_budget=None)).plan.total_bytes
+    whole = ct.TrainSession(mlp(), config.replace(memory_budget=None)).plan.budget_bytes
     assert main([*words, f"{whole - 64}B"]) == 0
     capsys.readouterr()
     assert main([*words, "1KB"]) == 1

@@ -125,7 +125,7 @@ def test_less_memory_means_an_earlier_cut(beginnings: list[int]) -> None:
 @needs_native
 def test_a_memory_budget_holds_with_what_is_kept() -> None:
     config = ct.TrainConfig("mse", batch_size=8, trainable=("last", 2), metrics=["mae"])
-    needed = ct.TrainSession(residual(), config).plan.total_bytes
+    needed = ct.TrainSession(residual(), config).plan.budget_bytes
     assert fitted(last=2, memory_budget=needed + 100)[0].kept_bytes == 0
     assert fitted(last=2, memory_budget=needed + 50_000)[0].kept_bytes == 37 * 12 * 4
 

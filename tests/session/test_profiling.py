@@ -45,7 +45,7 @@ def session_within(share: float | None, backend: str) -> ct.TrainSession:
     if share is None:
         return whole
     engine = whole.plan.memory["engine"]
-    budget = int(share * (whole.plan.total_bytes - engine)) + engine
+    budget = int(share * (whole.plan.total_bytes - engine)) + engine + sum(whole.plan.besides.values())
     divided = ct.TrainSession(cnn(), config.replace(memory_budget=budget), backend=backend)
     assert isinstance(divided.programs.executor(Mode.TRAIN, 8), DividedExecutor)
     return divided

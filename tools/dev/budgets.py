@@ -39,6 +39,7 @@ if limits:
     import resource
     most = status("VmSize") + limits
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+start = status("VmSize")
 session = ct.TrainSession(path, ct.TrainConfig(**settings), threads=2)
 program = session.program
 random = np.random.default_rng(0)
@@ -56,6 +57,8 @@ began = time.process_time()
 stages = {"opened": status("VmHWM")}
 def stage(name):
     stages[name] = status("VmHWM")
+    if len(sys.argv) > 2:
+        print(name, {key: status(key) // 10**6 for key in ("VmSize", "VmPeak", "VmRSS", "VmHWM")}, file=sys.stderr)
 session.fit(Stream(), epochs=2, validation_data=Stream(), verbose=0,
             callbacks=[ct.callbacks.ModelCheckpoint(path=folder + "/best.safetensors", monitor="loss")])
 stage("fit")

@@ -50,7 +50,8 @@ for _ in range(count):
     start = time.perf_counter()
     session.train_step(*feeds)
     times.append(time.perf_counter() - start)
-print(json.dumps({"plan": plan.total_bytes, "peak": status("VmHWM") - before - data, "least": min(times), "parts": plan.parts,
+print(json.dumps({"plan": plan.total_bytes, "besides": sum(plan.besides.values()),
+                  "peak": status("VmHWM") - before - data, "least": min(times), "parts": plan.parts,
                   "repeats": len(plan.repeats), "work": plan.repeated_work}))
 """
 
@@ -70,7 +71,7 @@ def budgets(name: str, path: Path, wish: dict[str, Any], shares: list[float], co
     whole = step(path, None, wish, count)
     print(f"| {name} | none | {row(whole)} | 1.00 |")
     for share in shares:
-        budget = int(share * whole["plan"])
+        budget = int(share * whole["plan"]) + whole["besides"]
         found = step(path, budget, wish, count)
         print(
             f"| {name} | {budget / 1e6:.0f} | {row(found)} | {found['least'] / whole['least']:.2f} |",

@@ -65,7 +65,7 @@ def test_the_same_seed_chooses_the_same() -> None:
 
 
 def test_nothing_takes_more_than_the_memory() -> None:
-    whole = ct.TrainSession(picture_net(), ct.TrainConfig(loss="mse", batch_size=4)).plan.total_bytes
+    whole = ct.TrainSession(picture_net(), ct.TrainConfig(loss="mse", batch_size=4)).plan.budget_bytes
     random = np.random.default_rng(1)
     x, y = random.normal(size=(16, 32, 32, 3)).astype(np.float32), np.arange(16, dtype=np.int32) % 10
     config = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=4, epochs=2)

@@ -63,7 +63,7 @@ def test_information_within_a_budget_is_the_same() -> None:
     """Layers that do not fit together are looked at in parts."""
     layers = Contest(picture_task(8), Budget()).layers
     whole = information(picture_task(8), layers, {})
-    needed = ct.TrainSession(picture_net(), picture_task(8).config.replace(batch_size=1)).plan.total_bytes
+    needed = ct.TrainSession(picture_net(), picture_task(8).config.replace(batch_size=1)).plan.budget_bytes
     parts = information(picture_task(8, needed - 10_000), layers, {})
     assert parts == pytest.approx(whole, rel=1e-4)
 
