@@ -21,10 +21,14 @@ from circle_train.losses import Loss
 from circle_train.model import Model, load
 from circle_train.optimizers import Optimizer
 from circle_train.printable import as_json, lines
+from circle_train.report.plan import size
+from circle_train.runtime.available import available_bytes
 from circle_train.settings.as_json import parse_trainable
 from circle_train.settings.config import Activations, TrainConfig, by_name
 
 ACTIVATIONS_HELP = "bfloat16: what waits for the backward pass takes half the memory (default: float32)"
+OF_AVAILABLE = 0.8
+"""What other processes may want is left to them."""
 LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"
 
 
@@ -108,7 +112,8 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--memory-budget",
         metavar="SIZE",
-        help="what a step may take, e.g. 150MB; results are then made again and batches taken in parts (default: all at once)",
+        help="what training may take, e.g. 150MB, or auto: what there is left; results are then made again and "
+        "batches taken in parts (default: all at once)",
     )
     group.add_argument("--activations", choices=[kind.value for kind in Activations], help=ACTIVATIONS_HELP)
     group.add_argument(
@@ -157,7 +162,7 @@ def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
     if options.batch_size is not None:
         changes["batch_size"] = options.batch_size
     if options.memory_budget is not None:
-        changes["memory_budget"] = options.memory_budget
+        changes["memory_budget"] = _budget_of(options.memory_budget)
     if options.activations is not None:
         changes["activations"] = options.activations
     if options.trainable is not None:
@@ -165,6 +170,20 @@ def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
     if options.metric:
         changes["metrics"] = options.metric
     return config.replace(**changes)
+
+
+def _budget_of(word: str) -> int | str:
+    """ "auto" is most of what machine and group have left, said aloud as it is another number every time."""
+    if word != "auto":
+        return word
+    free = available_bytes()
+    if free is None:
+        raise ConfigError(
+            "--memory-budget is auto, but this system does not say what is left; give a size, like 150MB"
+        )
+    budget = int(OF_AVAILABLE * free)
+    print(f"memory budget: {size(budget)}, {OF_AVAILABLE:.0%} of what is left here", file=sys.stderr)
+    return budget
 
 
 def trainable_of(word: str) -> Any:

@@ -279,3 +279,33 @@ def test_a_budget_stands_in_settings_and_on_the_command_line(
     capsys.readouterr()
     assert main([*words, "1KB"]) == 1
     assert "memory_budget is '1KB', but a step needs" in capsys.readouterr().err
+
+
+def test_an_automatic_budget_is_most_of_what_is_left_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mlp().save(tmp_path / "net.circle")
+    for name, columns in (("x", 6), ("y", 4)):
+        np.save(tmp_path / f"{name}.npy", np.ones((16, columns), np.float32))
+    words = [
+        "train",
+        "net.circle",
+        "--input",
+        "x.npy",
+        "--expected",
+        "y.npy",
+        "--loss",
+        "mse",
+        "--memory-budget",
+        "auto",
+    ]
+    monkeypatch.setattr("circle_train.cli.settings.available_bytes", lambda: 100_000_000)
+    assert main(words) == 0
+    assert "memory budget: 80.0 MB, 80% of what is left here" in capsys.readouterr().err
+    monkeypatch.setattr("circle_train.cli.settings.available_bytes", lambda: 1_000)
+    assert main(words) == 1
+    assert "a step needs" in capsys.readouterr().err
+    monkeypatch.setattr("circle_train.cli.settings.available_bytes", lambda: None)
+    assert main(words) == 1
+    assert "does not say what is left" in capsys.readouterr().err
