@@ -26,6 +26,7 @@ from circle_train.passes.control.subgraphs import write_out
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
+from circle_train.passes.on_grid import grids_of, store_in_bytes
 from circle_train.passes.schedule import update_early
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
@@ -78,11 +79,15 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     if is_apart:
         cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
     prefix = separate_prefix(graph, cut, batch, engine)
+    grids = grids_of(graph) if mode.has_backward else {}
     if engine is not None:
         engine.fuse(graph, draft.keep)
         verify(graph)
     if rounded:
         store(graph, rounded, draft.keep, engine)
+    if grids:
+        store_in_bytes(graph, grids)
+        verify(graph)
     memory = plan_memory(graph, draft.keep)
     return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
 

@@ -6,7 +6,7 @@ Storing is not: only what is rounded already is narrowed, so that nothing is los
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields
 
 from circle_train.ir import DType, Graph, Node, Tensor
@@ -21,6 +21,9 @@ from circle_train.ops.shapes.shape import Transpose
 LEAST = 4096
 """Elements of a tensor that is worth rounding; statistics and the like stay as they are."""
 LEAST_CHANNELS = 16
+Form = tuple[Op, Op]
+"""What brings a tensor into a smaller form without loss, and what back."""
+BFLOAT16: Form = (Narrow(), Widen())
 NEAR = 6
 """Nodes between two readers of one widened tensor; over a longer way it is widened anew."""
 
@@ -53,12 +56,18 @@ def round_activations(graph: Graph, forward: Iterable[Node], keep: Iterable[Tens
 
 def store_narrow(graph: Graph, rounded: Set[Tensor]) -> None:
     """Narrow what waits for its gradient, and widen it again where that is computed."""
+    store(graph, dict.fromkeys(rounded, BFLOAT16))
+
+
+def store(graph: Graph, forms: Mapping[Tensor, Form]) -> None:
+    """Keep each of these tensors in its form from its last reader of the forward part to its gradients."""
     start = next((i for i, node in enumerate(graph.nodes) if is_backward(node.op)), len(graph.nodes))
-    waiting = _waiting(graph, rounded, start)
+    waiting = _waiting(graph, forms.keys(), start)
     narrow: dict[Tensor, Node] = {}
     for tensor in waiting:
-        narrowed = Tensor(f"narrow({tensor.name})", Narrow().infer(tensor.type))
-        narrow[tensor] = Node(Narrow(), [tensor], [narrowed])
+        op = forms[tensor][0]
+        (made,) = op.infer_types([tensor.type])
+        narrow[tensor] = Node(op, [tensor], [Tensor(f"narrow({tensor.name})", made)])
     wide: dict[Tensor, tuple[int, Tensor]] = {}
     for i, node in enumerate(graph.nodes):
         for tensor in dict.fromkeys(t for t in node.inputs if t in waiting and i >= start):
@@ -66,7 +75,7 @@ def store_narrow(graph: Graph, rounded: Set[Tensor]) -> None:
             last, twin = wide.get(tensor, (-NEAR - 1, tensor))
             if i - last > NEAR:
                 twin = Tensor(tensor.name, tensor.type)
-                graph.insert(Node(Widen(), [narrow[tensor].outputs[0]], [twin]), before=node)
+                graph.insert(Node(forms[tensor][1], [narrow[tensor].outputs[0]], [twin]), before=node)
             wide[tensor] = i, twin
             graph.reconnect(node, [twin if t is tensor else t for t in node.inputs])
     for tensor, node in reversed(narrow.items()):

@@ -7,6 +7,7 @@ compute, so that exporting is storing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.movement import Movement
 from circle_train.ops.numeric.arithmetic import Mul
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
+from circle_train.passes.bfloat16 import LEAST, Form, store
 from circle_train.passes.dead import drop_dead_nodes
 
 BYTES = (DType.INT8, DType.UINT8)
@@ -168,6 +170,31 @@ class _Grid:
         made = Tensor(f"{inputs[0].name}:{op.name.lower()}", TensorType(DType.FLOAT32, inputs[0].shape))
         self.nodes.append(Node(op, list(inputs), [made]))
         return made
+
+
+def store_in_bytes(graph: Graph, grids: Mapping[Tensor, OnGrid]) -> None:
+    """What lies on a grid waits for its gradients as the bytes that it stands for."""
+    store(graph, {tensor: in_bytes(grid) for tensor, grid in grids.items()})
+
+
+def grids_of(graph: Graph) -> dict[Tensor, OnGrid]:
+    """Tensors of some size, before an engine joins what makes them with other nodes."""
+    return {
+        node.outputs[0]: node.op
+        for node in graph.nodes
+        if isinstance(node.op, OnGrid)
+        and node.outputs[0].type.size >= LEAST
+        and not node.inputs[0].is_constant  # type: ignore[union-attr]
+    }
+
+
+def in_bytes(grid: OnGrid) -> Form:
+    dtype = DType.INT8 if grid.low < 0 else DType.UINT8
+    meaning = Quantization((grid.scale,), (int(grid.zero),))
+    return (
+        Quantized(Quantize(), (None,), ((dtype, meaning),)),
+        Quantized(Dequantize(), (meaning,), ((DType.FLOAT32, None),)),
+    )
 
 
 def _fixed(scale: Array) -> Tensor:

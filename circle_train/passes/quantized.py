@@ -13,8 +13,8 @@ from circle_train.ops.opaque import Opaque
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT64)
 PACKED = (DType.INT4, DType.UINT4)
-LARGEST_SCALE = 1e20
-"""Products of two are still floats."""
+LARGEST_SCALE = 1e29
+"""What bytes count of it are still float32s."""
 
 
 def run_quantized(graph: Graph) -> None:

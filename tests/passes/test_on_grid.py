@@ -162,3 +162,16 @@ def test_between_two_floats_the_gradient_passes(scale: float, zero: float) -> No
     passes = op.grad_x(np.ones_like(x), x) > 0
     np.testing.assert_array_equal(passes, (x > low) & (x < high))
     assert passes.any() and not passes.all()
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_what_waits_for_its_gradient_waits_as_bytes(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost: losses have the same bits where all waits as floats."""
+    losses = []
+    for least in (1, 1 << 40):
+        monkeypatch.setattr("circle_train.passes.on_grid.LEAST", least)
+        trained = session(backend=backend)
+        losses.append([trained.train_step(X[:8], Y[:8]).loss for _ in range(4)])
+        names = {tensor.name for tensor in trained.program.graph.all_tensors()}
+        assert any(name.startswith("narrow(") for name in names) == (least == 1)
+    assert losses[0] == losses[1]
