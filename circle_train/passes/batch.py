@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.blame import Blame
 from circle_train.ir.graph import constant
 from circle_train.ir.size import Number, Size, evaluated
+from circle_train.ops.axes import Elementwise
+from circle_train.ops.numeric.reduce import Reducer
 from circle_train.ops.open_sizes import input_sizes
+from circle_train.ops.shapes.shape import Reshape
 from circle_train.passes.fold import infer_node
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -80,12 +85,15 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
         tensor for tensor in graph.inputs if tensor.type.rank and tensor.shape[0] != old[tensor].shape[0]
     ]
     is_open = not grown or -1 in (grown[0].shape_signature or ())[:1]
+    led: set[Tensor] = set()
     try:
         for node in graph.nodes:
             _stretch(graph, node, old)
+            if not is_open:
+                _keep_samples_apart(graph, node, old, led)
             infer_node(node)
         if not is_open:
-            _check_one_axis_grew(graph, old, grown[0])
+            _check_one_axis_grew(graph, old, grown[0], led)
     except ModelError as error:
         if is_open:
             raise
@@ -115,10 +123,52 @@ def fix_sizes(graph: Graph, asked: Mapping[str, Sequence[int]]) -> None:
         tensor.type = tensor.type.with_shape(tuple(sizes))
 
 
-def _check_one_axis_grew(graph: Graph, old: dict[Tensor, TensorType], source: Tensor) -> None:
+def _keep_samples_apart(graph: Graph, node: Node, old: dict[Tensor, TensorType], led: set[Tensor]) -> None:
+    """What a file reduces over its one sample, it reduces over each; the result gets an axis of samples in front.
+
+    PyTorch's exporter writes the means of a LayerNorm so: over axes [0, 2], and back by a RESHAPE to [1, 64, 1].
+    """
+    source = node.inputs[0] if node.inputs else None
+    if isinstance(node.op, Reducer) and source not in led and _grown_axes(source, old) == [0]:
+        assert source is not None
+        axes = node.inputs[1]
+        if old[source].shape[0] != 1 or axes is None or not axes.is_constant:
+            return
+        along = node.op.along(axes.data, source.type.rank)
+        if 0 in along:
+            rest = np.array([axis for axis in along if axis], np.int32)
+            graph.reconnect(node, [source, constant(rest, "axes")])
+            led.update(() if node.op.keep_dims else node.outputs)
+        return
+    followed = [t for t in node.inputs if t in led]
+    if not followed:
+        return
+    out = old[node.outputs[0]]
+    if isinstance(node.op, Reshape) and out.rank and out.shape[0] == 1:
+        sizes = np.array([followed[0].shape[0], *out.shape[1:]], np.int32)
+        graph.reconnect(node, [followed[0], constant(sizes, "shape")])
+        return
+    ranks = {t.type.rank for t in followed}
+    others = [t for t in node.inputs if t is not None and t not in led]
+    if (
+        not isinstance(node.op.axes, Elementwise)
+        or len(ranks) > 1
+        or any(not t.is_constant or t.type.rank >= min(ranks) for t in others)
+    ):
+        raise ModelError(
+            f"{node}: it takes {followed[0].name}, which was reduced over the one sample of the file"
+        )
+    led.update(node.outputs)
+
+
+def _check_one_axis_grew(
+    graph: Graph, old: dict[Tensor, TensorType], source: Tensor, led: Collection[Tensor]
+) -> None:
     """Refuse where sizes of 1 let a stretched shape fit that does not mean the batch: numbers would be wrong."""
     made_for = old[source].shape[0]
     for node in graph.nodes:
+        if made_for == 1 and _mixes_samples(node, old, led):
+            raise ModelError(f"{node}: it makes {node.outputs[0].type} of all samples together")
         for out in node.outputs:
             if len(_grown_axes(out, old)) > 1:
                 raise ModelError(f"{node}: its output grew from {old[out]} to {out.type} along several axes")
@@ -137,6 +187,15 @@ def _check_one_axis_grew(graph: Graph, old: dict[Tensor, TensorType], source: Te
             raise ModelError(
                 f"output {out}: it stays {out.type} while the input '{source.name}' is {source.type}"
             )
+
+
+def _mixes_samples(node: Node, old: dict[Tensor, TensorType], led: Collection[Tensor]) -> bool:
+    """Whether floats go in for each sample, and come out once."""
+
+    def each(tensors: Sequence[Tensor | None]) -> bool:
+        return any(t in led or (t is not None and t.dtype.is_float and _grown_axes(t, old)) for t in tensors)
+
+    return each(node.inputs) and node.outputs[0].dtype.is_float and not each(node.outputs)
 
 
 def _made_for_one_size(error: ModelError, tensor: Tensor, old: dict[Tensor, TensorType]) -> str:

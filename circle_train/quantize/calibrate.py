@@ -82,8 +82,8 @@ class Observed:
 
 
 def observe(
-    tensors: Sequence[Tensor], averaged: Collection[Tensor], rows: Collection[Tensor], batches: Batches, narrow: Narrow,
-    with_counts: bool,
+    tensors: Sequence[Tensor], averaged: Collection[Tensor], batches: Batches, with_counts: bool,
+    rows: Collection[Tensor] = (), narrow: Narrow = lambda found: None,
 ) -> dict[Tensor, Observed]:  # fmt: skip
     """Run over the samples: once for extremes, the means of some and the rows of others; once more for distributions between
     what `narrow` makes of the extremes."""

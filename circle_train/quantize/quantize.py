@@ -125,7 +125,7 @@ def calibrate(
             one.low = max(one.low, plan.floors.get(tensor, one.low))
 
     batches = run(module, samples, observed)
-    found = observe(observed, set(averaged), set(rows), batches, narrow, settings.ranges != "minmax")
+    found = observe(observed, set(averaged), batches, settings.ranges != "minmax", set(rows), narrow)
     plan.take(
         {t: range_of(one, settings.ranges, settings.percentile, plan.dtype) for t, one in found.items()}
     )
