@@ -35,6 +35,8 @@ class InIntegers:
     """Inputs that are activations; constants among them count as such."""
     weights: Mapping[str, int | None] = field(default_factory=dict)
     """Inputs that must be constants, and the axis whose entries have scales of their own; None: one scale."""
+    takes: int = -1
+    """The axis of the weights that meets the activation's channels, entry by entry."""
     bias: str = ""
     """The input that counts products of the first activation's and the weights' scales."""
     fixed: Mapping[DType, Quantization] = field(default_factory=dict)

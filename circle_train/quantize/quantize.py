@@ -14,7 +14,9 @@ from circle_train.ir import DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ir.verify import verify
 from circle_train.passes.as_shipped import Rounding
+from circle_train.passes.quantized import LARGEST_SCALE
 from circle_train.quantize.calibrate import Observed, observe, range_of
+from circle_train.quantize.equalise import equalise
 from circle_train.quantize.floors import floors, weighed_rows
 from circle_train.quantize.narrow import to_half_precision, to_integer_weights
 from circle_train.quantize.plan import Plan
@@ -51,6 +53,8 @@ def quantize(
 ) -> Quantized:
     """The module as the settings say, in scales that are known by name as far as they are; itself it is not changed."""
     graph = ready(module)
+    if settings.equalize and not known:
+        equalise(graph)
     if settings.scheme in NARROW:
         count, floats = NARROW[settings.scheme](graph)
         if not count:
@@ -67,6 +71,7 @@ def quantize(
         means = calibrate(module, plan, settings, samples, run)
     moved = Writer(plan, {} if known else means).write()
     verify(graph)
+    refuse_vast(graph)
     return Quantized(assembled(module, graph, moved), reasons(plan), len(plan.nodes))
 
 
@@ -85,6 +90,16 @@ def ready(module: Module) -> Graph:
     graph.carried = dict(module.main.carried)
     make_ready(graph)
     return graph
+
+
+def refuse_vast(graph: Graph) -> None:
+    """Scales that no runtime takes, ours included."""
+    for tensor in graph.all_tensors():
+        if tensor.quantization is not None and max(tensor.quantization.scale) > LARGEST_SCALE:
+            raise ConfigError(
+                f"quantize: '{tensor.name}' would have steps of {max(tensor.quantization.scale):g}, expected at most "
+                f"{LARGEST_SCALE:g}; its numbers are too large for integers, ship the model in floats"
+            )
 
 
 def planned(graph: Graph, settings: Int8) -> Plan:

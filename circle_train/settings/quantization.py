@@ -39,6 +39,9 @@ class Int8:
     """For "percentile": how many of a hundred numbers stay below the largest that is covered, and above the smallest."""
     samples: int = 256
     """How many samples calibrate at most, taken evenly from all."""
+    equalize: bool = False
+    """Whether scales of channels move from layer to layer before rounding, where nothing or a RELU lies between: for nets whose
+    channels differ by orders of magnitude."""
     correct_bias: bool = True
     """Whether biases make up for what rounded weights shift on average."""
     validation: Any = field(default=None, compare=False, repr=False)

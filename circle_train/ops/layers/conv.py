@@ -80,7 +80,7 @@ class Conv2D(Convolution):
 
     quantized_bias_type: DType = DType.FLOAT32
 
-    in_integers = InIntegers(weights={"w": 0}, bias="b", dynamic=True)
+    in_integers = InIntegers(weights={"w": 0}, takes=3, bias="b", dynamic=True)
     versions = Versions(
         {DType.INT8: 3, DType.INT16: 4},
         (when(6, lambda node, inputs: inputs[0].shape[-1:] != inputs[1].shape[-1:]), when(5, is_hybrid)),
@@ -140,7 +140,7 @@ class DepthwiseConv2D(Convolution):
 
     depth_multiplier: int = 1
 
-    in_integers = InIntegers(weights={"w": 3}, bias="b", dynamic=True)
+    in_integers = InIntegers(weights={"w": 3}, takes=3, bias="b", dynamic=True)
     versions = Versions(
         {DType.INT8: 3, DType.INT16: 5},
         (when(2, lambda node, inputs: node.op.dilations != (1, 1)), when(6, is_hybrid)),

@@ -32,7 +32,7 @@ class FullyConnected(Op):
 
     parameters = ("w", "b")
     axes = Matrix(is_layer=True)
-    in_integers = InIntegers(weights={"w": 0}, bias="b", dynamic=True)
+    in_integers = InIntegers(weights={"w": 0}, takes=1, bias="b", dynamic=True)
     versions = Versions(
         {DType.INT8: 4, DType.INT16: 7},
         (
