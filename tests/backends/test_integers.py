@@ -72,6 +72,9 @@ def of(dtype: DType) -> Iterator[tuple[str, dict[str, Any], list[Tensor], Tensor
     rows = fed(dtype, 5, 33)
     yield "FULLY_CONNECTED", {}, [rows, held(dtype, (17, 33), along), bias(17)], y
     yield "FULLY_CONNECTED", {}, [rows, held(dtype, (130, 33))], y
+    other = bias(17)
+    other.quantization = Quantization(tuple(0.00002 * (1 + i) for i in range(17)), tuple(range(0, 1700, 100)))
+    yield "FULLY_CONNECTED", {}, [rows, held(dtype, (17, 33)), other], y
     for name in ("ADD", "SUB", "MUL"):
         yield name, {}, [x, fed(dtype, *IMAGE, scale=0.07)], y
         yield name, {"fused_activation_function": Activation.RELU}, [x, fed(dtype, 9, 1, 6, scale=0.07)], y
@@ -149,3 +152,11 @@ def test_weights_that_are_computed_are_left_to_numpy() -> None:
     node = node_of("FULLY_CONNECTED", {}, [x, w], fed(DType.INT8, scale=WIDE))
     arrays = [values_of(x), values_of(w)]
     assert Native(1).bind(node, arrays, [np.empty((5, 17), np.int8)]) is None
+
+
+def test_a_bias_that_leaves_no_room_for_sums_is_left_to_numpy() -> None:
+    b = constant(np.array([2**31 - 1, -(2**31), 5], np.int32), "b")
+    x = fed(DType.INT8, 5, 33)
+    node = node_of("FULLY_CONNECTED", {}, [x, held(DType.INT8, (3, 33)), b], fed(DType.INT8, scale=WIDE))
+    arrays = [values_of(tensor) for tensor in (x, node.inputs[1], b)]
+    assert Native(1).bind(node, arrays, [np.empty((5, 3), np.int8)]) is None

@@ -18,8 +18,8 @@ from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 
 PANEL = abi.INT_PANEL
-LARGEST_WINDOW = 1 << 16
-"""So many products of two bytes add up within 32 bits, whatever they are."""
+LARGEST_WINDOW, LARGEST_BIAS = 1 << 15, 1 << 30
+"""So many products of two bytes add up within 32 bits, whatever they are, with a bias below that."""
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ def _bias(op: Quantized, b: Array | None, unit: Array, count: int) -> Array | No
     else:
         scale, stored = (
             np.array(meant.scale, np.float64),
-            b.astype(np.float64) - (meant.zero_point or (0,))[0],
+            b.reshape(-1) - np.array(meant.zero_point or (0,), np.float64),
         )
     ratio = np.broadcast_to(scale / unit.astype(np.float64), count)
     exact = np.abs(ratio - 1) < 1e-3  # LiteRT asks no more of the two to take the integers as they are
@@ -142,7 +142,10 @@ def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, pan
     bias, limits = _bias(op, product.b, unit, len(w)), wanted.range(op.of.activation)
     if bias is None or limits is None:
         return None
-    bias = (bias - given.unsigned_zero * sums).astype(np.int32)
+    bias = bias - given.unsigned_zero * sums
+    if np.abs(bias).max(initial=0) >= LARGEST_BIAS:
+        return None
+    bias = bias.astype(np.int32)
     scale = np.broadcast_to(unit / np.float32(wanted.scale), len(w))
     groups = product.shape.groups
     places = (_in_panels(bias, groups), _in_panels(scale, groups))
