@@ -39,16 +39,22 @@ def export_onnx(
     model: Model, state: State, path: str | os.PathLike[str], outputs: Sequence[str] | None = None
 ) -> None:
     """Trained values back into the very ONNX file that was loaded."""
-    if model.provenance is None:
-        raise ConfigError(
-            f"{os.fspath(path)}: the model did not come from ONNX; export it as .circle or .tflite"
-        )
+    require_onnx(model, path)
     values = {
         name: state.value(name)
         for name, parameter in state.parameters.items()
         if is_changed(state, parameter)
     }
+    assert model.provenance is not None
     convert.write_back(model.provenance, values, path, outputs, _said(model))
+
+
+def require_onnx(model: Model, path: str | os.PathLike[str]) -> None:
+    """Refuse to make ONNX files of others."""
+    if model.provenance is None:
+        raise ConfigError(
+            f"{os.fspath(path)}: the model did not come from ONNX; export it as .circle or .tflite"
+        )
 
 
 def _said(model: Model) -> dict[str, str]:

@@ -19,7 +19,7 @@ from circle_train.model import Model
 from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
-from circle_train.session.export import export, trained
+from circle_train.session.export import export, require_onnx, trained
 from circle_train.session.programs import Programs
 from circle_train.session.shipping.into_onnx import ship_trained
 from circle_train.session.shipping.judging import Scored
@@ -121,6 +121,7 @@ class Learned:
         """
         self.state.require_values()
         if quantize is not None and os.fspath(path).lower().endswith(".onnx"):
+            require_onnx(self.model, path)
             write = partial(export, self.model, self.state, outputs=outputs)
             return ship_trained(write, path, as_settings(quantize), self.scored, self.backend.threads)
         if quantize is not None:

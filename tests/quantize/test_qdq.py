@@ -95,6 +95,12 @@ def test_accuracy_is_reported(tmp_path: Path) -> None:
     assert set(made.judged.after) == {"accuracy"}
 
 
+def test_a_model_of_another_format_does_not_become_onnx(tmp_path: Path) -> None:
+    net = ct.TrainSession("tests/data/mlp.circle", ct.TrainConfig(loss="mse"))
+    with pytest.raises(ct.ConfigError, match=rf"^{tmp_path}/x.onnx: the model did not come from ONNX"):
+        net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=np.zeros((4, 6), np.float32)))
+
+
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     net = ct.TrainSession(network(), CONFIG)
     with pytest.raises(ct.ConfigError, match=r"in the scheme int8 alone, not float16; export it as .tflite"):

@@ -66,9 +66,7 @@ def ship_onnx(
     names = list(dict.fromkeys([*qdq.observed, *qdq.weighed]))
     tensors = [Tensor(name, TensorType(DType.FLOAT32, ())) for name in names]
     shown = load(qdq.shown(names), **model.options)
-    found = observe(
-        tensors, (), (), lambda: observed(shown, samples, threads), _all, settings.ranges != "minmax"
-    )
+    found = observe(tensors, (), lambda: observed(shown, samples, threads), settings.ranges != "minmax")
     ranges = {
         t.name: range_of(one, settings.ranges, settings.percentile, ACTIVATION) for t, one in found.items()
     }
@@ -91,10 +89,6 @@ def observed(shown: Model, samples: Samples, threads: int | None) -> Iterator[li
     first = shown.inputs[0].shape[0] if shown.inputs and shown.inputs[0].shape else 1
     for values in samples(first if first > 0 else BATCH):
         yield listed(infer(*values))
-
-
-def _all(found: object) -> None:
-    """The whole range counts."""
 
 
 def channel_means(
