@@ -162,9 +162,9 @@ def test_odd_weights_are_shipped_right(w: Array, b: Array | None, tmp_path: Path
 
 
 def test_numbers_beyond_all_scales_are_refused(tmp_path: Path) -> None:
-    net, x = session(one_layer(np.full((3, 4), 1e30))), np.ones((8, 4), np.float32)
+    net, x = session(one_layer(np.full((3, 4), 1e35))), np.ones((8, 4), np.float32)
     with pytest.raises(
-        ct.ConfigError, match=r"quantize: '.*' would have steps of .*e\+\d\d, expected at most 1e\+20"
+        ct.ConfigError, match=r"quantize: '.*' would have steps of .*e\+\d\d, expected at most 1e\+\d\d"
     ):
         net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x))
     assert not list(tmp_path.iterdir())
