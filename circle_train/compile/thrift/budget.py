@@ -77,7 +77,7 @@ def fit_budget(
             obstacle = "the loss is another formula for fewer samples"
         raise ConfigError(
             f"memory_budget is {config.memory_budget!r}, but a step needs {needed:.2f} MB even when results are made again "
-            f"instead of kept{_how(obstacle, whole.batch_size)}; give at least that, or train fewer parameters"
+            f"instead of kept{_how(obstacle, whole.batch_size)}; give at least that, a smaller batch, or train fewer parameters"
         )
     return best
 
