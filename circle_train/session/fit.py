@@ -62,7 +62,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     data, validation = _open(session, (x, y), validation_split, validation_data, epochs)
     _refuse_idle(told, validation is not None)
     warn_of_idleness(session)
-    stop_rounding(session, epochs)
+    stop_rounding(session.programs, epochs)
     given = data, validation
     if epochs - session.state.epoch > 1:
         data, validation = keep_results(session, data, validation, keep_frozen)
@@ -75,9 +75,9 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
         course.resume(before, Average(session.metrics, session.config.loss_weights))
     is_over = before is not None and session.stop_training and state.position == 0
     for epoch in range(epochs if is_over else state.epoch, epochs):
-        if begins_rounding(session, epoch, epochs):
+        if begins_rounding(session.programs, epoch, epochs):
             data, validation = given  # what was kept are results of floats
-            begin_rounding(session, data)
+            begin_rounding(session.programs, data)
         logs = _train_epoch(session, course, data, epoch, shuffle)
         if validation is not None:
             logs.update({f"val_{name}": value for name, value in evaluate(session, validation).items()})
