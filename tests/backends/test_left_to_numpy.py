@@ -41,6 +41,7 @@ LEFT = {
     "REDUCE_PROD": RARE,
     "REVERSE_SEQUENCE": RARE,
     "RMS_NORM": "only with one factor for all columns",
+    "STABLEHLO_COMPOSITE": "what it is composed of is put in its place",
     "SVDF": RARE,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "only with peepholes, projections, clipping, coupled gates, norms or diagonals",
     "UNIQUE": "how much it gives depends on the data",
