@@ -19,7 +19,12 @@ def fuzz(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
     start = f"import sys, runpy; sys.path.insert(0, {str(ROOT / 'tools' / 'dev')!r}); {code}\n"
     run = f"sys.argv = {['fuzz.py', *words]!r}; runpy.run_path({str(ROOT / 'tools/dev/fuzz.py')!r}, run_name='__main__')"
     return subprocess.run(
-        [sys.executable, "-c", start + run], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", start + run],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=Path(__file__).parent,
     )
 
 

@@ -75,7 +75,9 @@ def test_examples_in_docstrings_run(module: str, monkeypatch: pytest.MonkeyPatch
 def test_import_loads_nothing_heavy() -> None:
     heavy = ["onnx", "torch", "tensorflow", "matplotlib", "PIL", "flwr", "onnxruntime", "scipy", "pandas"]
     code = f"import sys, circle_train; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -17,7 +17,11 @@ from circle_train.cli.main import main
 
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "circle_train", "doctor", "--json"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "circle_train", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent,
     )
     found = json.loads(done.stdout)
     assert found["numpy"] == version("numpy")

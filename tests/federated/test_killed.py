@@ -39,7 +39,7 @@ federated.simulate(clients, strategy, CLIENTS, rounds=4, run_dir=sys.argv[2])
 
 def serve(folder: Path, dies: int = 0) -> int:
     command = [sys.executable, "-c", SERVER, os.path.dirname(__file__), str(folder), str(dies)]
-    return subprocess.run(command, capture_output=True, check=False).returncode
+    return subprocess.run(command, capture_output=True, check=False, cwd=folder.parent).returncode
 
 
 @pytest.mark.slow
