@@ -45,6 +45,8 @@ class InIntegers:
     """What activations may be."""
     makes_integers: bool = False
     """Whether the outputs are numbers of their own, without a scale."""
+    filler: str = ""
+    """The input that only fills up: where it is beyond all numbers it becomes the outermost step, and asks for no range."""
     largest_rank: int = 8
     """Of the first activation."""
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -47,8 +47,14 @@ class Plan:
     @property
     def observed(self) -> list[Tensor]:
         """Tensors whose range must be known: all that bring a scale of their own."""
-        kept = {out for node in self.nodes if facts_of(node).scales is Scales.KEPT for out in node.outputs}
+        kept = {out for node in self.nodes if self._says_nothing_new(node) for out in node.outputs}
         return [t for t in self.activations if t not in kept and self.first(t) not in self.fixed]
+
+    def _says_nothing_new(self, node: Node) -> bool:
+        """Whether its outputs hold what its inputs hold: a maximum's padding is no number of theirs."""
+        scales = facts_of(node).scales
+        together = not any((node, place) in self.apart for place in places_of(node))
+        return scales is Scales.KEPT or (scales is Scales.ONE and together)
 
     @property
     def weighed(self) -> list[Tensor]:
@@ -74,7 +80,7 @@ class Plan:
             tensor: _range_of(tensor, self.floors.get(tensor))
             for node in self.nodes
             for tensor in data_of(node)
-            if tensor.is_constant and is_real(tensor)
+            if tensor.is_constant and is_real(tensor) and not _only_fills(node, tensor)
         }
         for tensor, (low, high) in {**constants, **ranges}.items():
             first = self.first(tensor)
@@ -142,6 +148,12 @@ class Plan:
         first, second = self.first(one), self.first(other)
         if first is not second:
             self._first[second] = first
+
+
+def _only_fills(node: Node, tensor: Tensor) -> bool:
+    """Whether it is beyond all numbers where that stands for the outermost step."""
+    named = [node.op.input_name(i) for i, t in enumerate(node.inputs) if t is tensor]
+    return facts_of(node).filler in named and bool((abs(tensor.data) >= EXTREME).all())
 
 
 def facts_of(node: Node) -> InIntegers:

@@ -16,7 +16,7 @@ from circle_train.ir import DType, Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.ops.attributes import Activation
+from circle_train.ops.attributes import Activation, Padding
 
 CONFIG = ct.TrainConfig(loss="categorical_crossentropy", batch_size=4, metrics=["categorical_accuracy"])
 
@@ -279,6 +279,20 @@ def test_activations_are_fused_before_scales_are_chosen(tmp_path: Path) -> None:
     session(finish(graph, z)).export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x))
     (node,) = ct.load(tmp_path / "x.tflite").module.main.nodes
     assert node.op.fused_activation_function is Activation.RELU6
+
+
+def test_the_padding_of_a_maximum_is_no_number(tmp_path: Path) -> None:
+    graph = Graph("net", [new_input("x", 1, 4, 4, 2)])
+    y = graph.emit(make("LEAKY_RELU", alpha=0.5), graph.inputs[0], name="leaky")
+    around = constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32), "around")
+    y = graph.emit(make("PADV2"), y, around, constant(np.array(-np.inf, np.float32), "least"), name="padded")
+    pool = make("MAX_POOL_2D", padding=Padding.VALID, filter_width=3, filter_height=3)
+    y = graph.emit(pool, y, name="y")
+    x = np.random.default_rng(0).normal(size=(16, 4, 4, 2)).astype(np.float32)
+    net = ct.TrainSession(finish(graph, y), ct.TrainConfig(batch_size=4, trainable="none"))
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, io="float32"))
+    found, expected = ct.InferenceSession(tmp_path / "x.tflite")(x), net.predict(x)
+    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
 
 
 def test_nothing_of_the_session_changes(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Pad(Padded):
 class PadV2(Padded):
     """PAD with a value of one's own."""
 
-    in_integers = InIntegers(Scales.ONE, data=("x", "value"))
+    in_integers = InIntegers(Scales.ONE, data=("x", "value"), filler="value")
     versions = Versions(INT8_INT16, (rank_above(4, 4),))
 
     def infer(self, x: TensorType, paddings: TensorType, value: TensorType | None = None) -> TensorType:
