@@ -7,6 +7,7 @@ from typing import Any
 
 from circle_train.cli.runs.places import refuse_bad_output
 from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
+from circle_train.errors import ConfigError
 from circle_train.session import TrainSession
 from circle_train.session.shipping.ship import ship
 from circle_train.settings.config import TrainConfig
@@ -23,7 +24,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--calibration",
         metavar="X",
-        help="samples as the model takes them, without labels: .npy, .npz or .bin; a hundred or so",
+        help="samples as the model takes them, without labels: .npy, .npz or .bin; or a folder of photographs, where the model "
+        "says how it takes them; a hundred or so",
     )
     parser.add_argument(
         "--scheme",
@@ -46,9 +48,9 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("what it costs")
     group.add_argument(
         "--validation",
-        nargs=2,
-        metavar=("X", "Y"),
-        help="samples and labels on which both models are measured",
+        nargs="+",
+        metavar="X Y",
+        help="samples and labels, or a folder of photographs by class, on which both models are measured",
     )
     group.add_argument(
         "--loss",
@@ -65,9 +67,14 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     refuse_bad_output(options.out, SUFFIXES, options.model)
+    validation = options.validation and tuple(options.validation)
+    if validation and len(validation) > 2:
+        raise ConfigError(
+            f"--validation is {' '.join(validation)}, expected samples and labels, or one folder"
+        )
     settings = Int8(
         calibration=options.calibration, io=options.io, scheme=options.scheme, ranges=options.ranges,
-        samples=options.samples, validation=options.validation and tuple(options.validation),
+        samples=options.samples, validation=validation[0] if validation and len(validation) == 1 else validation,
         tolerance=options.tolerance, on_loss=options.on_loss,
     )  # fmt: skip
     model = load_model(options, options.model)

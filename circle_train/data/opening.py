@@ -77,25 +77,46 @@ class Folder(Dataset):
 def open_any(
     x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor], known: Description | None
 ) -> Dataset | Stream:
-    """What `open_data` takes, and folders of pictures by class; `known` is what the model says of its input."""
-    if y is None and len(targets) == 1 and isinstance(x, (str, os.PathLike)) and os.path.isdir(x):
-        return open_folder(x, inputs, targets, known, Description())
+    """What `open_data` takes, and folders of pictures; `known` is what the model says of its input. Without targets nobody
+    asks for classes."""
+    if y is None and isinstance(x, (str, os.PathLike)) and os.path.isdir(x):
+        if len(targets) == 1:
+            return open_folder(x, inputs, targets, known, Description())
+        if not targets and (known is None or known.kind in SUFFIXES):
+            return _open_unlabelled(x, inputs, known)
     return open_data(x, y, inputs, targets)
+
+
+def _open_unlabelled(
+    path: str | os.PathLike[str], inputs: Sequence[Tensor], known: Description | None
+) -> Dataset:
+    """All files of a folder and of those within, in the size and scale that the model says."""
+    _require_one(path, inputs)
+    kind = "image" if known is None else known.kind
+    source = unlabelled(files_of([path], kind), Description(kind=kind), known.labels if known else ())
+    return Dataset([source.open(inputs[0], _scaled(source.describe(inputs[0], known)))], [])
+
+
+def _require_one(path: str | os.PathLike[str], inputs: Sequence[Tensor]) -> None:
+    if len(inputs) != 1:
+        raise DataError(
+            f"'{path}' is a folder of samples, but the model takes {len(inputs)} inputs; give arrays"
+        )
+
+
+def _scaled(how: Description) -> Description:
+    """Pixels become 0 … 1 where neither the model's file nor the caller says otherwise."""
+    return replace(how, mean=(0.0,), std=(255.0,)) if how.mean is None and how.kind == "image" else how
 
 
 def open_folder(
     path: str | os.PathLike[str], inputs: Sequence[Tensor], targets: Sequence[Tensor], known: Description | None,
     asked: Description,
 ) -> Folder:  # fmt: skip
-    """Pictures by class for a model; pixels become 0 … 1 where neither its file nor the caller says otherwise."""
-    if len(inputs) != 1:
-        raise DataError(
-            f"'{path}' is a folder of pictures, but the model takes {len(inputs)} inputs; give arrays"
-        )
+    """Pictures by class for a model."""
+    _require_one(path, inputs)
     source = _samples_in(path, known, asked)
-    how = source.describe(inputs[0], known)
-    if how.mean is None and how.kind == "image":
-        how = replace(how, mean=(0.0,), std=(255.0,))
+    how = _scaled(source.describe(inputs[0], known))
     source = _numbered(source, known.labels if known else (), targets[0])
     return _folder(source, how, (inputs[0], targets[0]))
 

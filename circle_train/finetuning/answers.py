@@ -12,8 +12,10 @@ import numpy as np
 from circle_train.data.opening import SUFFIXES, files_of, unlabelled
 from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
+from circle_train.ir import Quantization
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
+from circle_train.ops.numeric.quantize import dequantize
 from circle_train.record import record
 from circle_train.session import InferenceSession
 
@@ -55,9 +57,17 @@ def answers(
     session = InferenceSession(model, threads=threads)
     array = samples.open(tensor, how)
     found = [_first(session(array[at : at + BATCH])) for at in range(0, len(array), BATCH)]
-    scores = np.concatenate([np.asarray(part, np.float32).reshape(len(part), -1) for part in found])
+    scales = model.module.main.outputs[0].quantization
+    scores = np.concatenate([_real(part, scales).reshape(len(part), -1) for part in found])
     names = model.labels if len(model.labels) == scores.shape[1] else tuple(map(str, range(scores.shape[1])))
     return [Answer(file, names, row) for file, row in zip(files, scores, strict=True)]
+
+
+def _real(scores: Array, scales: Quantization | None) -> Array:
+    """What integers stand for."""
+    if scales is None or scores.dtype.kind == "f":
+        return np.asarray(scores, np.float32)
+    return dequantize(scores, scales)
 
 
 def _first(outputs: Array | list[Array]) -> Array:

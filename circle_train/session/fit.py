@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.data.dataset import Dataset, Stream, check_data, open_data, order_of_epoch
+from circle_train.data.dataset import Dataset, Stream, check_data, order_of_epoch
 from circle_train.data.opening import open_any
 from circle_train.errors import ConfigError
 from circle_train.fitting.average import Average
@@ -205,7 +205,7 @@ def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = N
 
 def predict(session: Batches, x: Any, batch_size: int | None = None) -> Any:
     """Outputs of every sample, in order."""
-    data = open_data(x, None, session.program.inputs, [])
+    data = open_any(x, None, session.program.inputs, [], session.model.description)
     pieces = [
         session.predict_batch(inputs) for inputs, _ in data.batches(batch_size or session.config.batch_size)
     ]

@@ -7,9 +7,14 @@ import pathlib
 import numpy as np
 import pytest
 from bfloat16_nets import IMAGES, LABELS, inverted_residual
+from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.cli.main import main
+from circle_train.finetuning.answers import answers
+from circle_train.format.metadata.description import Description
+
+SHAPES = pathlib.Path(__file__).parents[1] / "data" / "shapes"
 
 
 @pytest.fixture
@@ -45,3 +50,40 @@ def test_a_users_error_is_one_line(folder: pathlib.Path, capsys: pytest.CaptureF
     assert run(folder) == 1
     assert "error: quantize: the scheme int8 needs calibration samples" in capsys.readouterr().err
     assert not (folder / "out.tflite").exists()
+
+
+@pytest.fixture
+def told(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A model whose file says what becomes of pixels: other numbers than 0 … 1."""
+    said = Description(kind="image", mean=(127.5,), std=(127.5,), labels=("circle", "square", "triangle"))
+    model = picture_net().with_head(said.labels).described(said)
+    model.save(tmp_path / "net.tflite")
+    return tmp_path
+
+
+def test_folders_calibrate_and_judge_as_the_file_says(
+    told: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What runs in integers answers for photographs what the floats answer."""
+    pytest.importorskip("PIL")
+    assert run(told, "--calibration", SHAPES, "--validation", SHAPES) == 0
+    assert "as shipped" in capsys.readouterr().out
+    floats, shipped = (answers(ct.load(told / name), [SHAPES]) for name in ("net.tflite", "out.tflite"))
+    for one, other in zip(floats, shipped, strict=True):
+        assert one.path == other.path
+        np.testing.assert_allclose(other.scores, one.scores, atol=0.03)
+
+
+def test_a_folder_is_predicted_as_the_file_says(told: pathlib.Path) -> None:
+    pytest.importorskip("PIL")
+    model = ct.load(told / "net.tflite")
+    predicted = ct.TrainSession(model, ct.TrainConfig(loss="mse")).predict(SHAPES)
+    scores = [answer.scores for answer in answers(model, [SHAPES])]
+    np.testing.assert_allclose(predicted, scores, atol=1e-6)
+
+
+def test_three_words_are_no_samples_and_labels(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, "--calibration", folder / "x.npy", "--validation", "a", "b", "c") == 1
+    assert "expected samples and labels, or one folder" in capsys.readouterr().err
