@@ -28,6 +28,8 @@ from circle_train.finetuning.result import summary
 from circle_train.format.atomic import make_folder, write_text
 from circle_train.model import Model
 from circle_train.printable import as_json
+from circle_train.session.shipping.ship import Shipped
+from circle_train.settings.quantization import SCHEMES
 
 NEXT = {"image": "PHOTO", "audio": "RECORDING"}
 """What may be named with the model next, by the kind of its input."""
@@ -35,6 +37,7 @@ EPILOG = """\
 examples:
   circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite
   circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite --budget 150MB,60s
+  circle-train finetune photos/ --model mobilenet.tflite -o animals.tflite --quantize int8
   circle-train predict animals.tflite photo.jpg
 """
 
@@ -57,6 +60,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="what to write: .tflite, .circle or .onnx"
+    )
+    parser.add_argument(
+        "--quantize",
+        choices=SCHEMES,
+        help="ship it in integers, calibrated on these samples and judged on those held out: int8 for phones and "
+        "microcontrollers (see circle-train quantize)",
     )
     add_shapes(parser)
     parser.add_argument(
@@ -148,10 +157,10 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 130
-    result.export(options.output)
+    shipped = result.export(options.output, quantize=options.quantize)
     if options.run_dir:
         _fill(Path(options.run_dir), options, result)
-    _report(options, result)
+    _report(options, result, shipped)
     return 0
 
 
@@ -174,13 +183,15 @@ def _announce(options: argparse.Namespace, model: Model, data: Labelled) -> None
         )
 
 
-def _report(options: argparse.Namespace, result: Result) -> None:
+def _report(options: argparse.Namespace, result: Result, shipped: Shipped | None) -> None:
     if options.json:
-        print_json({**summary(result), "output": options.output})
+        became = {} if shipped is None else {"shipped": shipped.facts}
+        print_json({**summary(result), "output": options.output, **became})
         return
     print_lines(
         [
             *str(result).splitlines()[1:],  # the first was told at the start
+            *([] if shipped is None else str(shipped).splitlines()),
             f"wrote {options.output}{' and labels.txt' * bool(result.data.classes)}"
             + (f" and {options.run_dir}/report.html" if options.run_dir else "")
             + (

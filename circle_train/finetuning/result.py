@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 from circle_train.report.confusion import classes_of
 from circle_train.session import TrainSession
+from circle_train.session.shipping.ship import Shipped, as_settings
+from circle_train.settings.quantization import Int8
 
 
 @record
@@ -143,12 +146,29 @@ class Outcome:
         """How good the answers for the samples held out are."""
         return self.judgement.metrics
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the inference model; labels and normalisation are in it, the labels also in labels.txt beside it."""
-        self.session.export(path)
+    def export(self, path: str | os.PathLike[str], *, quantize: Int8 | str | None = None) -> Shipped | None:
+        """Write the inference model; labels and normalisation are in it, the labels also in labels.txt beside it.
+
+        `quantize` ships it in integers (`ct.Int8`, or a scheme's name), calibrated on these samples and judged on those held
+        out unless the settings bring others; what it became is returned.
+        """
+        settings = None if quantize is None else self._settings(as_settings(quantize))
+        shipped = self.session.export(path, quantize=settings)
         if self.data.classes:
             with atomic_write(Path(path).with_name("labels.txt")) as file:
                 file.write("".join(f"{name}\n" for name in self.data.classes).encode())
+        return shipped
+
+    def _settings(self, wish: Int8) -> Int8:
+        """With samples, where none were given."""
+        if wish.calibration is None and wish.needs_samples:
+            wish = replace(wish, calibration=self._opened(self.data))
+        if wish.validation is None and self.held_out:
+            wish = replace(wish, validation=self._opened(self.examined))
+        return wish
+
+    def _opened(self, source: Labelled) -> Dataset:
+        return Dataset([source.open(self.session.program.inputs[0], self.how)], [source.targets()])
 
     def __str__(self) -> str:
         where = f"{self.held_out} held out" if self.held_out else "those trained on"

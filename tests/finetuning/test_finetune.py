@@ -62,6 +62,16 @@ def test_the_export_computes_what_the_session_does(result: Result, tmp_path: Pat
     )
 
 
+def test_integers_are_calibrated_and_judged_on_its_own_samples(result: Result, tmp_path: Path) -> None:
+    shipped = result.export(tmp_path / "shapes.tflite", quantize="int8")
+    assert shipped is not None and shipped.judged is not None
+    assert shipped.judged.before == shipped.judged.after
+    assert ct.load(tmp_path / "shapes.tflite").inputs[0].dtype == np.int8
+    floats = result.session.predict(SHAPES)
+    scores = [answer.scores for answer in answers(ct.load(tmp_path / "shapes.tflite"), [SHAPES])]
+    np.testing.assert_allclose(scores, floats, atol=0.05)
+
+
 def test_the_same_seed_gives_the_same_weights() -> None:
     def weights() -> bytes:
         data = ct.data.images(SHAPES, validation=0.25, augment="all")

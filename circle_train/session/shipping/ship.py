@@ -45,6 +45,21 @@ class Shipped:
     nbytes: int
     judged: Judged | None = None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For machines."""
+        judged = self.judged
+        measured = (
+            {} if judged is None else {"before": judged.before, "after": judged.after, "by": judged.runtime}
+        )
+        return {
+            "scheme": self.scheme,
+            "operators": self.count,
+            "floats": list(self.floats),
+            "bytes": self.nbytes,
+            **measured,
+        }
+
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.scheme}, {self.count} operators, {self.nbytes / 1e6:.2f} MB"]
         lines += [f"  stays float: {text}" for text in self.floats]
