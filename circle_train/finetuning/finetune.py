@@ -162,6 +162,8 @@ class Course:
         wish = self.recipe.trainable
         best = self.best
         if wish == "none" or (wish == "auto" and (best is None or self.is_perfect)):
+            if self.budget is not None and wish == "auto" and best is not None:
+                LOG.info("the head names all samples held out: nothing deeper is tried")
             return
         before = dict(self.session.parameters)
         epochs = self.recipe.epochs or EPOCHS
