@@ -74,6 +74,16 @@ class Plan:
             if tensor.name in scales:
                 self.fixed.setdefault(self.first(tensor), scales[tensor.name])
 
+    def fix(self, tensor: Tensor, quantization: Quantization) -> None:
+        """Give the tensor, and what only moves its numbers, this scale; not where it shares one with others."""
+        first = self.first(tensor)
+        shared = (
+            facts_of(node).scales is Scales.ONE and any(self.first(t) is first for t in data_of(node))
+            for node in self.nodes
+        )
+        if first not in self.fixed and not any(shared):
+            self.fixed[first] = quantization
+
     def take(self, ranges: Mapping[Tensor, Range]) -> None:
         """What was observed, and constants; groups cover all of their members."""
         constants = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata import hints
+from circle_train.format.metadata.description import Description, described
 from circle_train.ir import DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ir.verify import verify
@@ -21,7 +22,8 @@ from circle_train.quantize.floors import floors, weighed_rows
 from circle_train.quantize.narrow import to_half_precision, to_integer_weights
 from circle_train.quantize.plan import Plan
 from circle_train.quantize.ready import make_ready
-from circle_train.quantize.write import Writer
+from circle_train.quantize.scales import of_pixels
+from circle_train.quantize.write import Writer, as_unsigned
 from circle_train.record import record
 from circle_train.settings.quantization import Int8
 
@@ -64,12 +66,14 @@ def quantize(
             )
         verify(graph)
         return Quantized(assembled(module, graph, {}), tuple(floats), count)
-    plan = planned(graph, settings)
+    plan = planned(graph, settings, described(module))
     plan.know(known)
     means: dict[Tensor, Array] = {}
     if plan.observed:
         means = calibrate(module, plan, settings, samples, run)
     moved = Writer(plan, {} if known else means).write()
+    if settings.io == "uint8":
+        moved = as_unsigned(graph, moved)
     verify(graph)
     refuse_vast(graph)
     return Quantized(assembled(module, graph, moved), reasons(plan), len(plan.nodes))
@@ -77,7 +81,7 @@ def quantize(
 
 def scales_of(module: Module, settings: Int8, samples: Samples | None, run: Observe) -> Rounding:
     """The scales of activations that the module would ship in, by name: what training is to round to."""
-    plan = planned(ready(module), settings)
+    plan = planned(ready(module), settings, described(module))
     calibrate(module, plan, settings, samples, run)
     limits = np.iinfo(plan.dtype.numpy)
     found = {tensor.name: plan.scale_of(tensor) for tensor in plan.activations}
@@ -102,16 +106,26 @@ def refuse_vast(graph: Graph) -> None:
             )
 
 
-def planned(graph: Graph, settings: Int8) -> Plan:
+def planned(graph: Graph, settings: Int8, known: Description | None) -> Plan:
     """Refused where nothing would be an integer."""
-    ends = [*graph.inputs, *graph.outputs] if settings.io == "int8" else []
+    ends = [] if settings.io == "float32" else [*graph.inputs, *graph.outputs]
     plan = Plan(graph, ACTIVATIONS[settings.scheme], ends)
     if not plan.nodes:
         raise ConfigError(
             "quantize: the model holds no operator that computes floats and that LiteRT has in integers"
             f"{_some(reasons(plan))}; it is shipped as it is, without quantize"
         )
+    pixels = None if known is None or plan.dtype is not DType.INT8 else _pixels(known)
+    if pixels is not None and len(graph.inputs) == 1:
+        plan.fix(graph.inputs[0], pixels)
     return plan
+
+
+def _pixels(known: Description) -> Quantization | None:
+    """The scale in which an input's integers are the pixels themselves, where all channels are treated alike."""
+    if known.kind != "image" or not known.mean or not known.std:
+        return None
+    return of_pixels(known.mean[0], known.std[0]) if len({*known.mean}) == len({*known.std}) == 1 else None
 
 
 def reasons(plan: Plan) -> tuple[str, ...]:

@@ -24,6 +24,12 @@ def affine(low: float, high: float, dtype: DType) -> Quantization:
     return Quantization((scale,), (zero_point,))
 
 
+def of_pixels(mean: float, std: float) -> Quantization | None:
+    """In which (pixel - mean) / std is stored as the pixel less 128; None where no byte stands for zero."""
+    zero_point = round(mean) - 128
+    return Quantization((single(1 / std),), (zero_point,)) if -128 <= zero_point <= 127 and std > 0 else None
+
+
 def symmetric(w: Array, axis: int | None, least: Array | float = 0.0) -> Quantization:
     """Of weights in 8 bits, for each entry of the axis; `least` is what their biases ask for."""
     others = None if axis is None else tuple(i for i in range(w.ndim) if i != axis)

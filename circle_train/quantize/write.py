@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.ir import DType, Node, Tensor, TensorType
+from circle_train.ir import DType, Graph, Node, Quantization, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.quantize.bias import shift
@@ -149,3 +149,25 @@ class Writer:
                 name = f"{tensor.name}:{tensor.dtype.name.lower()}{number if number > 1 else ''}"
             tensor.name = name
             taken.add(name)
+
+
+def as_unsigned(graph: Graph, ends: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+    """Inputs and outputs as bytes from 0 to 255, with conversions behind and before; what became of them."""
+    moved: dict[Tensor, Tensor] = {}
+    for end, inner in ends.items():
+        scale = inner.quantization
+        assert scale is not None
+        outer = Tensor(inner.name, TensorType(DType.UINT8, inner.shape))
+        outer.shape_signature = inner.shape_signature
+        outer.quantization = Quantization(scale.scale, tuple(zero + 128 for zero in scale.zero_point))
+        inner.name = f"{inner.name}:int8"
+        moved[end] = outer
+        if inner in graph.inputs:
+            graph.insert(Node(Quantize(), [outer], [inner]))
+        else:
+            graph.append(Node(Quantize(), [inner], [outer]))
+    known = {ends[end]: outer for end, outer in moved.items()}
+    graph.inputs, graph.outputs = (
+        [known.get(t, t) for t in group] for group in (graph.inputs, graph.outputs)
+    )
+    return moved

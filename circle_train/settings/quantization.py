@@ -11,7 +11,7 @@ from circle_train.record import record
 
 SCHEMES = ("int8", "int16x8", "dynamic", "float16")
 RANGES = ("mse", "percentile", "minmax")
-IO = ("int8", "float32")
+IO = ("int8", "uint8", "float32")
 ON_LOSS = ("refuse", "warn")
 
 
@@ -28,7 +28,8 @@ class Int8:
     calibration: Any = field(default=None, compare=False, repr=False)
     """Samples as the model takes them, without labels: a hundred or so, of every kind that it will meet."""
     io: str | None = None
-    """What the model takes and gives: "int8", or "float32" with conversions inside. None: int8 where the scheme is int8."""
+    """What the model takes and gives: "int8", "uint8" as MediaPipe has it, or "float32" with conversions inside. None: int8
+    where the scheme is int8."""
     scheme: str = "int8"
     """"int8": weights and activations in 8 bits. "int16x8": activations in 16. "dynamic": weights alone, activations as they
     come. "float16": weights as half floats."""
@@ -62,7 +63,7 @@ class Int8:
                 )
         if self.io is None:
             object.__setattr__(self, "io", "int8" if self.scheme == "int8" else "float32")
-        if self.io not in IO or (self.io == "int8" and self.scheme != "int8"):
+        if self.io not in IO or (self.io != "float32" and self.scheme != "int8"):
             fits = " or ".join(IO) if self.scheme == "int8" else f"float32 for the scheme {self.scheme}"
             raise ConfigError(f"Int8: io is {self.io!r}, expected {fits}")
         if not is_number(self.percentile) or not 50 < self.percentile <= 100:

@@ -74,6 +74,23 @@ def test_folders_calibrate_and_judge_as_the_file_says(
         np.testing.assert_allclose(other.scores, one.scores, atol=0.03)
 
 
+@pytest.mark.parametrize(("io", "zero"), [("int8", 0), ("uint8", 128)])
+def test_integers_of_pictures_are_the_pixels(io: str, zero: int, told: pathlib.Path) -> None:
+    """Less 128 where they have a sign: who feeds a microcontroller rescales nothing."""
+    pytest.importorskip("PIL")
+    assert run(told, "--calibration", SHAPES, "--io", io) == 0
+    model = ct.load(told / "out.tflite")
+    (given,), (made,) = model.module.main.inputs, model.module.main.outputs
+    assert given.dtype.numpy == made.dtype.numpy == np.dtype(io)
+    assert given.quantization is not None
+    assert given.quantization.zero_point == (zero,)
+    np.testing.assert_allclose(given.quantization.scale, 1 / 127.5, rtol=1e-6)
+    for one, other in zip(
+        answers(ct.load(told / "net.tflite"), [SHAPES]), answers(model, [SHAPES]), strict=True
+    ):
+        np.testing.assert_allclose(other.scores, one.scores, atol=0.03)
+
+
 def test_a_folder_is_predicted_as_the_file_says(told: pathlib.Path) -> None:
     pytest.importorskip("PIL")
     model = ct.load(told / "net.tflite")
