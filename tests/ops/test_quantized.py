@@ -19,7 +19,7 @@ from circle_train.ir.node import known_type
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.numeric.quantize import densify, dequantize, quantize
-from circle_train.passes import before_training, run
+from circle_train.passes import before_inference, run
 from circle_train.passes.quantized import run_quantized
 
 if importlib.util.find_spec("ai_edge_litert") is None:
@@ -319,7 +319,7 @@ def test_real_models(name: str, steps: float) -> None:
     if not path.exists():
         pytest.skip(f"needs {path}")
     recorded = np.load(SHARED / "refs" / f"{name}.tflite.npz")
-    graph = run(before_training(None), read(path).main.copy())
+    graph = run(before_inference(), read(path).main.copy())
     values: dict[int, Any] = {
         id(graph.inputs[0]): next(recorded[k] for k in recorded.files if k.startswith("in:"))
     }

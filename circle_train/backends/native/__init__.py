@@ -23,9 +23,9 @@ from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
 __all__ = ["Native", "is_available"]
 for _found in pkgutil.walk_packages(binders.__path__, f"{binders.__name__}."):
     import_module(_found.name)  # each registers which kernel computes what
-RESIDENT, LANE = 1_150_000, 260_000
-"""Bytes that the library's code and its threads take, and one more engine of a single thread; as measured by
-tools/dev/memory.py on small models."""
+RESIDENT, IMAGES, LANE = 1_150_000, 400_000, 260_000
+"""Bytes that the library's code and its threads take, the code of convolutions where there are any, and one more engine of a
+single thread; as measured by tools/dev/memory.py on small models."""
 
 
 def is_available() -> bool:
@@ -58,12 +58,13 @@ class Native:
         self.threads, self.tier = workers.threads, tier
         self.scratch = Scratch(workers)
         self.has_bfloat16_products = workers.has_bfloat16_products
-        self._resident = RESIDENT
+        self._resident, self._images = RESIDENT, IMAGES
+        self._convolves = False
 
     @property
     def nbytes(self) -> int:
         """Code, tables and working memory of the kernels."""
-        return self.scratch.nbytes + self._resident
+        return self.scratch.nbytes + self._resident + self._images * self._convolves
 
     def side_by_side(self, count: int) -> Sequence[Native]:
         """Engines of one thread each; one alone is this engine."""
@@ -71,7 +72,7 @@ class Native:
             return [self]
         engines = [Native(1, self.tier) for _ in range(count)]
         for engine in engines:
-            engine._resident = LANE
+            engine._resident, engine._images = LANE, 0
         return engines
 
     def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
@@ -109,6 +110,8 @@ class Native:
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """Neighbouring native steps become one call."""
+        native = [step for step in steps if isinstance(step, NativeStep)]
+        self._convolves |= any("CONV" in call.kernel.name for step in native for call in step.calls)
         linked: list[Step] = []
         group: list[NativeStep] = []
         for step in [*steps, None]:
