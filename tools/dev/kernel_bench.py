@@ -124,7 +124,36 @@ def w5() -> Iterator[Item]:
     yield from embedding_items(30522, p, h, kind)
 
 
-NETS: dict[str, Callable[[], Iterator[Item]]] = {"w1": w1, "w2": w2, "w3": w3, "w5": w5, "r18": r18}
+def gpt() -> Iterator[Item]:
+    """GPT of the survey: 4 layers, width 256, 8 heads, 4 x 256 tokens, vocabulary 8192: rows of powers of two everywhere."""
+    p, h = 1024, 256
+    yield from linear_items("qkv", Dense(p, h, 3 * h, 0, 4))
+    yield from linear_items("o", Dense(p, h, h, 0, 4))
+    yield from linear_items("f1", Dense(p, h, 4 * h, 0, 4))
+    yield from linear_items("f2", Dense(p, 4 * h, h, 0, 4))
+    yield from attention_items(4, 256, 8, h)
+    yield from linear_items("head", Dense(p, h, 8192, 0))
+
+
+def vit() -> Iterator[Item]:
+    """ViT-tiny of the survey: 12 layers, width 192, 3 heads, 8 x 197 tokens."""
+    p, h = 8 * 197, 192
+    yield from linear_items("qkv", Dense(p, h, 3 * h, 0, 12))
+    yield from linear_items("o", Dense(p, h, h, 0, 12))
+    yield from linear_items("f1", Dense(p, h, 4 * h, 0, 12))
+    yield from linear_items("f2", Dense(p, 4 * h, h, 0, 12))
+    yield from attention_items(8, 197, 3, h)
+
+
+NETS: dict[str, Callable[[], Iterator[Item]]] = {
+    "gpt": gpt,
+    "vit": vit,
+    "w1": w1,
+    "w2": w2,
+    "w3": w3,
+    "w5": w5,
+    "r18": r18,
+}
 
 
 def least_seconds(program: Program, budget: float, other: np.ndarray | None = None) -> float:

@@ -84,7 +84,10 @@ PRODUCTS = [
     (17, 130, 64),
     (7, 530, 131),
     (48, 800, 90),
+    (30, 70, 1024),
+    (29, 65, 2048),
 ]
+"""The last two: rows of A that meet in the sets of the first-level cache."""
 
 
 @pytest.mark.parametrize("m,n,k", PRODUCTS)
@@ -207,7 +210,16 @@ def test_attention_products_read_heads_in_place(b: int, h: int, s: int, d: int) 
 
 
 @pytest.mark.parametrize(
-    "p,o,i", [(10, 128, 784), (1, 3, 5), (3000, 24, 40), (513, 150, 330), (20000, 17, 9), (10, 10, 128)]
+    "p,o,i",
+    [
+        (10, 128, 784),
+        (1, 3, 5),
+        (3000, 24, 40),
+        (513, 150, 330),
+        (20000, 17, 9),
+        (10, 10, 128),
+        (300, 256, 63),
+    ],
 )
 def test_matmul_grad_w(p: int, o: int, i: int) -> None:
     dy, x = rand(p, o), rand(p, i)

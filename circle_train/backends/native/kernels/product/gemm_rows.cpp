@@ -49,7 +49,13 @@ struct Buffers {
   float* c;   // one worker's tile computed aside, and rows for a sink
 };
 
-int64_t a_floats(const RowsProduct& p, const Blocks& s) { return p.source ? s.rows * s.depth : 0; }
+// Rows of A that meet in the sets of the first-level cache push each other out: they are read from a copy that lies otherwise.
+bool rows_meet(const RowsProduct& p) { return !p.source && p.a_row % 1024 == 0 && p.m >= kTileRows && p.n >= 2 * kTileCols; }
+int64_t copied_row(int64_t depth) { return round_up(depth, 16) + 16; }
+
+int64_t a_floats(const RowsProduct& p, const Blocks& s) {
+  return p.source ? s.rows * s.depth : rows_meet(p) ? s.rows * copied_row(s.depth) : 0;
+}
 int64_t c_floats(const RowsProduct& p, const Blocks& s) {
   return kTileRows * kTileCols + (p.sink ? s.rows * round_up(p.n, kTileCols) : 0);
 }
@@ -130,8 +136,8 @@ void ask_for_rows(const float* x, int64_t row, int64_t m, int64_t end, int64_t c
 }
 
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, int64_t m0, int64_t mc, int64_t n0, int64_t n1) {
-  const bool past = writes_past(p, s);
-  const bool a_ahead = !p.source && p.k <= 256 && p.m * p.k > (1 << 17);
+  const bool past = writes_past(p, s), copies = rows_meet(p);
+  const bool a_ahead = !p.source && !copies && p.k <= 256 && p.m * p.k > (1 << 17);
   const bool c_ahead = !p.sink && !past && p.k <= 256 && p.m * p.n > (1 << 17);
   const bool mask_ahead = p.out_mask && p.m * p.n > (1 << 17);
   Tile t;
@@ -142,9 +148,11 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
     t.kc = std::min(s.depth, p.k - k0);
     t.last = k0 + t.kc >= p.k;
     t.load_c = k0 > 0 || (p.accumulate && !p.sink);
+    const float* const lies = p.source ? nullptr : p.a + m0 * p.a_row + k0;
+    const float* const a = p.source || copies ? buffers.a : lies;
+    t.a_row = p.source ? t.kc : copies ? copied_row(t.kc) : p.a_row;
     if (p.source && t.kc > 0) p.source->rows(m0, mc, k0, t.kc, buffers.a, t.kc);
-    const float* const a = p.source ? buffers.a : p.a + m0 * p.a_row + k0;
-    t.a_row = p.source ? t.kc : p.a_row;
+    for (int64_t i = 0; copies && i < mc; ++i) std::copy_n(lies + i * p.a_row, t.kc, buffers.a + i * t.a_row);
     for (t.n = n0; t.n < n1; t.n += kTileCols) {
       t.cols = std::min<int64_t>(kTileCols, n1 - t.n);
       const int64_t width = panel_width(p.n, t.n);

@@ -10,8 +10,9 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-constexpr int64_t kDepth = 512;        // k rows of a chunk, at most
+constexpr int64_t kDepth = 256;        // k rows of a chunk, at most: a strip of B fits in the first-level cache
 constexpr int64_t kLeastSplit = 384;   // and of a part, at least
+constexpr int64_t kMostRows = 144;     // rows of a unit
 constexpr int64_t kMaxTransposed = 64;  // rows of a transposed result
 constexpr int64_t kShortSum = 64;       // below, the update is most of the work: whole stretches of the weights, evenly dealt
 constexpr int64_t kStretch = 1024;
@@ -29,7 +30,7 @@ Blocks plan(const SumProduct& p) {
   Blocks s;
   const int64_t m = std::max<int64_t>(1, p.m), n = std::max<int64_t>(1, p.n);
   const bool is_short = p.k < kShortSum && !p.transposed && m >= kTileRows;
-  const int64_t row_parts = is_short ? round_up(ceil_div(m, kTileRows), 4) : m <= 144 ? 1 : ceil_div(m, 144);
+  const int64_t row_parts = is_short ? round_up(ceil_div(m, kTileRows), 4) : m <= kMostRows ? 1 : ceil_div(m, kMostRows);
   s.rows = is_short ? ceil_div(m, row_parts) : round_up(ceil_div(m, row_parts), kTileRows);
   s.row_units = ceil_div(m, s.rows);
   const int64_t widest = is_short ? kStretch : p.k < kShortSum ? 3 * kTileCols : 256;
@@ -52,7 +53,11 @@ bool meets(int64_t row) { return row % 256 == 0; }
 // Whether so many columns of B can be read where they lie.
 bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0 && !meets(p.b_row); }
 
-bool a_lies_ready(const SumProduct& p) { return p.a_dense && !(p.bf16 & CT_BF16_OPERANDS); }
+// Whole rows of A are read in place. A part of each is a strided read, whose lines meet in the cache's sets: rather gathered, unless
+// so few columns are made of it that this costs more.
+bool a_lies_ready(const SumProduct& p) {
+  return p.a_dense && !(p.bf16 & CT_BF16_OPERANDS) && (p.m <= kMostRows || p.n < 2 * kTileCols);
+}
 
 struct Buffers {
   float* parts;       // splits x m x n, when there are several
