@@ -13,7 +13,6 @@ from onert_files import FOLDER
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
 TRAINING = """
 import pathlib, sys
 import numpy as np
@@ -29,7 +28,14 @@ numbers = np.random.default_rng(0)
 x = numbers.standard_normal((203, *session.model.inputs[0].shape[1:])).astype(np.float32)
 y = numbers.standard_normal((203, *session.model.outputs[0].shape[1:])).astype(np.float32)
 print("started", session.state.step, flush=True)
-save = ct.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: session.save_checkpoint(checkpoint))
+
+
+def saved(batch, logs):
+    session.save_checkpoint(checkpoint)
+    print("step", flush=True)
+
+
+save = ct.callbacks.LambdaCallback(on_batch_end=saved)
 session.fit(x, y, epochs=int(sys.argv[3]), validation_split=0.1, callbacks=[save], verbose=0)
 session.export(folder / "final.circle")
 print("done", session.state.step, flush=True)
@@ -62,26 +68,34 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_killed_training_ends_in_the_same_file(seed: int, tmp_path: Path) -> None:
-    epochs = 120
+def kill(process: subprocess.Popen[str], moments: random.Random, most: int) -> int:
+    """Kill it some steps after it began, in the midst of one or between two; the step that it began with."""
+    assert process.stdout is not None
+    begun = int(process.stdout.readline().split()[1])
+    for _ in range(moments.randint(1, most)):
+        assert process.stdout.readline() == "step\n", "training was over: there is too little of it"
+    time.sleep(moments.uniform(0.0, 0.005))
+    process.kill()
+    process.communicate()
+    return begun
+
+
+@pytest.mark.parametrize(
+    "kills, epochs",
+    [
+        pytest.param(8, 12, marks=pytest.mark.slow(seconds=20)),
+        pytest.param(50, 60, marks=pytest.mark.thorough),
+    ],
+)
+def test_killed_training_ends_in_the_same_file(kills: int, epochs: int, tmp_path: Path) -> None:
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     for folder in (straight, broken):
         folder.mkdir()
     finish(start(straight, epochs))
-    moments, kills, steps = random.Random(seed), 0, [0]
-    while kills < KILLS:
-        process = start(broken, epochs)
-        assert process.stdout is not None
-        steps.append(int(process.stdout.readline().split()[1]))
-        time.sleep(moments.uniform(0.0, 0.12))
-        if process.poll() is not None:
-            pytest.fail(f"training was over after {kills} kills: there is too little of it")
-        process.kill()
-        process.communicate()
-        kills += 1
+    moments = random.Random(kills)
+    steps = [kill(start(broken, epochs), moments, 40) for _ in range(kills)]
     assert "done" in finish(start(broken, epochs))
-    assert steps == sorted(steps) and len(set(steps)) > KILLS // 2
+    assert steps == sorted(set(steps)), "each goes on behind what the last has done"
     assert (straight / "final.circle").read_bytes() == (broken / "final.circle").read_bytes()
     assert {path.name for path in broken.iterdir() if not path.name.startswith(".")} == {
         "final.circle",
@@ -89,7 +103,11 @@ def test_killed_training_ends_in_the_same_file(seed: int, tmp_path: Path) -> Non
     }
 
 
-def test_callbacks_go_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(8, marks=pytest.mark.slow(seconds=20)), pytest.param(20, marks=pytest.mark.thorough)],
+)
+def test_callbacks_go_on_as_if_nothing_had_been(kills: int, tmp_path: Path) -> None:
     """The same stopping epoch, learning rate, best weights, log and files, wherever it was killed."""
     epochs = 400
     straight, broken = tmp_path / "straight", tmp_path / "broken"
@@ -98,15 +116,9 @@ def test_callbacks_go_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     finish(start(straight, epochs, WITH_CALLBACKS))
     stopped = int((straight / "course.txt").read_text().split()[0])
     assert 40 < stopped < epochs - 1, "the training is to end early, and not at once"
-    moments, steps = random.Random(2), [0]
-    while len(steps) <= KILLS:
-        process = start(broken, epochs, WITH_CALLBACKS)
-        assert process.stdout is not None
-        steps.append(int(process.stdout.readline().split()[1]))
-        time.sleep(moments.uniform(0.0, 0.06))
-        process.kill()
-        process.communicate()
-    assert steps == sorted(steps) and len(set(steps)) > KILLS // 2
+    moments = random.Random(2)
+    steps = [kill(start(broken, epochs, WITH_CALLBACKS), moments, 40 * 46 // kills) for _ in range(kills)]
+    assert steps == sorted(set(steps))
     finish(start(broken, epochs, WITH_CALLBACKS))
     assert {path.name: path.read_bytes() for path in broken.iterdir() if not path.name.startswith(".")} == {
         path.name: path.read_bytes() for path in straight.iterdir() if not path.name.startswith(".")

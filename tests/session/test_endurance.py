@@ -121,7 +121,14 @@ def test_steps_leave_nothing_behind(steps: int) -> None:
 
 
 @LINUX
-@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count",
+    [
+        60,
+        pytest.param(1_500, marks=pytest.mark.slow(seconds=20)),
+        pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.thorough]),
+    ],
+)
 def test_sessions_leave_nothing_behind(count: int) -> None:
     for _ in range(20):
         opened().train_step(X, Y)

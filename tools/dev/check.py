@@ -3,6 +3,7 @@
 
 python tools/dev/check.py            all of it
 python tools/dev/check.py --fast     without the slow tests
+python tools/dev/check.py --passed FILE    without the fast tests that FILE names (pytest --write-passed FILE wrote it)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PYTHON_FILES = ["circle_train", "tests", "tools"]
 BOTH_CORES = ["-n", "auto", "--dist", "worksteal"]
 
 
-def stages(fast: bool) -> list[tuple[str, list[str]]]:
+def stages(fast: bool, passed: Path | None) -> list[tuple[str, list[str]]]:
     """Names and commands, cheapest first."""
     run = [sys.executable, "-m"]
     pytest = str(
@@ -31,13 +32,25 @@ def stages(fast: bool) -> list[tuple[str, list[str]]]:
         ("types", [*run, "mypy"]),
         ("generated ABI", [sys.executable, "tools/dev/make_abi.py", "--check"]),
         ("generated pages", [sys.executable, "tools/dev/make_docs.py", "--check"]),
-        ("tests", [pytest, *BOTH_CORES]),
+        ("tests", [pytest, *BOTH_CORES, *(["--passed", str(passed.resolve())] if passed else [])]),
     ]
     if not fast:
         found.append(("damaged files", [sys.executable, "tools/dev/fuzz.py"]))
         found.append(("ONNX operators", [sys.executable, "tools/dev/onnx_table.py", "--check"]))
         found.append(
-            ("slow tests", [pytest, "-m", "slow", "-n", "auto", "--dist", "loadgroup", "--durations=20"])
+            (
+                "slow tests",
+                [
+                    pytest,
+                    "-m",
+                    "slow and not thorough",
+                    "-n",
+                    "auto",
+                    "--dist",
+                    "loadgroup",
+                    "--durations=20",
+                ],
+            )
         )
     return found
 
@@ -47,9 +60,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--fast", action="store_true", help="leave out the slow tests")
+    parser.add_argument("--passed", type=Path, metavar="FILE", help="fast tests that need not run again")
     arguments = parser.parse_args()
     failed = []
-    for name, command in stages(arguments.fast):
+    for name, command in stages(arguments.fast, arguments.passed):
         print(f"== {name}: {' '.join(command)}", flush=True)
         start = time.perf_counter()
         status = subprocess.run(command, cwd=ROOT, env=os.environ, check=False).returncode

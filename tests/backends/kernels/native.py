@@ -17,6 +17,8 @@ if LIBRARY is None:
 
 THREADS = [int(count) for count in os.environ.get("CT_TEST_THREADS", "1 2 3 8").split()]
 """How many threads each kernel is run by; valgrind, for which all are one, takes fewer."""
+SAMPLES = int(os.environ.get("CT_TEST_SAMPLES", "100"))
+"""With how many extents each kernel is tried; valgrind takes fewer."""
 
 
 def is_struct(kind: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sized
 import swept
-from native import run, tiers
+from native import SAMPLES, run, tiers
 from sized import Arrays, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
 
 from circle_train.backends.native.engine import abi
@@ -157,8 +157,8 @@ def try_all(
 @pytest.mark.parametrize("tier", tiers())
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 def test_extents(way: tuple[str, Callable[..., Any], Callable[[Any], Call]], tier: int) -> None:
-    try_all(way, tier, 1, 100)
-    try_all(way, tier, 2, 10)
+    try_all(way, tier, 1, SAMPLES)
+    try_all(way, tier, 2, SAMPLES // 10)
 
 
 @pytest.mark.parametrize("channels", [3, 16, 256, 300])
