@@ -10,6 +10,10 @@ from test_kernels import RELU, RELU6, act, check, rand, slope
 
 POOLS = [
     Case(2, 8, 8, 5, 5, (2, 2), (2, 2)),
+    Case(2, 6, 10, 8, 8, (2, 2), (2, 2)),
+    Case(1, 8, 8, 4, 4, (2, 2), (2, 2)),
+    Case(2, 7, 11, 4, 4, (2, 2), (2, 2), pad="VALID"),
+    Case(1, 5, 7, 8, 8, (2, 2), (2, 2), pad="VALID"),
     Case(2, 6, 9, 24, 24, (2, 2), (2, 2), pad="VALID"),
     Case(2, 9, 7, 33, 33, (3, 3), (2, 2)),
     Case(1, 10, 10, 16, 16, (3, 3)),

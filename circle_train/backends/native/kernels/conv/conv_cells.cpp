@@ -1,11 +1,10 @@
 #include "conv/conv_cells.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "product/gemm.h"
+#include "conv/walk.h"
 #include "elementwise/optimizer.h"
-#include "product/tile.h"
+#include "product/gemm.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -16,50 +15,6 @@ constexpr int64_t kNear = 44 << 10;   // bytes of images and dy that do while we
 constexpr int64_t kUnits = 12;
 constexpr int64_t kFewPixels = 32;    // of an image: sums this short are better gathered into longer ones
 constexpr int64_t kSets = 512;        // floats between pixels that meet in the same few cache sets
-
-// Outputs whose window's cell lies inside the image, and how the two operands of their products follow each other.
-struct Walk {
-  int64_t rows, cols;
-  int64_t dy_row, dy_col;
-  int64_t x_row, x_col;
-};
-
-// c(r, j) += sum over the outputs of dy(output, r) x(its cell, j)
-template <int MR, int NV>
-void cell_tile(const float* dy, const float* x, const Walk& walk, float* c, int64_t c_row) {
-  vf acc[MR][NV];
-  for (int r = 0; r < MR; ++r)
-    for (int v = 0; v < NV; ++v) acc[r][v] = vf{};
-  for (int64_t h = 0; h < walk.rows; ++h, dy += walk.dy_row, x += walk.x_row) {
-    const float *a = dy, *b = x;
-    for (int64_t w = 0; w < walk.cols; ++w, a += walk.dy_col, b += walk.x_col) {
-      vf bv[NV];
-#pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) bv[v] = load(b + v * W);
-#pragma GCC unroll 12
-      for (int r = 0; r < MR; ++r) {
-        const vf av = splat(a[r]);
-#pragma GCC unroll 2
-        for (int v = 0; v < NV; ++v) acc[r][v] += av * bv[v];
-      }
-    }
-  }
-#pragma GCC unroll 12
-  for (int r = 0; r < MR; ++r) {
-#pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) store(c + r * c_row + v * W, load(c + r * c_row + v * W) + acc[r][v]);
-  }
-}
-
-using CellTile = void (*)(const float*, const float*, const Walk&, float*, int64_t);
-struct CellTiles {
-  CellTile of[kTileVectors][kTileRows];
-};
-template <int... R>
-constexpr CellTiles all_tiles(std::integer_sequence<int, R...>) {
-  return CellTiles{{{cell_tile<R + 1, 1>...}, {cell_tile<R + 1, 2>...}}};
-}
-constexpr CellTiles tiles = all_tiles(std::make_integer_sequence<int, kTileRows>());
 
 struct Plan {
   int64_t row, size;        // weights of one output, and of all
@@ -116,7 +71,7 @@ void add_chunk(const ct_conv_grad_w_args& t, const Plan& p, const Unit& u, int64
       const float* const x = t.x + ((image * s.in_h + h.begin * s.stride_h + h0) * s.in_w + w.begin * s.stride_w + w0) * s.in_c;
       float* const c = u.c + m * p.row + cell * s.in_c;
       const int height = int(std::min(p.step, u.outputs - m));
-      for (int64_t n = 0; n < s.in_c; n += kTileCols) tiles.of[s.in_c - n > W ? 1 : 0][height - 1](dy, x + n, walk, c + n, p.row);
+      for (int64_t n = 0; n < s.in_c; n += kTileCols) walk_tile(height, s.in_c - n > W ? 2 : 1)(dy, x + n, walk, c + n, p.row);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "conv/conv_cells.h"
 #include "conv/conv_groups.h"
 #include "conv/conv_narrow.h"
+#include "conv/conv_outs.h"
 #include "conv/conv_shape.h"
 #include "product/dense.h"
 #include "product/gemm.h"
@@ -52,8 +53,9 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w_scratch(&m, threads);
   }
-  if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
   if (suits_cells(t)) return cells_scratch(t, threads);
+  if (suits_outs(t)) return outs_scratch(t, threads);
+  if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
   int64_t bytes = 0;
   with_group(t, 0, [&](const SumProduct& p) { bytes = sum_scratch(p, threads); });
   return bytes;
@@ -66,12 +68,16 @@ int32_t conv_grad_w(Context& context, const void* opaque) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w(context, &m);
   }
-  if (is_narrow(t) && !t.bf16) {
-    run_narrow(context, t);
-    return CT_OK;
-  }
   if (suits_cells(t)) {
     run_cells(context, t);
+    return CT_OK;
+  }
+  if (suits_outs(t)) {
+    run_outs(context, t);
+    return CT_OK;
+  }
+  if (is_narrow(t) && !t.bf16) {
+    run_narrow(context, t);
     return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "conv/walk.h"
 #include "product/dense.h"
 #include "product/narrow_rows.h"
 #include "elementwise/optimizer.h"
@@ -84,14 +85,6 @@ void add_row(const ct_conv_grad_w_args& t, const Sums& f, int64_t out_row, const
   each_kernel_row(s, t.x, out_row, padded, [&](int64_t kh, const float* x) {
     add_products(s, f, x, s.stride_w * s.in_c, run, dy, c + kh * run * f.cols);
   });
-}
-
-// parts[0] += the others, in order
-void add_parts(float* parts, int64_t count, int64_t n) {
-  for (int64_t p = 1; p < count; ++p)
-    each_vector(n, [&](int64_t i, auto lanes) {
-      store_some(parts + i, load_some(parts + i, lanes) + load_some(parts + p * n + i, lanes), lanes);
-    });
 }
 
 // add(row, part, own) for all rows, in parts; then the parts become the gradients.

@@ -4,6 +4,7 @@
 
 #include "conv/conv_shape.h"
 #include "vectors/activation.h"
+#include "vectors/quads.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -27,7 +28,7 @@ struct Plan {
     groups = ceil_div(s.out_c, kOuts);
     depth = s.kernel_h * s.kernel_w * s.in_c;
     bands = ceil_div(s.out_h, kBand);
-    sums = t.accumulate || t.out_mask ? s.out_w * s.out_c : 0;
+    sums = t.accumulate || t.out_mask ? kBand * s.out_w * s.out_c : 0;
     Carver carver(scratch);
     weights = carver.take<float>(groups * depth * kOuts);
     own = round_up((kBand + s.kernel_h - 1) * row + sums, 1024);
@@ -64,7 +65,15 @@ void spread_rows(const PlanarConv& t, const Plan& p, int64_t image, int64_t firs
     std::fill_n(to, p.row, 0.0f);
     if (h < 0 || h >= s.in_h) continue;
     const float* const from = t.x + (image * s.in_h + h) * s.in_w * s.in_c;
-    for (int64_t c = 0; c < s.in_c; ++c) {
+    int64_t c = 0;
+    for (; c + kQuad <= s.in_c; c += kQuad)
+      for (int64_t w = 0; w < pixels; w += W) {
+        vf lines[kQuad];
+        load_columns(from + w * s.in_c + c, std::min<int64_t>(W, pixels - w), s.in_c, lines);
+        for (int j = 0; j < kQuad; ++j) store_some(to + (c + j) * p.width + s.pad_left + w, lines[j], int(std::min<int64_t>(W, pixels - w)));
+      }
+    if (s.in_c == 1) copy_floats(to + s.pad_left, from, pixels), ++c;
+    for (; c < s.in_c; ++c) {
       float* const line = to + c * p.width + s.pad_left;
       for (int64_t w = 0; w < pixels; ++w) line[w] = from[w * s.in_c + c];
     }
@@ -94,32 +103,52 @@ inline void sum_windows(const Plan& p, const float* const (&at)[N], const float*
 // A group's outputs of one vector of pixels, to where pixels lie side by side.
 void put_pixels(const PlanarConv& t, const Clamp& act, vf (&sums)[kOuts], int64_t o, int64_t pixels, float* y) {
   const int64_t outs = std::min<int64_t>(kOuts, t.s.out_c - o), step = t.s.out_c;
-  float lines[kOuts][W];
-  for (int64_t j = 0; j < kOuts; ++j) {
-    const vf v = t.b && j < outs ? sums[j] + splat(t.b[o + j]) : sums[j];
-    store(lines[j], t.accumulate || t.out_mask ? v : activate(v, act));
+  for (int64_t j = 0; j < outs; ++j) {
+    if (t.b) sums[j] += splat(t.b[o + j]);
+    if (!t.accumulate && !t.out_mask) sums[j] = activate(sums[j], act);
   }
-  if (outs == kOuts) {
-    for (int64_t i = 0; i < pixels; ++i, y += step)
-      for (int64_t j = 0; j < kOuts; ++j) y[j] = lines[j][i];
-    return;
+  int64_t j = 0;
+  for (; j + kQuad <= outs; j += kQuad) {
+    vf some[kQuad] = {sums[j], sums[j + 1], sums[j + 2], sums[j + 3]};
+    store_columns(some, pixels, y + j, step);
   }
-  for (int64_t i = 0; i < pixels; ++i, y += step)
-    for (int64_t j = 0; j < outs; ++j) y[j] = lines[j][i];
+  for (; j < outs; ++j) {
+    float line[W];
+    store(line, sums[j]);
+    for (int64_t i = 0; i < pixels; ++i) y[i * step + j] = line[i];
+  }
 }
 
+// A vector of pixels: where its image begins, where its outputs go, and how many there are.
+struct Pixels {
+  const float* from;
+  float* to;
+  int64_t count;
+};
+
 template <int N>
-void make_pixels(const PlanarConv& t, const Plan& p, const float* image, int64_t first, const Clamp& act, float* y, int64_t y_row) {
+void make_pixels(const PlanarConv& t, const Plan& p, const Pixels (&pixels)[N], const Clamp& act) {
   const float* at[N];
-  for (int n = 0; n < N; ++n) at[n] = image + (first + n) / p.blocks * p.row + (first + n) % p.blocks * W;
+  for (int n = 0; n < N; ++n) at[n] = pixels[n].from;
   for (int64_t g = 0; g < p.groups; ++g) {
     vf acc[N][kOuts];
     sum_windows<N>(p, at, p.weights + g * p.depth * kOuts, acc);
-    for (int n = 0; n < N; ++n) {
-      const int64_t row = (first + n) / p.blocks, pixel = (first + n) % p.blocks * W;
-      put_pixels(t, act, acc[n], g * kOuts, std::min<int64_t>(W, p.s.out_w - pixel), y + row * y_row + pixel * p.s.out_c + g * kOuts);
-    }
+    for (int n = 0; n < N; ++n) put_pixels(t, act, acc[n], g * kOuts, pixels[n].count, pixels[n].to + g * kOuts);
   }
+}
+
+// The vectors of `count` rows, as many at a time as share their weights; y's rows are `y_row` floats from each other.
+void make_rows(const PlanarConv& t, const Plan& p, const float* image, int64_t count, const Clamp& act, float* y, int64_t y_row) {
+  Pixels some[kPixels];
+  int waiting = 0;
+  for (int64_t r = 0; r < count; ++r)
+    for (int64_t w = 0; w < p.s.out_w; w += W) {
+      some[waiting++] = {image + r * p.row + w, y + r * y_row + w * p.s.out_c, std::min<int64_t>(W, p.s.out_w - w)};
+      if (waiting < kPixels) continue;
+      make_pixels<kPixels>(t, p, some, act);
+      waiting = 0;
+    }
+  if (waiting) make_pixels<1>(t, p, {some[0]}, act);
 }
 
 // What is asked for besides sums, on a whole row.
@@ -138,17 +167,10 @@ void make_band(const PlanarConv& t, const Plan& p, int64_t unit, float* own) {
   const int64_t row = p.s.out_w * p.s.out_c, begin = (image * p.s.out_h + first) * row;
   const Clamp act = clamp_of(t.act);
   spread_rows(t, p, image, first, count, own);
-  if (p.sums) {
-    float* const sums = own + (kBand + p.s.kernel_h - 1) * p.row;
-    for (int64_t r = 0; r < count; ++r) {
-      for (int64_t i = 0; i < p.blocks; ++i) make_pixels<1>(t, p, own + r * p.row, i, act, sums, 0);
-      finish_row(t, sums, row, begin + r * row);
-    }
-    return;
-  }
-  int64_t i = 0;
-  for (; i + kPixels <= count * p.blocks; i += kPixels) make_pixels<kPixels>(t, p, own, i, act, t.y + begin, row);
-  for (; i < count * p.blocks; ++i) make_pixels<1>(t, p, own, i, act, t.y + begin, row);
+  if (!p.sums) return make_rows(t, p, own, count, act, t.y + begin, row);
+  float* const sums = own + (kBand + p.s.kernel_h - 1) * p.row;
+  make_rows(t, p, own, count, act, sums, row);
+  for (int64_t r = 0; r < count; ++r) finish_row(t, sums + r * row, row, begin + r * row);
 }
 
 }  // namespace

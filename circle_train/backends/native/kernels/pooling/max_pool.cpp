@@ -3,7 +3,9 @@
 
 #include "pooling/pool_rows.h"
 #include "pooling/pool_windows.h"
+#include "run/split.h"
 #include "run/table.h"
+#include "vectors/halves.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -38,6 +40,14 @@ vi load_index(const uint8_t* from, Lanes lanes) {
   return __builtin_convertvector(bytes, vi);
 }
 
+// W / 2 of them, twice.
+inline vi load_index_twice(const uint8_t* from) {
+  vb bytes;
+  std::memcpy(&bytes, from, W / 2);
+  std::memcpy(reinterpret_cast<char*>(&bytes) + W / 2, from, W / 2);
+  return __builtin_convertvector(bytes, vi);
+}
+
 inline void take_larger(vf v, int64_t cell, vf& best, vi& where) {
   const vi better = (v > best) | (v != v);
   best = better ? v : best;
@@ -51,13 +61,32 @@ bool is_pairs(const ct_pool_args& row) {
          row.index;
 }
 
+// Two windows at a time, where a pixel's channels fill half a vector; answers how many windows are done.
+int64_t max_halves(const ct_pool_args& row, const Clamp& act) {
+  const ct_conv_shape& s = row.shape;
+  const float *above = row.x, *below = row.x + s.in_w * s.in_c;
+  int64_t ow = 0;
+  for (; ow + 2 <= s.out_w; ow += 2, above += 2 * W, below += 2 * W) {
+    const vf a = load(above), b = load(above + W), c = load(below), d = load(below + W);
+    vf best = low_halves(a, b);
+    vi where{};
+    take_larger(high_halves(a, b), 1, best, where);
+    take_larger(low_halves(c, d), 2, best, where);
+    take_larger(high_halves(c, d), 3, best, where);
+    store(row.y + ow * s.in_c, activate(best, act));
+    store_index(row.index + ow * s.in_c, where, Whole());
+  }
+  return ow;
+}
+
 void max_pairs(const ct_pool_args& row, const Clamp& act) {
   const ct_conv_shape& s = row.shape;
   const int64_t channels = s.in_c, below = s.in_w * channels;
-  const float* x = row.x;
-  float* y = row.y;
-  uint8_t* index = row.index;
-  for (int64_t ow = 0; ow < s.out_w; ++ow, x += 2 * channels, y += channels, index += channels)
+  const int64_t done = kHasHalves && 2 * channels == W ? max_halves(row, act) : 0;
+  const float* x = row.x + done * 2 * channels;
+  float* y = row.y + done * channels;
+  uint8_t* index = row.index + done * channels;
+  for (int64_t ow = done; ow < s.out_w; ++ow, x += 2 * channels, y += channels, index += channels)
     each_vector(channels, [&](int64_t c, auto lanes) {
       vf best = load_some(x + c, lanes);
       vi where{};
@@ -88,10 +117,30 @@ bool windows_tile(const ct_conv_shape& s) {
          s.out_w * s.stride_w - s.pad_left >= s.in_w;
 }
 
+// The same where a pixel's channels fill half a vector: both cells of a window's row are one.
+template <bool Masked>
+void scatter_halves(const ct_pool_args& row, const Clamp& act, const Clamp& out_mask) {
+  const ct_conv_shape& s = row.shape;
+  const int64_t outputs = s.out_w * s.in_c, below = s.in_w * s.in_c;
+  const bool has_act = row.act != CT_ACT_NONE;
+  vi left_right{};
+  for (int i = W / 2; i < W; ++i) left_right[i] = 1;
+  float* dx = row.dx;
+  const float* y = row.out_mask_y;
+  for (int64_t i = 0; i < outputs; i += W / 2, dx += W, y += Masked ? W : 0) {
+    const vf dy = load_twice(row.dy + i), sent = has_act ? masked(dy, load_twice(row.y + i), act) : dy;
+    const vi where = load_index_twice(row.index + i);
+    const vf above = where == left_right ? sent : vf{}, under = where == left_right + 2 ? sent : vf{};
+    store(dx, Masked ? masked(above, load(y), out_mask) : above);
+    store(dx + below, Masked ? masked(under, load(y + below), out_mask) : under);
+  }
+}
+
 template <bool Masked>
 void scatter_pairs(const ct_pool_args& row, const Clamp& act, const Clamp& out_mask) {
   const ct_conv_shape& s = row.shape;
   const int64_t channels = s.in_c, below = s.in_w * channels, at[4] = {0, channels, below, below + channels};
+  if (kHasHalves && 2 * channels == W) return scatter_halves<Masked>(row, act, out_mask);
   float* dx = row.dx;
   const float* y = row.out_mask_y;
   for (int64_t output = 0; output < s.out_w * channels; output += channels, dx += 2 * channels, y += Masked ? 2 * channels : 0)
@@ -126,7 +175,7 @@ ct_pool_args alone(const ct_pool_args& t, int64_t out_row) {
   const int64_t output = out_row * s.out_w * s.in_c;
   ct_pool_args row = t;
   row.shape.batch = row.shape.out_h = 1, row.shape.in_h = below.count;
-  row.shape.pad_top = cells_of(out_row % s.out_h, s.stride_h, s.pad_top, s.kernel_h, s.in_h).begin;
+  row.shape.pad_top = cells_of(split(out_row, s.out_h).rest, s.stride_h, s.pad_top, s.kernel_h, s.in_h).begin;
   if (row.index) row.index += output;
   if (row.y) row.y += output;
   if (row.dy) row.dy += output;
@@ -161,7 +210,8 @@ void max_pool_grad_again(const ct_pool_args& t, int64_t image) {
 }  // namespace
 
 RowsBelow rows_below(const ct_conv_shape& s, int64_t out_row) {
-  const int64_t oh = out_row % s.out_h, image = out_row / s.out_h * s.in_h;
+  const Split row = split(out_row, s.out_h);
+  const int64_t oh = row.rest, image = row.whole * s.in_h;
   const Range rows = cells_of(oh, s.stride_h, s.pad_top, s.kernel_h, s.in_h);
   return {image + oh * s.stride_h - s.pad_top + rows.begin, rows.count()};
 }
