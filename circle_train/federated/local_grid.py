@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,8 +106,8 @@ class LocalGrid(Grid):
         if not FIRST <= node < FIRST + self.clients:
             return Message(Error(6, f"there is no node {node}"), reply_to=message)
         context = self._context(node)
-        delivered = Message(_delivered(message.content), node, metadata.message_type)
-        delivered.__dict__["_metadata"] = metadata
+        delivered = copy(message)
+        delivered.content = _delivered(message.content)
         try:
             reply = self.client_app(delivered, context)
             if not isinstance(reply, Message):
@@ -133,8 +134,5 @@ def _delivered(content: RecordDict) -> RecordDict:
     """Records of its own for each client, as if they had travelled; arrays, which are bytes, are shared."""
     delivered = RecordDict()
     for name, record in content.items():
-        fresh = type(record)()
-        for key, value in record.items():
-            fresh[key] = value
-        delivered[name] = fresh
+        delivered[name] = record.copy()
     return delivered

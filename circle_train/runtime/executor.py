@@ -70,6 +70,10 @@ class Executor:
         for tensor, value in feeds.items():
             if tensor in arrays:
                 np.copyto(arrays[tensor], value)
+        self.advance(undisturbed)
+
+    def advance(self, undisturbed: Undisturbed | None = None) -> None:
+        """Take every step on what lies in the arena."""
         with nullcontext() if self._numpy_threads is None else blas.limited(self._numpy_threads):
             for step in self.steps[: self.reading]:
                 step()

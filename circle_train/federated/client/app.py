@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from circle_train.errors import CircleTrainError
@@ -58,11 +58,18 @@ def client_app(
     return app
 
 
+def _asked(content: RecordDict) -> tuple[dict[str, Any], str, ArrayRecord | None]:
+    """The first record of settings, and the first of arrays with its name."""
+    records = list(content.items())
+    settings = next((record for _, record in records if isinstance(record, ConfigRecord)), None)
+    arrays = ((key, record) for key, record in records if isinstance(record, ArrayRecord))
+    return dict(settings.items()) if settings is not None else {}, *next(arrays, ("arrays", None))
+
+
 def _reply(message: Message, context: Context, work: Callable[..., Outcome]) -> Message:
     """What the work gave: one record of arrays where it changed some, one of metrics; an error's sentence where it failed."""
     try:
-        config = dict(next(iter(message.content.config_records.values()), {}))
-        key, arrays = next(iter(message.content.array_records.items()), ("arrays", None))
+        config, key, arrays = _asked(message.content)
         outcome = work(context, arrays, config)
     except CircleTrainError as error:
         return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)

@@ -55,28 +55,52 @@ def _pass(session: ClientSession, data: Dataset, order: Array | None) -> dict[st
     state, config, programs = session.state, session.config, session.programs
     places = np.arange(len(data)) if order is None else order
     outputs = [np.empty((len(data), *t.shape[1:]), t.dtype.numpy) for t in programs.whole.program.outputs]
-    total = 0.0
+    keep = data.store.keep if isinstance(data, KeptDataset) else None
+    total, turn = 0.0, None
     for start in range(0, len(data), config.batch_size):
         some = places[start : start + config.batch_size]
-        kept = Samples(data, some) if isinstance(data, KeptDataset) else None
-        executor = programs.executor(Mode.TRAIN, len(some), kept.keep if kept else None)
-        program = executor.program
+        if turn is None or len(some) != turn.size:
+            turn = Turn(programs.executor(Mode.TRAIN, len(some), keep), data)
         state.set_scalars(config.rule)
         state.set_random(session.seed)
-        feeds = {tensor: array[some] for tensor, array in _pairs(program, data)}
         try:
-            executor.run(feeds | kept.feeds(executor) if kept else feeds)
+            turn.take(some)
         except NotFinite as error:
             raise refusal(error, state) from None
         state.count(True, True)
-        for whole, tensor in zip(outputs, program.outputs, strict=True):
-            whole[start : start + len(some)] = executor[tensor].reshape(len(some), *whole.shape[1:])
-        assert program.loss is not None
-        total += _mean(executor[program.loss]) * len(some)
+        for whole, made in zip(outputs, turn.outputs, strict=True):
+            whole[start : start + len(some)] = made.reshape(len(some), *whole.shape[1:])
+        total += _mean(turn.loss) * len(some)
     metrics = session.metrics
     metrics.reset()
     metrics.update(outputs, [target[places] for target in data.targets])
     return {"loss": total / len(data), **metrics.result()}
+
+
+class Turn:
+    """Steps of so many samples, with the memory that these come into and what comes of them lies in."""
+
+    def __init__(self, executor: Executor, data: Dataset) -> None:
+        program = executor.program
+        assert program.loss is not None
+        self.executor, self.data, self.size = executor, data, program.batch_size
+        self.pairs = _pairs(program, data)
+        self.is_plain = type(executor) is Executor and not executor.lanes
+        memory = executor.arrays if self.is_plain else {}
+        self.feeds = [(memory[tensor], array) for tensor, array in self.pairs if tensor in memory]
+        self.outputs = [executor[tensor] for tensor in program.outputs]
+        self.loss = executor[program.loss]
+
+    def take(self, some: Array) -> None:
+        """A step of these samples."""
+        data, executor = self.data, self.executor
+        if self.is_plain:
+            for memory, array in self.feeds:
+                array.take(some, 0, memory, "clip")
+            return executor.advance()
+        feeds = {tensor: array[some] for tensor, array in self.pairs}
+        kept = Samples(data, some).feeds(executor) if isinstance(data, KeptDataset) else {}
+        executor.run(feeds | kept)
 
 
 def _mean(loss: Array) -> float:

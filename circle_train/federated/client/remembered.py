@@ -18,6 +18,8 @@ ARRAYS, COUNTS = "circle_train.arrays", "circle_train.counts"
 
 def keep(session: ClientSession, state: RecordDict, wish: Sequence[str]) -> None:
     """After a round."""
+    if not wish:
+        return
     arrays = {f"{key.kind}/{key.owner}": array for key, array in _arrays(session, wish).items()}
     if arrays:
         state[ARRAYS] = ArrayRecord({name: encoded(array) for name, array in arrays.items()})
