@@ -15,9 +15,11 @@ from circle_train.checkpoints import ort as ort_state
 from circle_train.checkpoints import ort_file as ort_checkpoint
 from circle_train.checkpoints import own as named_checkpoint
 from circle_train.checkpoints.ort_file import is_ort_checkpoint
+from circle_train.checkpoints.safetensors import Data
 from circle_train.errors import CheckpointError, refusing
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Module
+from circle_train.ir.mapped import FileMap, open_bytes
 from circle_train.runtime.state import State
 from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.runtime.weights import Layout
@@ -42,10 +44,13 @@ def load(
         data = _read(where)
         if is_ort_checkpoint(data):
             beside = f"{where}.data"
-            found = ort_checkpoint.read(data, _read(beside) if os.path.exists(beside) else None, where)
+            external = bytes(_read(beside)) if os.path.exists(beside) else None
+            found = ort_checkpoint.read(bytes(data), external, where)
             changes = ort_state.changes_of(found, state, config, inward, where)
         else:
             changes = _format_of(where).decode_state(data, module, state, config, where)
+        if isinstance(data, FileMap) and (change := data.change()):
+            raise CheckpointError(f"checkpoint {change}; nothing was changed, load it again")
     with Undisturbed() as undisturbed:
         undisturbed.begin()
         changes.apply(state)
@@ -63,10 +68,10 @@ def stored_config(path: str | os.PathLike[str]) -> TrainConfig | None:
     return found
 
 
-def _read(path: str) -> bytes:
+def _read(path: str) -> Data:
+    """The bytes of a small file, a large one mapped: its arrays are read one by one, when they are taken over."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return open_bytes(path)
     except OSError as error:
         raise CheckpointError(
             f"checkpoint {path} cannot be read ({error.strerror}); give the path of a saved one"

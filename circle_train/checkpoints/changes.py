@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.fitting.course import BrokenOff
 from circle_train.ir import StateKey
+from circle_train.ir.mapped import release
 from circle_train.ir.tensor_type import Array
 from circle_train.runtime.state import State
 
@@ -36,6 +37,7 @@ class Changes:
                 array.fill(0)
         for key, array in self.arrays.items():
             _set(state, key, array)
+            release(array)
         for name in self.restored:
             state.restore(name)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position

@@ -9,6 +9,7 @@ import numpy as np
 from circle_train.checkpoints.changes import Changes
 from circle_train.checkpoints.onert_file import OnertCheckpoint, Section, decode, pieces
 from circle_train.checkpoints.onert_order import slot_readers
+from circle_train.checkpoints.safetensors import Data
 from circle_train.errors import CheckpointError
 from circle_train.ir import DType, Module, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
@@ -35,7 +36,7 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     return pieces(OnertCheckpoint(values, moments, state.step))
 
 
-def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
+def decode_state(data: Data, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
     """What the file would change, after comparing every slot with the model."""
     _require_optimizer(config)
     slots = slot_readers(module.main)
@@ -60,7 +61,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
     return changes
 
 
-def stored_config(data: bytes, where: str) -> TrainConfig | None:
+def stored_config(data: Data, where: str) -> TrainConfig | None:
     """The kind of optimizer is all that ONERT's file tells: Adam's has a second section."""
     second_section = int.from_bytes(data[8:12], "little")
     return TrainConfig(optimizer="adam" if second_section else "sgd")

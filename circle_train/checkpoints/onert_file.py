@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from circle_train.checkpoints.safetensors import Data
 from circle_train.errors import CheckpointError
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
@@ -64,7 +65,7 @@ def pieces(checkpoint: OnertCheckpoint) -> list[bytes | memoryview]:
     return [*parts, FOOTER.pack(checkpoint.step, 0)]
 
 
-def decode(data: bytes, sizes: Sequence[int], where: str) -> OnertCheckpoint:
+def decode(data: Data, sizes: Sequence[int], where: str) -> OnertCheckpoint:
     """Read a file for a model whose slots have these sizes; anything that does not fit is refused."""
     first, second, footer = _check_header(data, len(sizes), where)
     adam = second != 0
@@ -87,7 +88,7 @@ def decode(data: bytes, sizes: Sequence[int], where: str) -> OnertCheckpoint:
     return OnertCheckpoint(values, moments, step)
 
 
-def _check_header(data: bytes, slots: int, where: str) -> tuple[int, int, int]:
+def _check_header(data: Data, slots: int, where: str) -> tuple[int, int, int]:
     """Offsets of the first and second moments and of the footer, all within the file and in order."""
     if len(data) < HEADER.size + FOOTER.size:
         raise _refusal(where, f"it is {len(data)} bytes long, the shortest has {HEADER.size + FOOTER.size}")
@@ -113,7 +114,7 @@ def _check_header(data: bytes, slots: int, where: str) -> tuple[int, int, int]:
 
 @record
 class _Sections:
-    data: bytes
+    data: Data
     sizes: Sequence[int]
     where: str
 

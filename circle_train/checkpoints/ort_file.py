@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.checkpoints.safetensors import Data
 from circle_train.errors import CheckpointError, ModelError
 from circle_train.format.flatbuffer.decode import Table, Tables, decode
 from circle_train.ir.tensor_type import Array
@@ -72,7 +73,7 @@ class OrtCheckpoint:
         return {**self.trained, **self.frozen}
 
 
-def is_ort_checkpoint(data: bytes) -> bool:
+def is_ort_checkpoint(data: Data) -> bool:
     """By the identifier."""
     return data[4:8] == IDENTIFIER
 

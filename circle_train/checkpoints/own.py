@@ -10,6 +10,7 @@ from typing import Any
 
 from circle_train.checkpoints import safetensors
 from circle_train.checkpoints.changes import Changes
+from circle_train.checkpoints.safetensors import Data
 from circle_train.errors import CheckpointError, ConfigError
 from circle_train.fitting.course import BrokenOff, pack, unpack
 from circle_train.ir import Graph, Module, StateKey
@@ -59,7 +60,7 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     return safetensors.pieces(arrays, metadata)
 
 
-def decode_state(data: bytes, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
+def decode_state(data: Data, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
     """What the file would change, after comparing model, optimizer and every array."""
     named, metadata = safetensors.decode(data, where)
     if metadata.get("format") != FORMAT:
@@ -90,7 +91,7 @@ def decode_state(data: bytes, module: Module, state: State, config: TrainConfig,
     )
 
 
-def stored_config(data: bytes, where: str) -> TrainConfig | None:
+def stored_config(data: Data, where: str) -> TrainConfig | None:
     """The settings that the file was written under; None where they had a part that only Python can hold."""
     _, metadata = safetensors.decode(data, where)
     try:

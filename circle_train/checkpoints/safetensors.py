@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import struct
 from collections.abc import Mapping
 from math import prod
@@ -15,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import CheckpointError
+from circle_train.ir.mapped import in_pieces
 from circle_train.ir.tensor_type import Array
+
+Data = bytes | mmap.mmap
+"""Of a file: read, or mapped."""
 
 LENGTH = struct.Struct("<Q")
 ALIGNMENT = 8
@@ -62,7 +67,7 @@ def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[byt
     return [LENGTH.pack(len(text)) + text, *chunks]
 
 
-def decode(data: bytes, where: str) -> tuple[dict[str, Array], dict[str, str]]:
+def decode(data: Data, where: str) -> tuple[dict[str, Array], dict[str, str]]:
     """The arrays (views of `data`) and the metadata, checked to the last byte."""
     header, start = _read_header(data, where)
     payload = memoryview(data)[start:]
@@ -88,7 +93,7 @@ def decode(data: bytes, where: str) -> tuple[dict[str, Array], dict[str, str]]:
     return arrays, metadata
 
 
-def _read_header(data: bytes, where: str) -> tuple[dict[str, Any], int]:
+def _read_header(data: Data, where: str) -> tuple[dict[str, Any], int]:
     if len(data) < LENGTH.size:
         raise _refusal(where, f"it is {len(data)} bytes long, too short for a header")
     start = LENGTH.size + LENGTH.unpack_from(data)[0]
@@ -119,7 +124,8 @@ def _checksum(header: Mapping[str, Any], *data: bytes | memoryview) -> str:
     text = json.dumps({**header, "__metadata__": metadata}, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())
     for chunk in data:
-        digest.update(chunk)
+        for piece in in_pieces(memoryview(chunk)):
+            digest.update(piece)
     return digest.hexdigest()
 
 

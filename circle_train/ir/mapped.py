@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from circle_train.ir.tensor_type import Array
 
 SMALL = 1 << 20
 """Bytes of a file that is read at once: who overwrites or shortens it later changes nothing here."""
+PIECE = 1 << 20
+"""Bytes that are looked at together where all of a file is."""
 
 
 class FileMap(mmap.mmap):
@@ -58,6 +60,19 @@ def mapped(array: Any) -> mmap.mmap | None:
     if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return None
     return base if memoryview(base).readonly else None
+
+
+def release(data: Any) -> None:
+    """Pages of a mapped file that have been read need not stay in memory; who looks again reads again."""
+    if (file := mapped(data)) is not None:
+        file.madvise(mmap.MADV_DONTNEED)
+
+
+def in_pieces(data: memoryview) -> Iterator[memoryview]:
+    """All of it, of a mapped file no more than a piece in memory at a time."""
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]
+        release(data)
 
 
 def files_of(arrays: Iterable[Array]) -> list[FileMap]:

@@ -24,7 +24,7 @@ LAST = {"softmax": "Softmax", "sigmoid": "Sigmoid"}
 
 def with_head(provenance: Provenance, outputs: int, scores: str) -> bytes:
     """The ONNX model that was loaded, ending in a new layer of so many outputs on what the old classifier reads."""
-    model = onnx.ModelProto.FromString(source_of(provenance))
+    model = onnx.ModelProto.FromString(bytes(source_of(provenance)))
     features, count, rank = _features(model)
     model = onnx.ModelProto.FromString(choose_outputs(model.SerializeToString(), [features]))
     graph = model.graph

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,16 +16,32 @@ from circle_train.convert.building.provenance import Provenance
 from circle_train.convert.onnx_file.elements import dtype_of
 from circle_train.convert.onnx_file.importer import external_file
 from circle_train.convert.onnx_file.messages import ELEMENTS, EXTERNAL, OUTSIDE, RAW, read_model
-from circle_train.convert.onnx_file.protobuf import Message, field_bytes, rewritten, without
+from circle_train.convert.onnx_file.protobuf import (
+    Data,
+    Later,
+    Message,
+    Piece,
+    field_bytes,
+    field_head,
+    rewritten,
+    without,
+    write_pieces,
+)
 from circle_train.convert.stages.walk import names_read
 from circle_train.errors import ConversionError
 from circle_train.format.atomic import atomic_write, atomic_writes
+from circle_train.ir.mapped import open_bytes
 from circle_train.ir.tensor_type import Array
 
 METADATA_PROPS = 14
 """The field of ModelProto."""
 ALIGNMENT = 4096
 """Of tensors in an external data file, so that they can be mapped into memory."""
+PIECE = 1 << 20
+"""Bytes of a file that are looked at together."""
+
+Value = Callable[[], Array]
+"""Makes the elements of a tensor as the ONNX file lays them out, when they are written."""
 
 
 def write_back(
@@ -48,7 +66,7 @@ def write_back(
     if outputs is not None:
         raw = choose_outputs(raw, outputs)
     model = read_model(raw)
-    fresh = {name: provenance.to_onnx(name, value) for name, value in values.items()}
+    fresh = {name: partial(provenance.to_onnx, name, value) for name, value in values.items()}
     external = [tensor for tensor in model.graph.initializer if tensor.data_location == EXTERNAL]
     held = {t.name: t for t in model.graph.initializer if t.data_location != EXTERNAL}
     for node in model.graph.node:
@@ -57,12 +75,12 @@ def write_back(
     changes = {held[name]: _with_elements(held[name], value) for name, value in fresh.items() if name in held}
     if not external:
         with atomic_write(path) as file:
-            file.write(rewritten(model, changes) + _properties(metadata or {}))
+            write_pieces(file, [*rewritten(model, changes), _properties(metadata or {})])
         return
     beside = f"{os.fspath(path)}.data"
     with atomic_writes([beside, path]) as (data, file):
         changes |= _write_external(external, provenance, fresh, data, os.path.basename(beside))
-        file.write(rewritten(model, changes) + _properties(metadata or {}))
+        write_pieces(file, [*rewritten(model, changes), _properties(metadata or {})])
 
 
 def _properties(metadata: Mapping[str, str]) -> bytes:
@@ -73,11 +91,11 @@ def _properties(metadata: Mapping[str, str]) -> bytes:
     return b"".join(field_bytes(METADATA_PROPS, entry) for entry in entries)
 
 
-def choose_outputs(raw: bytes, names: Sequence[str]) -> bytes:
+def choose_outputs(raw: Data, names: Sequence[str]) -> bytes:
     """Make these tensors the outputs; take out nodes and initializers that none of them needs. Types are for onnx to infer."""
     import onnx
 
-    model = onnx.ModelProto.FromString(raw)
+    model = onnx.ModelProto.FromString(bytes(raw))
     graph = model.graph
     made = {name for node in graph.node for name in node.output if name}
     if unknown := [name for name in names if name not in made]:
@@ -104,8 +122,8 @@ def choose_outputs(raw: bytes, names: Sequence[str]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def source_of(provenance: Provenance) -> bytes:
-    """The bytes of the file that was loaded; it must not have changed since."""
+def source_of(provenance: Provenance) -> Data:
+    """The bytes of the file that was loaded, read where they are looked at; it must not have changed since."""
     if isinstance(provenance.source, bytes):
         return provenance.source
     if provenance.source is None:
@@ -118,38 +136,54 @@ def source_of(provenance: Provenance) -> bytes:
             f"'{provenance.source}' is gone; put the ONNX model back where it was loaded from"
         )
     try:
-        raw = provenance.source.read_bytes()
+        raw, digest = open_bytes(provenance.source), _digest_of(provenance.source)
     except OSError as error:
         raise ConversionError(f"'{provenance.source}' cannot be read ({error.strerror})") from error
-    if hashlib.sha256(raw).hexdigest() != provenance.digest:
+    if digest != provenance.digest:
         raise ConversionError(
             f"'{provenance.source}' has changed since it was loaded; load it again before training"
         )
     return raw
 
 
-def _bytes_of(tensor: Message, value: Array) -> bytes:
+def _digest_of(path: Path) -> str:
+    """Read in pieces that need not stay."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _bytes_of(tensor: Message, make: Value) -> memoryview:
     """The value as the tensor's elements."""
+    value = make()
     if tuple(value.shape) != tuple(tensor.dims):
         raise ConversionError(
             f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}"
         )
     dtype = dtype_of(tensor)
-    return np.ascontiguousarray(value, dtype).astype(dtype.newbyteorder("<")).tobytes()
+    return np.ascontiguousarray(value, dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
-def _with_elements(tensor: Message, value: Array) -> bytes:
-    """The tensor with these elements as raw bytes, whichever field held them."""
-    return without(tensor, ELEMENTS) + field_bytes(RAW, _bytes_of(tensor, value))
+def _with_elements(tensor: Message, make: Value) -> list[Piece]:
+    """The tensor with these elements as raw bytes, whichever field held them; they are made when they are written."""
+    nbytes = prod(tensor.dims) * dtype_of(tensor).itemsize
+    return [
+        without(tensor, ELEMENTS),
+        field_head(RAW, nbytes),
+        Later(nbytes, partial(_bytes_of, tensor, make)),
+    ]
 
 
 def _write_external(
-    external: list[Message], provenance: Provenance, fresh: Mapping[str, Array], file: BinaryIO, name: str
-) -> dict[Message, bytes]:
+    external: list[Message], provenance: Provenance, fresh: Mapping[str, Value], file: BinaryIO, name: str
+) -> dict[Message, list[Piece]]:
     """The data file of that name beside the new model, with the old values of whatever was not trained; what then is
     written of each tensor."""
     assert isinstance(provenance.source, Path)
-    folder, changes = provenance.source.parent, {}
+    folder = provenance.source.parent
+    changes: dict[Message, list[Piece]] = {}
     for tensor in external:
         is_new = tensor.name in fresh
         data = _bytes_of(tensor, fresh[tensor.name]) if is_new else _old_bytes(tensor, folder)
@@ -158,13 +192,11 @@ def _write_external(
         written = (
             field_bytes(1, key.encode()) + field_bytes(2, str(value).encode()) for key, value in entries
         )
-        changes[tensor] = b"".join(
-            [without(tensor, [OUTSIDE]), *(field_bytes(OUTSIDE, one) for one in written)]
-        )
+        changes[tensor] = [without(tensor, [OUTSIDE]), *(field_bytes(OUTSIDE, one) for one in written)]
     return changes
 
 
-def _append(file: BinaryIO, data: bytes) -> tuple[int, int]:
+def _append(file: BinaryIO, data: bytes | memoryview) -> tuple[int, int]:
     file.write(bytes(-file.tell() % ALIGNMENT))
     offset = file.tell()
     file.write(data)

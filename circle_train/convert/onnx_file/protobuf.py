@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 Data = bytes | mmap.mmap
 Values = dict[str, Any]
@@ -276,21 +277,47 @@ def _spans(data: Data, start: int, end: int) -> list[tuple[int, int, int, int]]:
     return [(key, begin, inner, stop) for begin, (key, inner, stop) in zip(begins, found, strict=False)]
 
 
-def rewritten(message: Message, changes: Mapping[Message, bytes]) -> bytes:
-    """The bytes of a message with other ones for some of the messages within it; all else stays as it is."""
+@record
+class Later:
+    """Bytes that are made when they are written."""
+
+    nbytes: int
+    make: Callable[[], bytes | memoryview]
+
+
+Piece = bytes | memoryview | Later
+
+
+def rewritten(message: Message, changes: Mapping[Message, Sequence[Piece]]) -> list[Piece]:
+    """The bytes of a message with other ones for some of the messages within it, one piece after the other; all else
+    stays as it is, and is the message's own memory."""
+    data, start, end = message._place
     places = {change._place[1:]: new for change, new in changes.items()}
-    return _rewritten(*message._place, places)
+    return _rewritten(data, start, end, places)
 
 
-def _rewritten(data: Data, start: int, end: int, changes: Mapping[tuple[int, int], bytes]) -> bytes:
-    parts, done = [], start
+def write_pieces(file: BinaryIO, pieces: Iterable[Piece]) -> None:
+    """One after the other."""
+    for piece in pieces:
+        file.write(piece.make() if isinstance(piece, Later) else piece)
+
+
+def _rewritten(
+    data: Data, start: int, end: int, changes: Mapping[tuple[int, int], Sequence[Piece]]
+) -> list[Piece]:
+    parts: list[Piece] = []
+    view, done = memoryview(data), start
     for key, begin, inner, stop in _spans(data, start, end):
         within = {place: new for place, new in changes.items() if inner <= place[0] and place[1] <= stop}
         if within:
             content = within.get((inner, stop)) or _rewritten(data, inner, stop, within)
-            parts += [bytes(data[done:begin]), field_bytes(key >> 3, content)]
+            parts += [view[done:begin], field_head(key >> 3, sum(map(_size, content))), *content]
             done = stop
-    return b"".join([*parts, bytes(data[done:end])])
+    return [*parts, view[done:end]]
+
+
+def _size(piece: Piece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.nbytes
 
 
 def without(message: Message, numbers: Iterable[int]) -> bytes:
@@ -303,7 +330,12 @@ def without(message: Message, numbers: Iterable[int]) -> bytes:
 
 def field_bytes(number: int, content: bytes) -> bytes:
     """A field that holds bytes, a text or a message."""
-    return _as_varint(number << 3 | BYTES) + _as_varint(len(content)) + content
+    return field_head(number, len(content)) + content
+
+
+def field_head(number: int, nbytes: int) -> bytes:
+    """What stands before the content of such a field."""
+    return _as_varint(number << 3 | BYTES) + _as_varint(nbytes)
 
 
 def _as_varint(value: int) -> bytes:
