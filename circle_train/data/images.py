@@ -163,7 +163,8 @@ def read_image(path: str | os.PathLike[str], how: Description) -> Array:
     except Exception as error:  # damaged pictures make Pillow's decoders raise what they like
         raise DataError(f"'{path}' cannot be read as a picture ({error}); repair or remove it") from None
     crop = how.details.get("crop", "center")
-    filter_ = image.Resampling.BILINEAR
+    is_enlarged = picture.width < width or picture.height < height
+    filter_ = image.Resampling.BICUBIC if is_enlarged else image.Resampling.BILINEAR
     if crop == "center":
         picture = image_ops().fit(picture, (width, height), filter_)
     elif crop == "pad":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from circle_train.compile.program import Program
@@ -14,16 +14,9 @@ from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
 from circle_train.printable import as_table, lines, printable
 from circle_train.record import record
-from circle_train.runtime.executor import OPERATOR, Executor
+from circle_train.report.besides import WHAT_FOR, besides_bytes, conversion_bytes
+from circle_train.runtime.executor import Executor
 from circle_train.settings.parameters import Parameter
-
-BATCHES = 2
-"""Of the data: the one that is trained, and the next."""
-PROGRAMS = 3
-"""Besides the step's own: of evaluation, prediction, gradients that wait; in the memory of the step."""
-CONVERTER, CONVERTED = 2_100_000, 6_000
-"""Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
-tools/dev/memory.py on models of 3 to 300 operators."""
 
 
 @record
@@ -55,7 +48,7 @@ class Plan:
     reference_operators: tuple[str, ...]
     """Nodes that the native engine leaves to numpy."""
     besides: dict[str, int] = field(default_factory=dict)
-    """Bytes of what is no step: two batches of data, programs that evaluate, predict and accumulate. A budget covers them."""
+    """Bytes of what is no step: data, evaluation, prediction, checkpoints, exports, reports. A budget covers them."""
     kept_bytes: int = 0
     """What `fit` may keep of each sample, besides, so that epochs after the first begin where training does."""
     parts: int = 1
@@ -99,22 +92,29 @@ class Plan:
                 count(op.backward_flops),
             )
             rows.append((*row, op.engine))
-        memory, besides = _sizes(self.memory), {name: n for name, n in self.besides.items() if n}
+        memory = _sizes(self.memory)
         trained = sum(self.parameters.values())
         return lines(
             [
                 *table(rows),
                 "",
                 f"batch {self.batch_size}; {trained:,} of {trained + self.frozen_elements:,} parameters are trained",
-                f"memory {size(self.total_bytes)}: {memory}",
-                *([f"besides {size(sum(besides.values()))}: {_sizes(besides)}"] if besides else []),
-                *([f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []),
+                f"memory {size(self.total_bytes)} for a step: {memory}",
+                *self._besides(),
                 f"work {count(self.flops)}FLOP a step",
                 *(f"trained as one '{name}' of operators {_listed(at)}" for name, at in self.tied.items()),
                 *self._thrift(),
                 *([f"bfloat16 {self.bfloat16}"] if self.bfloat16 else []),
             ]
         )
+
+    def _besides(self) -> list[str]:
+        """What a budget covers besides the step, a line each."""
+        found = {name: nbytes for name, nbytes in self.besides.items() if nbytes}
+        width = max(map(len, found), default=0)
+        rows = [f"  {name:{width}}  {size(nbytes)}: {WHAT_FOR[name]}" for name, nbytes in found.items()]
+        kept = [f"kept by fit {size(self.kept_bytes)} a sample"] if self.kept_bytes else []
+        return [*([f"besides {size(sum(found.values()))}"] if found else []), *rows, *kept]
 
     def _thrift(self) -> list[str]:
         """What a budget of memory has led to."""
@@ -134,7 +134,9 @@ def _sizes(memory: dict[str, int]) -> str:
     return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in memory.items() if nbytes)
 
 
-def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
+def make_plan(
+    executor: Executor, model: Model, kept_bytes: int = 0, reserved: Mapping[str, int] | None = None
+) -> Plan:
     """Read the plan off a program of this model that is bound."""
     program = executor.program
     backward = _backward_work(program)
@@ -155,7 +157,11 @@ def make_plan(executor: Executor, model: Model, kept_bytes: int = 0) -> Plan:
         frozen,
         memory,
         reference,
-        {name: nbytes for name, nbytes in besides_bytes(program, model).items() if name != "conversion"},
+        {
+            name: n
+            for name, n in besides_bytes(program, model, reserved or {}).items()
+            if name != "conversion"
+        },
         kept_bytes,
         executor.parts,
         tuple(map(_repeated, program.repeats)),
@@ -195,23 +201,6 @@ def _bfloat16(executor: Executor) -> str:
         "the processor's own instruction" if has else "others, this processor has no instruction for them"
     )
     return f"{size(sum(t.nbytes for t in made))} wait for the backward pass; products by {products}"
-
-
-def besides_bytes(program: Program, model: Model) -> dict[str, int]:
-    """What the process takes besides a step of this program, by what for; a budget covers it too."""
-    feeds = sum(tensor.type.nbytes for tensor in (*program.inputs, *program.targets))
-    return {
-        "data": BATCHES * feeds,
-        "programs": PROGRAMS * OPERATOR * len(program.operators),
-        "conversion": conversion_bytes(model),
-    }
-
-
-def conversion_bytes(model: Model) -> int:
-    """What is left of making the model from an ONNX file."""
-    if model.provenance is None or model.provenance.source is None:
-        return 0
-    return CONVERTER + CONVERTED * len(model.module.main.nodes)
 
 
 def _operator(node: Node, program: Program, backward: int, executor: Executor) -> PlannedOperator:

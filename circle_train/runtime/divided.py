@@ -132,7 +132,8 @@ def within_budget(  # noqa: PLR0913, PLR0917 -- what a program is compiled from 
     engine_bytes = Executor(whole, state, backend, nowhere).engine_bytes + besides
     if arena is not None and whole.arena_bytes <= arena.nbytes:
         return None
-    fit = _fit_arena(model, config, whole, backend, engine_bytes, arena)
+    waiting = sum(array.nbytes for key, array in state.arrays.items() if key.kind == "gradient")
+    fit = _fit_arena(model, config, whole, backend, engine_bytes, arena, waiting)
     if fit is None:
         return None
     if fit.update is None:
@@ -140,21 +141,21 @@ def within_budget(  # noqa: PLR0913, PLR0917 -- what a program is compiled from 
     return DividedExecutor(whole, fit.program, fit.update, state, backend, arena)
 
 
-def _fit_arena(
-    model: Graph,
-    config: TrainConfig,
-    whole: Program,
-    backend: Backend,
-    engine_bytes: int,
-    arena: Array | None,
-) -> Fit | None:
-    """Within the arena that there is, if that can be, else within the budget."""
-    if arena is not None and config.memory_budget is not None:
-        least = whole.step_bytes - whole.arena_bytes + arena.nbytes + engine_bytes
+def _fit_arena(  # noqa: PLR0913, PLR0917 -- what a program is compiled from and bound to
+    model: Graph, config: TrainConfig, whole: Program, backend: Backend, engine_bytes: int, arena: Array | None,
+    waiting: int,
+) -> Fit | None:  # fmt: skip
+    """Within the arena that there is, and the sums of gradients that there are, if that can be; else beside it."""
+    if arena is None or config.memory_budget is None:
+        return fit_budget(model, config, whole, backend, engine_bytes)
+    least = whole.step_bytes - whole.arena_bytes + arena.nbytes + engine_bytes
+    for most in (least + waiting, least):
         with suppress(ConfigError):
-            tight = config.replace(memory_budget=min(least, parse_bytes(config.memory_budget)))
-            return fit_budget(model, tight, whole, backend, engine_bytes)
-    return fit_budget(model, config, whole, backend, engine_bytes)
+            tight = config.replace(memory_budget=min(most, parse_bytes(config.memory_budget)))
+            fit = fit_budget(model, tight, whole, backend, engine_bytes)
+            if fit is not None and fit.program.arena_bytes <= arena.nbytes:
+                return fit
+    return fit_budget(model, config, whole, backend, engine_bytes + arena.nbytes)
 
 
 def in_arena(

@@ -38,7 +38,8 @@ class FinishedFit:
 
 def plan_of(session: Batches) -> Plan:
     """What will run."""
-    return make_plan(session.programs.whole, session.model, keeping.foreseen(session))
+    programs = session.programs
+    return make_plan(programs.whole, session.model, keeping.foreseen(session), programs.reserved)
 
 
 def account(session: Batches, fit: FinishedFit) -> Run:

@@ -63,6 +63,8 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     _refuse_idle(told, validation is not None)
     warn_of_idleness(session)
     stop_rounding(session.programs, epochs)
+    if any(getattr(callback, "restore_best", False) for callback in told):
+        session.programs.reserve("best weights")
     given = data, validation
     if epochs - session.state.epoch > 1:
         data, validation = keep_results(session, data, validation, keep_frozen)

@@ -11,7 +11,7 @@ from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.data.dataset import Dataset, Stream
-from circle_train.report.plan import besides_bytes
+from circle_train.report.besides import besides_bytes
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 from circle_train.session.learned import Learned
 
@@ -62,7 +62,9 @@ def allowed_bytes(session: Learned, wish: bool | int | str) -> int:
         return KEPT_BYTES
     executor = session.programs.whole
     step = executor.program.step_bytes
-    besides = executor.engine_bytes + sum(besides_bytes(executor.program, session.model).values())
+    besides = executor.engine_bytes + sum(
+        besides_bytes(executor.program, session.model, session.programs.reserved).values()
+    )
     return parse_bytes(session.config.memory_budget) - step - besides
 
 

@@ -8,6 +8,7 @@ from circle_train.backends.base import Backend
 from circle_train.compile.compile import compile
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
+from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.size import Size
@@ -15,7 +16,7 @@ from circle_train.model import Model
 from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes
-from circle_train.report.plan import besides_bytes
+from circle_train.report.besides import besides_bytes
 from circle_train.runtime.divided import in_arena, within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
@@ -34,6 +35,8 @@ class Programs:
         """The state, once the first program is there."""
         self.rounding: Rounding | None = None
         """The scales that ship, once training rounds as the shipped model does."""
+        self.reserved: dict[str, int] = {}
+        """Bytes that the budget covers besides, by what has turned out to need them."""
         self._executors: dict[tuple[Mode, int | Shapes, Keep | None], Executor] = {}
 
     @property
@@ -67,9 +70,8 @@ class Programs:
 
     def rebuild(self, config: TrainConfig, state: State | None = None) -> None:
         """Other settings, and programs made anew of them."""
-        self.given, self.made = config, state
-        self._executors.clear()
-        self.executor(Mode.TRAIN, config.batch_size)
+        self.given, self.made, self.reserved = config, state, {}
+        self._plan_anew()
 
     def round(self, rounding: Rounding | None) -> None:
         """From now on round as the shipped model does, or no longer; the state stays."""
@@ -82,8 +84,32 @@ class Programs:
             self.rebuild(self.config, state)
             raise
 
+    def reserve(self, what: str) -> None:
+        """From here on something holds numbers for all that is trained: a budget covers them, and the step does with less."""
+        program = self.whole.program
+        nbytes = sum(parameter.tensor.type.nbytes for parameter in program.trained)
+        if self.config.memory_budget is None or self.reserved.get(what) == nbytes:
+            return
+        before, self.reserved = self.reserved, {**self.reserved, what: nbytes}
+        taken = program.step_bytes + self.whole.engine_bytes + self._besides(program)
+        if taken <= parse_bytes(self.config.memory_budget):
+            return
+        try:
+            self._plan_anew()
+        except ConfigError as error:
+            self.reserved = before
+            self._plan_anew()
+            raise ConfigError(f"{what} take {nbytes / 1e6:.2f} MB: {error}") from None
+
+    def _plan_anew(self) -> None:
+        """The memory of all programs goes before there is another."""
+        self._executors.clear()
+        self.executor(Mode.TRAIN, self.config.batch_size)
+
     def executor(self, mode: Mode, sizes: int | Shapes, keep: Keep | None = None) -> Executor:
         """For so many samples, or inputs of these shapes; bound anew where the state has other arrays than before."""
+        if mode is Mode.ACCUMULATE:
+            self.reserve("gradients that wait")
         key = mode, sizes, keep
         executor = self._executors.pop(key, None)
         if executor is None:
@@ -106,6 +132,10 @@ class Programs:
             self._executors[key] = executor.rebound()
         return self._executors[key]
 
+    def _besides(self, program: Program) -> int:
+        """What the process takes besides a step."""
+        return sum(besides_bytes(program, self.model, self.reserved).values())
+
     def _make_room(self, mode: Mode) -> None:
         """Of the sizes of batches that came along, those met last stay; and the config's own."""
         others = [key for key in self._executors if key[0] is mode and key[1] != self.config.batch_size]
@@ -118,7 +148,7 @@ class Programs:
         main, thrifty = self.model.module.main, None
         if self.config.memory_budget is not None:
             if program.mode is Mode.TRAIN:
-                besides = sum(besides_bytes(program, self.model).values())
+                besides = self._besides(program)
                 room = None if keeps else arena
                 thrifty = within_budget(main, self.config, program, state, self.backend, besides, room)
             elif arena is not None and program.mode is not Mode.UPDATE:

@@ -174,14 +174,14 @@ MIX = {
 }
 
 
-def cut(loss: ct.losses.Loss, **changes: object) -> ct.TrainSession:
-    """A session whose budget is the least that it can do with."""
+def cut(loss: ct.losses.Loss, more: float = 0.01, **changes: object) -> ct.TrainSession:
+    """A session whose budget is the least that it can do with, and so many MB."""
     config = ct.TrainConfig(loss=loss, optimizer=ct.optimizers.SGD(0.1), batch_size=12, **changes)  # type: ignore[arg-type]
     with pytest.raises(ct.ConfigError, match="but a step needs") as found:
         ct.TrainSession(wide(), config.replace(memory_budget=1), threads=1).prepare()
     least = re.search(r"needs ([\d.]+) MB", str(found.value))
     assert least is not None
-    return ct.TrainSession(wide(), config.replace(memory_budget=f"{float(least[1]) + 0.01}MB"), threads=1)
+    return ct.TrainSession(wide(), config.replace(memory_budget=f"{float(least[1]) + more}MB"), threads=1)
 
 
 @pytest.mark.parametrize("name", [*ADD_UP, *MIX])
@@ -215,13 +215,22 @@ def test_activations_in_halves_do_not_hide_what_mixes_samples() -> None:
 
 
 def test_waiting_gradients_go_on_waiting_in_a_step_within_a_budget() -> None:
-    session = cut(mse())
+    session = cut(mse(), more=0.04)
     x, y = data(12)
     session.train_step(x, y, update=False, accumulate=True)
+    assert session.plan.parts > 1 and session.plan.besides["gradients that wait"] > 0
     waiting = {name: array.copy() for name, array in session.gradients.items()}
     session.train_step(x[::-1], y)
     for name, array in session.gradients.items():
         np.testing.assert_array_equal(array, waiting[name])
+
+
+def test_gradients_that_wait_are_refused_where_the_budget_has_no_room_for_them() -> None:
+    session, (x, y) = cut(mse(), more=0.0), data(12)
+    with pytest.raises(ct.ConfigError, match=r"gradients that wait take 0\.01 MB: .* needs \d+\.\d+ MB"):
+        session.train_step(x, y, update=False, accumulate=True)
+    assert session.train_step(x, y).loss > session.train_step(x, y).loss
+    assert "gradients that wait" not in session.plan.besides
 
 
 def test_the_first_of_several_outputs_takes_over_what_fits_it() -> None:

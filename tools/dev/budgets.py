@@ -4,9 +4,12 @@
 python tools/dev/budgets.py                      six models of this repository and of ../shared, three budgets each
 python tools/dev/budgets.py net.tflite --loss categorical_crossentropy --batch 16
 
-Each budget is a process of its own, under an address space limited to what Python takes once circle_train is imported, the
-budget, and 45 MB. Printed are the budget, the peak of its resident memory (VmHWM) over the budget, in MB, which may be
-45 (Python and numpy), and the processor time as a multiple of that without a budget.
+Each budget is a process of its own, under an address space (`ulimit -v`) limited to what Python takes once circle_train is
+imported, the budget, and 45 MB. The budgets are the least possible, as the refusal of a budget of one byte names it, and one
+and two thirds of the way to what a step takes without. glibc reserves 64 MB of addresses, not of memory, for each thread
+that allocates; MALLOC_ARENA_MAX=1 keeps it from that, as people set it who limit address spaces. Printed are the budget,
+the peak of resident memory (VmHWM) over it, in MB, which may be 45 (Python and numpy), and the processor time as a multiple
+of that without a budget.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -24,8 +28,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("SHARED_DATA") or ROOT.parent / "shared" / "data") / "models"
-SHARES = (0.8, 0.6, 0.4)
-"""Of what a step takes without a budget."""
+SHARES = (2 / 3, 1 / 3, 0.0)
+"""Of the way from the least to what a step takes without a budget."""
 PYTHON = 45_000_000
 BATCHES = 3
 CHILD = """
@@ -62,16 +66,21 @@ def stage(name):
 session.fit(Stream(), epochs=2, validation_data=Stream(), verbose=0,
             callbacks=[ct.callbacks.ModelCheckpoint(path=folder + "/best.safetensors", monitor="loss")])
 stage("fit")
-for x, y in batches(1):
-    session.train_step(x, y, update=False, accumulate=True)
-session.update()
+def accumulate():
+    for x, y in batches(2):
+        session.train_step(x, y, update=False, accumulate=True)
+    session.update()
+def predict():
+    for x, y in batches(1):
+        session.predict(x if len(x) > 1 else x[0])
+accumulate()
 stage("accumulate")
 session.evaluate(Stream())
 stage("evaluate")
-for x, y in batches(1):
-    session.predict(x if len(x) > 1 else x[0])
+predict()
 stage("predict")
 session.save_checkpoint(folder + "/last.safetensors")
+session.load_checkpoint(folder + "/last.safetensors")
 stage("checkpoint")
 session.export(folder + "/out" + (".onnx" if path.endswith(".onnx") else ".tflite"))
 stage("export")
@@ -85,7 +94,8 @@ def child(path: str, settings: dict[str, Any], limit: int | None) -> dict[str, A
     """What one process took, or why it did not come to its end."""
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-c", CHILD, json.dumps([path, settings, folder, limit])]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+        around = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False, env=around)
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
     found: dict[str, Any] = json.loads(done.stdout)
@@ -115,11 +125,23 @@ def measure(name: str, path: str, settings: dict[str, Any]) -> None:
         print(f"| {name} | none | {whole['failed']} | | |", flush=True)
         return
     print(f"| {name} | none ({whole['plan'] / 1e6:.0f}) | {_over(whole, whole['plan'])} | 1.00 |", flush=True)
+    lowest = least(path, settings)
     for share in SHARES:
-        budget = int(share * whole["plan"])
+        budget = int(lowest + share * (whole["plan"] - lowest))
         found = child(path, {**settings, "memory_budget": budget}, budget + PYTHON)
         over = found.get("failed") or f"{_over(found, budget)} | {found['time'] / whole['time']:.2f}"
         print(f"| {name} | {budget / 1e6:.0f} | {over} |", flush=True)
+
+
+def least(path: str, settings: dict[str, Any]) -> int:
+    """What the refusal of a budget that is too small asks for: steps, waiting gradients and all."""
+    refusal = child(path, {**settings, "memory_budget": 1}, None)["failed"]
+    needed = re.search(r"a step needs ([\d.]+) MB", refusal)
+    assert needed is not None, refusal
+    budget = float(needed[1]) * 1e6
+    more = child(path, {**settings, "memory_budget": int(budget)}, None)
+    needed = re.search(r"a step needs ([\d.]+) MB", more.get("failed", ""))
+    return int(budget if needed is None else float(needed[1]) * 1e6)
 
 
 def _over(found: dict[str, Any], budget: int) -> str:

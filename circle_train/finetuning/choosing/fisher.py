@@ -54,6 +54,7 @@ def _session(task: Task, layers: Sequence[Layer], start: Mapping[str, Array]) ->
     if (memory := config.memory_budget) is not None:
         sums = compile(task.model.module.main, config, Mode.ACCUMULATE, 1, session.backend)
         try:
+            session.programs.reserve("gradients that wait")
             besides = session.programs.whole.engine_bytes
         except ConfigError:
             return None

@@ -1,0 +1,54 @@
+"""What a process takes besides a training step, by what for; a memory budget covers it too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from circle_train.compile.program import Program
+from circle_train.model import Model
+from circle_train.runtime.executor import OPERATOR
+
+BATCHES = 3
+"""Of the data: the one that is trained, the next, and the one that is being made."""
+ENTRY, EXPORTED, REPORTED = 2_600, 7_200, 2_800
+"""Bytes for an array of a checkpoint, for an operator of an exported file, for one of a report; as measured by
+tools/dev/besides.py on models of 3 to 300 operators. The arrays themselves are written from where they lie."""
+CONVERTER, CONVERTED = 2_100_000, 6_000
+"""Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
+tools/dev/memory.py on models of 3 to 300 operators."""
+WHAT_FOR = {
+    "data": "three batches",
+    "evaluation": "its program, in the step's memory",
+    "prediction": "its program, in the step's memory",
+    "accumulation": "its program, in the step's memory",
+    "checkpoint": "written array by array",
+    "export": "written array by array",
+    "report": "a page",
+    "conversion": "the converter",
+    "gradients that wait": "for update()",
+    "best weights": "that a callback gives back",
+}
+
+
+def besides_bytes(program: Program, model: Model, reserved: Mapping[str, int]) -> dict[str, int]:
+    """By what for; `reserved` is what the session's user has turned out to need."""
+    operators, forward = len(program.operators), program.forward_nodes
+    states = {tensor.state for tensor in program.graph.all_tensors() if tensor.state is not None}
+    found = {
+        "data": BATCHES * sum(tensor.type.nbytes for tensor in (*program.inputs, *program.targets)),
+        "evaluation": OPERATOR * forward,
+        "prediction": OPERATOR * forward,
+        "accumulation": OPERATOR * operators,
+        "checkpoint": ENTRY * len(states),
+        "export": EXPORTED * forward,
+        "report": REPORTED * operators,
+        "conversion": conversion_bytes(model),
+    }
+    return {**found, **reserved}
+
+
+def conversion_bytes(model: Model) -> int:
+    """What is left of making the model from an ONNX file."""
+    if model.provenance is None or model.provenance.source is None:
+        return 0
+    return CONVERTER + CONVERTED * len(model.module.main.nodes)
