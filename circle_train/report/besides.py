@@ -33,13 +33,14 @@ WHAT_FOR = {
 def besides_bytes(program: Program, model: Model, reserved: Mapping[str, int]) -> dict[str, int]:
     """By what for; `reserved` is what the session's user has turned out to need."""
     operators, forward = len(program.operators), program.forward_nodes
-    states = {tensor.state for tensor in program.graph.all_tensors() if tensor.state is not None}
+    keys = {tensor.state for tensor in program.graph.all_tensors() if tensor.state is not None}
+    arrays = sum(key.kind != "gradient" for key in keys) + len(program.trained)
     found = {
         "data": BATCHES * sum(tensor.type.nbytes for tensor in (*program.inputs, *program.targets)),
         "evaluation": OPERATOR * forward,
         "prediction": OPERATOR * forward,
         "accumulation": OPERATOR * operators,
-        "checkpoint": ENTRY * len(states),
+        "checkpoint": ENTRY * arrays,
         "export": EXPORTED * forward,
         "report": REPORTED * operators,
         "conversion": conversion_bytes(model),

@@ -77,8 +77,8 @@ class TrainConfig:
     dropout: bool = True
     """Whether training drops at random where the model says so; evaluation never does."""
     memory_budget: int | str | None = None
-    """What training may take, in bytes or as "150MB", two batches of data and what evaluates and predicts included: results
-    are then made again instead of kept, and the batch is taken in parts, as far as needed (`session.plan` says how far)."""
+    """What training may take, in bytes or as "150MB", data, evaluation, checkpoints and exports included: results are then
+    made again instead of kept, and the batch is taken in parts, as far as needed (`session.plan` says how far)."""
     activations: Activations | str = Activations.FLOAT32
     """"bfloat16": what a training step keeps for its backward pass takes half the memory, and products multiply bfloat16s.
     Weights, gradients, sums and losses stay float32, and so do evaluation, prediction and whatever is exported."""
