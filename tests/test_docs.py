@@ -58,7 +58,9 @@ def _is_there(need: str) -> bool:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] if is_slow(p) else [])
+        pytest.param(
+            p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow(seconds=40)] if is_slow(p) else []
+        )
         for p in pages()
     ],
 )

@@ -81,7 +81,7 @@ def test_there_is_a_recipe_for_all_that_is_added_often() -> None:
         assert len(recipe.changed) <= MOST_EDITED
 
 
-BUILDS = [pytest.mark.slow, pytest.mark.xdist_group("builds")]
+BUILDS = [pytest.mark.slow(seconds=60), pytest.mark.xdist_group("builds")]
 """One after the other, whatever else runs beside."""
 
 

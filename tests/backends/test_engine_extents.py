@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -36,6 +37,11 @@ def resized(example: Example, values: Iterable[int]) -> Iterator[tuple[str, Exam
         yield f"{before} is {after}", replace(example, inputs=tuple(inputs))
 
 
+VALUES = (0, 1, 7, 15, 16, 17)
+MANY = 50_000
+"""Numbers of an example: with more, the specification's loops take seconds (a kernel of 15×15 positions and channels)."""
+
+
 def is_specified(example: Example) -> bool:
     """Whether the specification has a result for such extents."""
     try:
@@ -45,10 +51,11 @@ def is_specified(example: Example) -> bool:
     return True
 
 
-def check(example: Example, values: Iterable[int]) -> None:
+def check(example: Example, values: Iterable[int], numbers: range) -> None:
     engine = Native(2)
     for what, changed in resized(example, values):
-        if not is_specified(changed):
+        size = sum(value.size for value in changed.inputs if value is not None)
+        if size not in numbers or not is_specified(changed):
             continue
         for joined in (False, True):
             _, worst = run_graph(*graph_of(changed), engine, joined)
@@ -58,10 +65,17 @@ def check(example: Example, values: Iterable[int]) -> None:
 @every_operator
 def test_engine_where_an_extent_is_0(cls: type[Op]) -> None:
     for example in itertools.islice(cls.examples(), 1):
-        check(example, [0])
+        check(example, [0], range(sys.maxsize))
 
 
 @pytest.mark.slow
 @every_example
 def test_engine_at_every_extent(example: Example) -> None:
-    check(example, (0, 1, 7, 15, 16, 17))
+    check(example, VALUES, range(MANY))
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@every_example
+def test_engine_at_every_extent_where_that_is_much(example: Example) -> None:
+    check(example, VALUES, range(MANY, sys.maxsize))

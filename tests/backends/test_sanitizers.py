@@ -31,34 +31,39 @@ def missing() -> str | None:
 pytestmark = pytest.mark.xdist_group("builds")  # they share a folder
 
 
-@pytest.mark.slow
-def test_the_sanitizers_have_nothing_to_report() -> None:
+SHORT_AND_LONG = pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--few"], id="few", marks=pytest.mark.slow(seconds=200)),
+        pytest.param([], id="all", marks=[pytest.mark.slow, pytest.mark.thorough]),
+    ],
+)
+
+
+@SHORT_AND_LONG
+def test_the_sanitizers_have_nothing_to_report(options: list[str]) -> None:
     if absent := missing():
         pytest.skip(f"{absent} is not there")
-    done = subprocess.run(
-        [sys.executable, "tools/dev/sanitize.py"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run("tools/dev/sanitize.py", *options)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " 0 reports of the sanitizers" in f" {done.stdout.splitlines()[-1]}"
     assert " passed" in done.stdout
 
 
-@pytest.mark.slow
-def test_valgrind_has_nothing_to_report() -> None:
+@SHORT_AND_LONG
+def test_valgrind_has_nothing_to_report(options: list[str]) -> None:
     if shutil.which("valgrind") is None or sys.platform != "linux":
         pytest.skip("valgrind is not there")
     if not native.is_available():
         pytest.skip("the native engine was not built")
-    done = subprocess.run(
-        [sys.executable, "tools/dev/memcheck.py", "--few"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("tools/dev/memcheck.py", *options)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert done.stdout.splitlines()[-1].startswith("0 reports of valgrind; 0 of ")
     assert " passed" in done.stdout
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

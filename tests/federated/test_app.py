@@ -55,7 +55,7 @@ def test_a_new_app_learns_in_one_process(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=40)
 @pytest.mark.parametrize("how", ["run", "deploy"])
 def test_flower_gives_the_bits_of_one_process_with_only_loopback(how: str, tmp_path: Path) -> None:
     """Ray, and two SuperNodes, in a network namespace of their own where that is allowed.

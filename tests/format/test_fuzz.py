@@ -92,13 +92,14 @@ def test_every_byte_of_the_tables() -> None:
         survives(raw[:place] + bytes([raw[place] ^ 0xFF]) + raw[place + 1 :])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=15)
+@pytest.mark.parametrize("cases", [600, pytest.param(10_000, marks=pytest.mark.thorough)])
 @pytest.mark.skipif(not REAL[0].exists(), reason="needs ../shared, which a clone does not carry")
-def test_damaged_copies_of_real_files() -> None:
+def test_damaged_copies_of_real_files(cases: int) -> None:
     rng = np.random.default_rng(1)
     files = [path.read_bytes() for path in REAL]
     before = peak()
-    for count in range(3_000):
+    for count in range(cases):
         survives(damage(files[count % len(files)], rng))
     assert peak() - before < 200 << 20
 

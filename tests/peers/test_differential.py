@@ -27,7 +27,7 @@ def test_a_few_random_networks_agree_with_onnx_runtime_and_float64() -> None:
     assert "4 networks, 0 wrong" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=80)
 def test_random_networks_agree_with_onnx_runtime_and_float64() -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("torch")

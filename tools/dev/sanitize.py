@@ -2,6 +2,7 @@
 """Builds the kernels with the address and undefined-behaviour sanitizers and runs the engine's tests on them.
 
 python tools/dev/sanitize.py                       the tests of kernels, engine, memory and profiles
+python tools/dev/sanitize.py --few                 what CI runs: kernels, operators and golden runs, by the widest vectors alone
 python tools/dev/sanitize.py tests/ops/test_ops.py     others
 
 The package is copied beside the sanitized library, so that what is installed stays as it is. Needs CMake and GCC or
@@ -33,6 +34,8 @@ TESTS = (
     "tests/session/test_session.py",
     "tests/session/test_train_modes.py",
 )
+FEW = ("tests/backends/kernels", "tests/backends/test_backends.py", "tests/peers/test_onert_golden.py", "-k")
+FEWER = {"CT_TEST_SAMPLES": "20", "CT_TEST_THREADS": "3"}
 CANARY = """
 import numpy as np
 from circle_train.backends.native import Native
@@ -45,9 +48,9 @@ NativeStep("canary", copied(np.ones(5000, np.float32), np.ones(4000, np.float32)
 REPORTS = ("ERROR: AddressSanitizer", "runtime error:")
 
 
-def build(folder: Path, compiler: str) -> Path:
+def build(folder: Path, compiler: str, *settings: str) -> Path:
     """The library with sanitizers; an earlier build in the folder is brought up to date."""
-    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCT_SANITIZE=ON"]
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCT_SANITIZE=ON", *settings]
     subprocess.run([*configure, f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
     subprocess.run(["cmake", "--build", str(folder), "--parallel", str(os.cpu_count())], check=True)
     return next(folder.glob("libcircle_train_native.*"))
@@ -101,16 +104,39 @@ def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
         return python("-m", "pytest", "--capture=no", "-x", *tests)
 
 
+def widest() -> str:
+    """The vectors that the installed library takes here: AVX512, AVX2, PORTABLE."""
+    from circle_train.backends.native.engine import abi, library
+
+    native = library.load()
+    if native is None:
+        sys.exit("the native engine was not built")
+    return abi.Tier(native.ct_best_tier()).name
+
+
+def few(compiler: str) -> tuple[int, str]:
+    """What CI has time for: compiled once, every kernel, each operator's examples, and some sessions."""
+    tier = widest()
+    library = build(ROOT / "build" / f"sanitize_{tier}", compiler, f"-DCT_TIERS={tier.lower()}")
+    os.environ.update(FEWER)
+    chosen = f"kernels or (every_operator and {tier}) or (this_repository and native)"
+    return run(library, compiler, [*FEW, chosen])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("tests", nargs="*", default=TESTS)
+    parser.add_argument("--few", action="store_true")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sanitize")
     parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
     options, others = parser.parse_known_args()
-    tests = [*options.tests, *others]  # pytest's options too
-    status, output = run(build(options.build, options.compiler), options.compiler, tests)
+    if options.few:
+        status, output = few(options.compiler)
+    else:
+        tests = [*options.tests, *others]  # pytest's options too
+        status, output = run(build(options.build, options.compiler), options.compiler, tests)
     print(output)
     reports = [line for line in output.splitlines() if any(report in line for report in REPORTS)]
     print(f"{len(reports)} reports of the sanitizers; pytest ended with {status}")

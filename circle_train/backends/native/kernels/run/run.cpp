@@ -24,12 +24,18 @@ const Description descriptions[CT_KERNEL_COUNT] = {CT_KERNELS(CT_DESCRIBE)};
 
 bool known(int32_t kernel) { return kernel >= 0 && kernel < CT_KERNEL_COUNT; }
 
+// A tier's kernels, where the library was built with them.
 const ct::Kernel* table_of(int32_t tier) {
-#if defined(CT_X86)
+#if defined(CT_HAS_avx512)
   if (tier == CT_TIER_AVX512) return ct::avx512::table;
+#endif
+#if defined(CT_HAS_avx2)
   if (tier == CT_TIER_AVX2) return ct::avx2::table;
 #endif
-  return tier == CT_TIER_PORTABLE ? ct::portable::table : nullptr;
+#if defined(CT_HAS_portable)
+  if (tier == CT_TIER_PORTABLE) return ct::portable::table;
+#endif
+  return nullptr;
 }
 
 }  // namespace
@@ -41,8 +47,9 @@ int64_t ct_args_size(int32_t kernel) { return known(kernel) ? descriptions[kerne
 const char* ct_kernel_name(int32_t kernel) { return known(kernel) ? descriptions[kernel].name : ""; }
 
 int32_t ct_best_tier(void) {
-  if (ct::processor().avx512) return CT_TIER_AVX512;
-  return ct::processor().avx2 ? CT_TIER_AVX2 : CT_TIER_PORTABLE;
+  int32_t best = ct::processor().avx512 ? CT_TIER_AVX512 : ct::processor().avx2 ? CT_TIER_AVX2 : CT_TIER_PORTABLE;
+  while (best > CT_TIER_PORTABLE && !table_of(best)) --best;
+  return best;
 }
 
 ct_workers* ct_workers_create(int32_t threads, int32_t tier) {
