@@ -35,6 +35,8 @@ class State:
         self.position = 0
         self.epochs_begun = 0
         """Over all fits; the shuffled order of an epoch is a function of it and of the session's seed."""
+        self.runs_far = False
+        """Whether the last loss was so large that gradients may overflow (runtime/guard.py)."""
         self.passes = 0
         """Training passes so far; with the session's seed it says what dropout drops."""
         self.properties: dict[str, int | float | str] = {}
@@ -67,7 +69,7 @@ class State:
             elif array.flags.writeable:
                 np.copyto(array, self.parameters[key.owner].tensor.data)
         self.step = self.epoch = self.position = self.epochs_begun = self.passes = 0
-        self.course, self.learning_rate = None, learning_rate
+        self.course, self.learning_rate, self.runs_far = None, learning_rate, False
 
     def provide(self, tensors: Iterable[Tensor]) -> None:
         """Memory for all state tensors among these; slots and accumulators are zero at first."""

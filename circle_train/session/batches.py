@@ -16,7 +16,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
 from circle_train.passes.batch import Shapes
 from circle_train.runtime.executor import Executor
-from circle_train.runtime.guard import unspoiled
+from circle_train.runtime.guard import is_far, require_finite_gradients, unspoiled
 from circle_train.runtime.kept import Samples
 from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.session.learned import Learned
@@ -104,6 +104,7 @@ class Batches(Learned):
         executor = self.programs.executor(Mode.UPDATE, self.config.batch_size)
         self.state.require_values()
         self.state.set_scalars(self.config.rule)
+        require_finite_gradients(self.state)
         with Undisturbed() as undisturbed:
             executor.run({}, undisturbed)
             self.state.count(True, False)
@@ -166,6 +167,8 @@ class Batches(Learned):
         with Undisturbed() as undisturbed:
             with unspoiled(state, feeds, undisturbed):
                 executor.run(feeds, undisturbed)
+            if mode.has_backward and program.loss is not None:
+                state.runs_far = is_far(executor[program.loss])
             state.count(mode is Mode.TRAIN, mode.has_backward)
             result = self._result(executor, [feeds[t] for t in program.targets] if measure else None)
             if then is not None:

@@ -16,6 +16,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
+from circle_train.runtime.guard import require_numbers
 from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
@@ -97,6 +98,7 @@ class Learned:
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""
         require_unchanged(self.model.files)
+        require_numbers(self.state, os.fspath(path))
         checkpoints.save(path, self.model.module, self.state, self.config, self.seed)
         LOG.info("wrote %s, step %d", os.fspath(path), self.state.step)
 
@@ -120,6 +122,7 @@ class Learned:
         integers (`ct.Int8`), or names a scheme that needs no samples ("dynamic", "float16"); what it became is returned.
         """
         self.state.require_values()
+        require_numbers(self.state, os.fspath(path))
         if quantize is not None and os.fspath(path).lower().endswith(".onnx"):
             require_onnx(self.model, path)
             write = partial(export, self.model, self.state, outputs=outputs)
@@ -139,4 +142,5 @@ class Learned:
     @waits
     def export_circleplus(self, path: str | os.PathLike[str]) -> None:
         """The same with the training settings in it (Circle+)."""
+        require_numbers(self.state, os.fspath(path))
         export(self.model.with_training(self.config), self.state, path)
