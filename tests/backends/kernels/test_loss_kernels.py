@@ -49,7 +49,7 @@ def test_softmax(rows: int, cols: int, beta: float) -> None:
     )
 
 
-@pytest.mark.parametrize("rows,cols", [(1, 2), (10, 10), (33, 1000), (70, 17)])
+@pytest.mark.parametrize("rows,cols", [(1, 2), (37, 3), (10, 10), (33, 1000), (70, 17), (70, 33)])
 def test_cross_entropy(rows: int, cols: int) -> None:
     z = rand(rows, cols, scale=5)
     labels = np.random.default_rng(0).integers(0, cols, rows).astype(np.int32)

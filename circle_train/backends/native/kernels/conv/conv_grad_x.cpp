@@ -14,22 +14,26 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-// The kernel positions that reach pixels congruent to `phase` along one axis.
+// The kernel positions that reach pixels congruent to `phase` along one axis, from the last to the first: tap i of pixel p of the
+// phase meets dy at p + lead + i*ahead.
 struct Taps {
   int64_t count = 0;
-  int64_t first = 0;  // tap i is kernel position first + i*step
+  int64_t first = 0;  // tap i is kernel position first - i*step
   int64_t step = 1;
+  int64_t lead = 0, ahead = 1;
   static Taps of(int64_t kernel, int64_t stride, int64_t dilation, int64_t pad, int64_t phase) {
     Taps t;
-    for (int64_t k = 0; k < kernel; ++k) {
+    for (int64_t k = kernel - 1; k >= 0; --k) {
       if ((phase + pad - k * dilation) % stride != 0) continue;
       if (t.count == 0) t.first = k;
-      if (t.count == 1) t.step = k - t.first;
+      if (t.count == 1) t.step = t.first - k;
       ++t.count;
     }
+    t.lead = (phase + pad - t.first * dilation) / stride;
+    t.ahead = t.count > 1 ? t.step * dilation / stride : 1;
     return t;
   }
-  int64_t at(int64_t i) const { return first + i * step; }
+  int64_t at(int64_t i) const { return first - i * step; }
 };
 
 struct Phase {
@@ -60,36 +64,18 @@ void each_phase(const ct_conv_grad_x_args& t, int64_t group, F f) {
     for (int64_t w = 0; w < std::min(s.stride_w, s.in_w); ++w) f(phase_at(t, group, h, w));
 }
 
-// Row m is pixel m of the phase, column (tap row, tap column, o) the dy it was multiplied into.
-struct Reached final : RowSource {
-  const Phase* p;
-
-  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
-    Pixel pixel = pixel_at(m0, p->height, p->width);
-    for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) row(pixel, k0, kc, dst + i * dst_row);
-  }
-
- private:
-  void row(const Pixel& pixel, int64_t k0, int64_t kc, float* dst) const {
-    const ct_conv_shape& s = p->t->shape;
-    const int64_t h = p->h0 + pixel.h * s.stride_h + s.pad_top, w = p->w0 + pixel.w * s.stride_w + s.pad_left;
-    for (int64_t k = k0; k < k0 + kc;) {
-      const int64_t tap = k / p->outputs, within = k % p->outputs;
-      const int64_t count = std::min(p->outputs - within, k0 + kc - k);
-      const int64_t dh = h - p->rows.at(tap / p->cols.count) * s.dilation_h;
-      const int64_t dw = w - p->cols.at(tap % p->cols.count) * s.dilation_w;
-      const int64_t oh = dh / s.stride_h, ow = dw / s.stride_w;
-      float* const to = dst + (k - k0);
-      if (dh < 0 || oh >= s.out_h || dw < 0 || ow >= s.out_w) {
-        zero_floats(to, count);
-      } else {
-        const int64_t at = ((pixel.n * s.out_h + oh) * s.out_w + ow) * s.out_c + p->group * p->outputs + within;
-        copy_floats(to, p->t->dy + at, count);
-      }
-      k += count;
-    }
-  }
-};
+// What a phase reads of dy are the windows of a convolution with stride 1.
+ct_conv_shape shape_of(const Phase& p) {
+  const ct_conv_shape& s = p.t->shape;
+  ct_conv_shape r = s;
+  r.in_h = s.out_h, r.in_w = s.out_w, r.in_c = s.out_c;
+  r.out_h = p.height, r.out_w = p.width, r.out_c = s.in_c;
+  r.kernel_h = p.rows.count, r.kernel_w = p.cols.count;
+  r.stride_h = r.stride_w = 1;
+  r.dilation_h = p.rows.ahead, r.dilation_w = p.cols.ahead;
+  r.pad_top = -p.rows.lead, r.pad_left = -p.cols.lead;
+  return r;
+}
 
 // Puts the phase's rows where its pixels are, with accumulation and the producer's mask.
 struct PhaseSink final : RowSink {
@@ -128,13 +114,16 @@ void gather_weights(Context& context, const Phase& p, float* to) {
 template <class F>
 void with_phase(const Phase& p, F f) {
   const ct_conv_grad_x_args& t = *p.t;
-  Reached reached;
-  reached.p = &p;
+  const ct_conv_shape shape = shape_of(p);
+  Windows windows;
+  windows.s = &shape;
+  windows.channels = p.outputs;
+  windows.x = t.dy + p.group * p.outputs;
   PhaseSink sink;
   sink.p = &p;
   RowsProduct product;
   product.m = t.shape.batch * p.height * p.width, product.n = p.inputs, product.k = p.depth();
-  product.source = &reached, product.sink = &sink;
+  product.source = &windows, product.sink = &sink;
   product.b_row = p.inputs;
   product.bf16 = t.bf16;
   f(product, sink);

@@ -105,6 +105,43 @@ bool arrange_squares(Space& s) {
   return false;
 }
 
+// A few planes become the last dimension, as when pictures of three colours change their layout: each is read as it lies.
+template <class T>
+void interleave(Context& context, const ct_copy_args& t, const Space& s) {
+  constexpr int64_t kPiece = 2048;
+  const int last = s.rank - 1;
+  const int64_t planes = s.shape[last], length = s.shape[last - 1], pieces = ceil_div(length, kPiece);
+  const int64_t plane = s.strides[kX][last], step = s.strides[kY][last - 1];
+  context.parallel(outer_size(s, 2) * pieces, double(s.size()) * 0.4, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t xo, yo;
+      outer_offsets(s, 2, i / pieces, &xo, &yo);
+      const int64_t first = i % pieces * kPiece, n = std::min(kPiece, length - first);
+      const T* const x = static_cast<const T*>(t.x) + xo + first;
+      T* const y = static_cast<T*>(t.y) + yo + first * step;
+      for (int64_t p = 0; p < planes; ++p) copy_run(x + p * plane, 1, y + p, step, n);
+    }
+  });
+}
+
+// Puts a long dimension that is contiguous in x before a short last one; false when there is none.
+bool arrange_planes(Space& s) {
+  const int last = s.rank - 1;
+  if (last < 1 || s.shape[last] > 8 || s.strides[kY][last] != 1 || s.strides[kX][last] == 1) return false;
+  for (int d = last - 1; d >= 0; --d)
+    if (s.strides[kX][d] == 1 && s.shape[d] >= 16) {
+      swap_dims(s, d, last - 1);
+      return true;
+    }
+  return false;
+}
+
+template <class T>
+int32_t copy_as(Context& context, const ct_copy_args& t, Space s) {
+  arrange_planes(s) ? interleave<T>(context, t, s) : copy_runs<T>(context, t, s);
+  return CT_OK;
+}
+
 }  // namespace
 
 int32_t copy(Context& context, const void* opaque) {
@@ -115,12 +152,11 @@ int32_t copy(Context& context, const void* opaque) {
     return CT_OK;
   }
   switch (t.element_size) {
-    case 1: copy_runs<uint8_t>(context, t, s); break;
-    case 2: copy_runs<uint16_t>(context, t, s); break;
-    case 4: copy_runs<uint32_t>(context, t, s); break;
-    default: copy_runs<uint64_t>(context, t, s); break;
+    case 1: return copy_as<uint8_t>(context, t, s);
+    case 2: return copy_as<uint16_t>(context, t, s);
+    case 4: return copy_as<uint32_t>(context, t, s);
+    default: return copy_as<uint64_t>(context, t, s);
   }
-  return CT_OK;
 }
 
 int32_t fill(Context& context, const void* opaque) {

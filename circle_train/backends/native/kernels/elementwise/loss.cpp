@@ -32,6 +32,8 @@ float dense_row(const ct_cross_entropy_args& t, int64_t row, float top, float to
   return sum(loss);
 }
 
+bool is_ignored(const ct_cross_entropy_args& t, int32_t label) { return label == t.ignore_label || label < 0 || label >= t.cols; }
+
 // The gradient holds the exponentials first: they are made once.
 float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, float top) {
   const float* const z = t.logits + row * t.cols;
@@ -48,6 +50,38 @@ float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, floa
   each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(dz + i, load_some(dz + i, lanes) * scale, lanes); });
   dz[label] -= t.grad_scale;
   return std::log(total) - distance;
+}
+
+// As many rows as a vector has lanes, each of few classes: a lane for each row.
+constexpr int64_t kFewClasses = 32;
+
+void label_rows(const ct_cross_entropy_args& t, int64_t row, int64_t count, float* losses) {
+  float z[kFewClasses][W] = {};
+  vi label = vi{} - 1;
+  const float* const from = t.logits + row * t.cols;
+  for (int64_t r = 0; r < count; ++r) {
+    label[r] = is_ignored(t, t.labels[row + r]) ? -1 : t.labels[row + r];
+    for (int64_t c = 0; c < t.cols; ++c) z[c][r] = from[r * t.cols + c];
+  }
+  vf top = load(z[0]), total{}, chosen{};
+  for (int64_t c = 1; c < t.cols; ++c) top = maximum(top, load(z[c]));
+  for (int64_t c = 0; c < t.cols; ++c) {
+    const vf distance = load(z[c]) - top, e = exp(distance);
+    chosen = label == int32_t(c) ? distance : chosen;
+    total += e;
+    store(z[c], e);
+  }
+  const vi counts = label >= 0;
+  store_some(losses + row, counts ? log(total) - chosen : vf{}, int(count));
+  if (!t.dz) return;
+  const vf scale = t.grad_scale / total;
+  for (int64_t c = 0; c < t.cols; ++c) {
+    const vf dz = load(z[c]) * scale - (label == int32_t(c) ? splat(t.grad_scale) : vf{});
+    store(z[c], counts ? dz : vf{});
+  }
+  float* const to = t.dz + row * t.cols;
+  for (int64_t r = 0; r < count; ++r)
+    for (int64_t c = 0; c < t.cols; ++c) to[r * t.cols + c] = z[c][r];
 }
 
 float ignored_row(const ct_cross_entropy_args& t, int64_t row) {
@@ -71,7 +105,7 @@ float probability_row(const ct_cross_entropy_args& t, int64_t row) {
 }
 
 float cross_entropy_row(const ct_cross_entropy_args& t, int64_t row) {
-  if (!t.target && (t.labels[row] == t.ignore_label || t.labels[row] < 0 || t.labels[row] >= t.cols)) return ignored_row(t, row);
+  if (!t.target && is_ignored(t, t.labels[row])) return ignored_row(t, row);
   if (t.probabilities) return probability_row(t, row);
   const float* const z = t.logits + row * t.cols;
   const float top = row_maximum(z, t.cols);
@@ -125,8 +159,11 @@ int32_t softmax_cross_entropy(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_cross_entropy_args*>(opaque);
   if (!labels_fit(t)) return CT_BAD_INDEX;
   float* const losses = t.row_loss ? t.row_loss : reinterpret_cast<float*>(context.scratch());
-  context.parallel(t.rows, double(t.rows) * t.cols * 1.2, [&](int, int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) losses[r] = cross_entropy_row(t, r);
+  const bool few = !t.target && !t.probabilities && t.cols <= kFewClasses;
+  const int64_t at_once = few ? W : 1;
+  context.parallel(ceil_div(t.rows, at_once), double(t.rows) * t.cols * 1.2, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin * at_once; r < std::min(end * at_once, t.rows); r += at_once)
+      few ? label_rows(t, r, std::min(at_once, t.rows - r), losses) : void(losses[r] = cross_entropy_row(t, r));
   });
   if (t.loss) t.loss[0] = t.loss_scale * total_of(losses, t.rows);
   return CT_OK;

@@ -104,6 +104,9 @@ inline float sum(vf v) {
 #endif
 }
 inline float largest(vf v) {
+#if defined(__AVX512F__)
+  if (!_mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q)) return _mm512_reduce_max_ps((__m512)v);
+#endif
   float best = v[0];
   for (int i = 1; i < W; ++i) best = (v[i] > best || v[i] != v[i]) ? v[i] : best;
   return best;

@@ -45,12 +45,19 @@ inline Power power_of_e(vf x) {
   return {p * (r * r) + r + 1.0f, n};
 }
 
-// The power in two factors, so that results overflow and underflow gradually.
+// The power in two factors, unless one instruction scales, so that results overflow and underflow gradually. NaN stays NaN. What
+// is far below (a masked score) is not computed: processors are slow where results underflow.
 inline vf exp(vf x) {
-  const Power p = power_of_e(at_most(at_least(x, splat(-104.0f)), splat(89.0f)));
+  const vi gone = x < splat(-104.0f);
+  const Power p = power_of_e(at_most(gone ? vf{} : x, splat(89.0f)));
+#if defined(__AVX512F__)
+  const vf y = (vf)_mm512_scalef_ps((__m512)p.mantissa, (__m512)to_float(p.n));
+  return gone ? vf{} : y;
+#else
   const vi half = p.n >> 1;
   const vf y = p.mantissa * power_of_two(half) * power_of_two(p.n - half);
-  return x != x ? x : y;
+  return x != x ? x : gone ? vf{} : y;
+#endif
 }
 
 // For |x| <= 87: nothing overflows.
