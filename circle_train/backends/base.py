@@ -48,8 +48,8 @@ class Backend(Protocol):
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Rewrite a program's graph so that this engine runs it well; the kept tensors stay."""
 
-    def join_bfloat16(self, graph: Graph, keep: Sequence[Tensor]) -> None:
-        """Once more, where tensors have come to lie as bfloat16: nodes may read and write those themselves."""
+    def join_narrow(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Once more, where tensors have come to lie as bfloat16 or bytes: nodes may read and write those themselves."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """The steps of a whole program, joined where that saves time."""
@@ -89,7 +89,7 @@ class Reference:
     def fuse(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Node by node: the specification stays as it is."""
 
-    def join_bfloat16(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+    def join_narrow(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Node by node here too."""
 
     def link(self, steps: Sequence[Step]) -> list[Step]:

@@ -10,6 +10,7 @@ from circle_train.fitting.course import BrokenOff
 from circle_train.ir import StateKey
 from circle_train.ir.mapped import release
 from circle_train.ir.tensor_type import Array
+from circle_train.passes.as_shipped import Rounding
 from circle_train.runtime.state import State
 
 
@@ -29,6 +30,7 @@ class Changes:
     passes: int = 0
     properties: dict[str, int | float | str] = field(default_factory=dict)
     course: BrokenOff | None = None
+    rounding: Rounding | None = None
 
     def apply(self, state: State) -> None:
         """Write everything; what the checkpoint does not name of slots and sums starts from zero."""
@@ -42,7 +44,7 @@ class Changes:
             state.restore(name)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position
         state.epochs_begun, state.passes = self.epochs_begun, self.passes
-        state.course = self.course
+        state.course, state.rounding = self.course, self.rounding
         state.properties.clear()
         state.properties.update(self.properties)
         state.unset.difference_update(key.owner for key in self.arrays if key.kind == "value")

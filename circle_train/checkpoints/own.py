@@ -16,6 +16,7 @@ from circle_train.fitting.course import BrokenOff, pack, unpack
 from circle_train.ir import Graph, Module, StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import Optimizer
+from circle_train.passes.as_shipped import Rounding
 from circle_train.runtime.state import State
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.config import TrainConfig
@@ -54,6 +55,8 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     }
     if state.properties:
         metadata["properties"] = json.dumps(state.properties)
+    if state.rounding is not None:
+        metadata["rounding"] = json.dumps(state.rounding.as_data())
     if state.course is not None:
         metadata["fit"], remembered = pack(state.course.snapshot())
         arrays.update({f"{CALLBACK}/{name}": array for name, array in remembered.items()})
@@ -88,6 +91,7 @@ def decode_state(data: Data, module: Module, state: State, config: TrainConfig, 
         progress.get("passes", progress["step"]),
         _properties(metadata, where),
         _course(metadata, remembered, where),
+        _rounding(metadata, where),
     )
 
 
@@ -182,6 +186,16 @@ def _course(metadata: Mapping[str, str], remembered: Mapping[str, Array], where:
         return BrokenOff(unpack(metadata["fit"], remembered))
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(where, f"its fit cannot be read ({error})") from None
+
+
+def _rounding(metadata: Mapping[str, str], where: str) -> Rounding | None:
+    """The scales that training rounded to."""
+    if "rounding" not in metadata:
+        return None
+    try:
+        return Rounding.from_data(json.loads(metadata["rounding"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _foreign(where, f"the scales that it rounds to cannot be read ({error})") from None
 
 
 def _properties(metadata: Mapping[str, str], where: str) -> dict[str, int | float | str]:

@@ -159,15 +159,15 @@ def run(options: argparse.Namespace) -> int:
         return 130
     shipped = result.export(options.output, quantize=options.quantize)
     if options.run_dir:
-        _fill(Path(options.run_dir), options, result)
+        _fill(Path(options.run_dir), options, result, shipped)
     _report(options, result, shipped)
     return 0
 
 
-def _fill(folder: Path, options: argparse.Namespace, result: Result) -> None:
+def _fill(folder: Path, options: argparse.Namespace, result: Result, shipped: Shipped | None) -> None:
     """What the run leaves behind for people and for programs."""
     files = [options.model, options.output]
-    result.report(folder / "report.html", shlex.join(["circle-train", *sys.argv[1:]]), files)
+    result.report(folder / "report.html", shlex.join(["circle-train", *sys.argv[1:]]), files, shipped)
     for name, text in (("metrics.json", as_json(summary(result))), ("plan.txt", str(result.session.plan))):
         write_text(folder / name, f"{text}\n")
 

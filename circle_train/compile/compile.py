@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from circle_train import passes
 from circle_train.backends.base import Backend
@@ -17,6 +17,7 @@ from circle_train.losses import Joint
 from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
+from circle_train.ops.internal.on_grid import OnGrid
 from circle_train.passes.affine import fold_into_products
 from circle_train.passes.as_shipped import Rounding, round_as_shipped
 from circle_train.passes.batch import Shapes, batch_in, set_shapes
@@ -26,7 +27,7 @@ from circle_train.passes.control.subgraphs import write_out
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import drop_at_random
 from circle_train.passes.fold import fold_constants
-from circle_train.passes.on_grid import grids_of, store_in_bytes
+from circle_train.passes.on_grid import grids_of, round_again, store_in_bytes
 from circle_train.passes.schedule import update_early
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
@@ -63,6 +64,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
         add_losses(draft, config)
     if mode.has_backward:
         gradients = add_gradients(draft, trained, share)
+        round_again(graph)
         add_updates(graph, config, mode, gradients)
         graph.append(*moves)
     elif mode is Mode.UPDATE:
@@ -83,11 +85,11 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     if engine is not None:
         engine.fuse(graph, draft.keep)
         verify(graph)
-    if rounded:
-        store(graph, rounded, draft.keep, engine)
-    if grids:
-        store_in_bytes(graph, grids)
-        verify(graph)
+    if rounded or grids:
+        store(graph, rounded, grids)
+        if engine is not None:
+            engine.join_narrow(graph, draft.keep)
+            verify(graph)
     memory = plan_memory(graph, draft.keep)
     return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
 
@@ -97,13 +99,13 @@ def batch_of(draft: Draft, sizes: int | Shapes | None) -> int:
     return batch_in(sizes) or next((tensor.shape[0] for tensor in draft.inputs if tensor.shape), 1)
 
 
-def store(graph: Graph, rounded: set[Tensor], keep: Sequence[Tensor], engine: Backend | None) -> None:
-    """Keep what is bfloat16 for the backward pass in half the memory; the engine reads and writes it as it lies."""
-    store_narrow(graph, rounded)
+def store(graph: Graph, rounded: set[Tensor], grids: Mapping[Tensor, OnGrid]) -> None:
+    """Keep what is bfloat16 for the backward pass in half the memory, and what lies on a grid in a quarter."""
+    if rounded:
+        store_narrow(graph, rounded)
+    if grids:
+        store_in_bytes(graph, grids)
     verify(graph)
-    if engine is not None:
-        engine.join_bfloat16(graph, keep)
-        verify(graph)
 
 
 def compile_inference(

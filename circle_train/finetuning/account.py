@@ -19,10 +19,11 @@ from circle_train.finetuning.result import Judgement, Outcome
 from circle_train.format.atomic import write_text
 from circle_train.record import record
 from circle_train.release import VERSION
-from circle_train.report.by_class import ClassRow, Mistake
+from circle_train.report.by_class import Became, ClassRow, Mistake
 from circle_train.report.page import Run, page
 from circle_train.session import InferenceSession
 from circle_train.session.account import settings_of
+from circle_train.session.shipping.ship import Shipped
 
 BATCH = 16
 MISTAKES = 12
@@ -44,17 +45,26 @@ class Result(Outcome):
     """
 
     def report(
-        self, path: str | os.PathLike[str], command: str = "", files: Sequence[str | os.PathLike[str]] = ()
+        self,
+        path: str | os.PathLike[str],
+        command: str = "",
+        files: Sequence[str | os.PathLike[str]] = (),
+        shipped: Shipped | None = None,
     ) -> None:
         """Write one HTML file: how good, by class, before and after, the worst mistakes, and what made it.
 
-        `command` and `files`, with their sizes and hashes, are named in it.
+        `command` and `files`, with their sizes and hashes, are named in it; `shipped` is what `export(quantize=…)` returned,
+        whose accuracy then stands beside.
         """
-        write_text(path, account(self, command, files))
+        write_text(path, account(self, command, files, shipped=shipped))
 
 
 def account(
-    result: Outcome, command: str = "", files: Sequence[str | os.PathLike[str]] = (), title: str = ""
+    result: Outcome,
+    command: str = "",
+    files: Sequence[str | os.PathLike[str]] = (),
+    title: str = "",
+    shipped: Shipped | None = None,
 ) -> str:
     """The page as HTML; `files` are named with their sizes and hashes."""
     session, curves = result.session, joined(result)
@@ -76,11 +86,21 @@ def account(
                 name.replace("_", " "): (before[name], after) for name, after in result.metrics.items()
             },
             best=best_epochs(result),
+            shipped=_became(shipped),
             mistakes=mistakes(result),
             choice="" if result.choice is None else str(result.choice),
             made=_made(result, command, files),
         )
     )  # fmt: skip
+
+
+def _became(shipped: Shipped | None) -> Became | None:
+    """What the shipped model was judged; None where it was not."""
+    if shipped is None or shipped.judged is None:
+        return None
+    judged = shipped.judged
+    metrics = {name.replace("_", " "): (judged.before[name], value) for name, value in judged.after.items()}
+    return Became(f"{shipped.scheme}, judged by {judged.runtime}", metrics)
 
 
 def untrained(result: Outcome) -> Judgement:

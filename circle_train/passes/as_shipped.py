@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 from circle_train.ir import Graph, Node, Quantization, Tensor
 from circle_train.ops.internal.round_as_shipped import RoundToScale, RoundWeights
@@ -16,6 +18,22 @@ class Rounding:
     scales: Mapping[str, Quantization]
     low: int
     high: int
+
+    def as_data(self) -> dict[str, Any]:
+        """As a checkpoint holds it."""
+        scales = {name: [each.scale[0].hex(), each.zero_point[0]] for name, each in self.scales.items()}
+        return {"scales": scales, "low": self.low, "high": self.high}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Rounding:
+        """The same again; ValueError and its kin where it is something else."""
+        scales = {
+            name: Quantization((float.fromhex(scale),), (int(zero),))
+            for name, (scale, zero) in data["scales"].items()
+        }
+        if not all(0 < each.scale[0] < math.inf for each in scales.values()):
+            raise ValueError("a scale is no positive number")
+        return cls(scales, int(data["low"]), int(data["high"]))
 
 
 def round_as_shipped(graph: Graph, rounding: Rounding) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields
+from types import MappingProxyType
 
 from circle_train.ir import DType, Graph, Node, Tensor
 from circle_train.ops.base import Op
@@ -59,15 +60,22 @@ def store_narrow(graph: Graph, rounded: Set[Tensor]) -> None:
     store(graph, dict.fromkeys(rounded, BFLOAT16))
 
 
-def store(graph: Graph, forms: Mapping[Tensor, Form]) -> None:
-    """Keep each of these tensors in its form from its last reader of the forward part to its gradients."""
+def store(
+    graph: Graph, forms: Mapping[Tensor, Form], known: Mapping[Tensor, Tensor] = MappingProxyType({})
+) -> None:
+    """Keep each of these tensors in its form from its last reader of the forward part to its gradients.
+
+    Of some it is known where they lie in that form.
+    """
     start = next((i for i, node in enumerate(graph.nodes) if is_backward(node.op)), len(graph.nodes))
     waiting = _waiting(graph, forms.keys(), start)
     narrow: dict[Tensor, Node] = {}
     for tensor in waiting:
-        op = forms[tensor][0]
-        (made,) = op.infer_types([tensor.type])
-        narrow[tensor] = Node(op, [tensor], [Tensor(f"narrow({tensor.name})", made)])
+        if tensor not in known:
+            op = forms[tensor][0]
+            (made,) = op.infer_types([tensor.type])
+            narrow[tensor] = Node(op, [tensor], [Tensor(f"narrow({tensor.name})", made)])
+    kept = {**known, **{tensor: node.outputs[0] for tensor, node in narrow.items()}}
     wide: dict[Tensor, tuple[int, Tensor]] = {}
     for i, node in enumerate(graph.nodes):
         for tensor in dict.fromkeys(t for t in node.inputs if t in waiting and i >= start):
@@ -75,7 +83,7 @@ def store(graph: Graph, forms: Mapping[Tensor, Form]) -> None:
             last, twin = wide.get(tensor, (-NEAR - 1, tensor))
             if i - last > NEAR:
                 twin = Tensor(tensor.name, tensor.type)
-                graph.insert(Node(forms[tensor][1], [narrow[tensor].outputs[0]], [twin]), before=node)
+                graph.insert(Node(forms[tensor][1], [kept[tensor]], [twin]), before=node)
             wide[tensor] = i, twin
             graph.reconnect(node, [twin if t is tensor else t for t in node.inputs])
     for tensor, node in reversed(narrow.items()):

@@ -7,7 +7,7 @@ compute, so that exporting is storing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.movement import Movement
 from circle_train.ops.numeric.arithmetic import Mul
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
-from circle_train.passes.bfloat16 import LEAST, Form, store
+from circle_train.passes.bfloat16 import LEAST, Form, is_backward, store
 from circle_train.passes.dead import drop_dead_nodes
 
 BYTES = (DType.INT8, DType.UINT8)
@@ -173,8 +173,53 @@ class _Grid:
 
 
 def store_in_bytes(graph: Graph, grids: Mapping[Tensor, OnGrid]) -> None:
-    """What lies on a grid waits for its gradients as the bytes that it stands for."""
-    store(graph, {tensor: in_bytes(grid) for tensor, grid in grids.items()})
+    """What lies on a grid waits for its gradients as the bytes that it stands for; those of the samples are there already."""
+    forms = {tensor: in_bytes(grid) for tensor, grid in grids.items()}
+    known: dict[Tensor, Tensor] = {}
+    for node in graph.nodes:
+        source = node.inputs[0] if node.inputs else None
+        if isinstance(node.op, Quantized) and isinstance(node.op.of, Dequantize) and source in graph.inputs:
+            assert source is not None
+            forms[node.outputs[0]] = Quantize(), node.op
+            known[node.outputs[0]] = source
+    store(graph, forms, known)
+
+
+def round_again(graph: Graph) -> None:
+    """Weights are rounded again where gradients read them: between the two passes only masters are kept.
+
+    To be done before updates are added, which then wait for the second rounding.
+    """
+    start = next((i for i, node in enumerate(graph.nodes) if is_backward(node.op)), len(graph.nodes))
+    makers = _of_weights_alone(graph.nodes[:start])
+    twins: dict[Tensor, Tensor] = {}
+
+    def again(tensor: Tensor | None, reader: Node) -> Tensor | None:
+        maker = None if tensor is None else makers.get(tensor)
+        if tensor is None or maker is None:
+            return tensor
+        if tensor not in twins:
+            inputs = [again(t, reader) for t in maker.inputs]
+            twins[tensor] = Tensor(tensor.name, tensor.type)
+            graph.insert(Node(maker.op, inputs, [twins[tensor]], maker.index), before=reader)
+        return twins[tensor]
+
+    for node in graph.nodes[start:]:
+        inputs = [again(tensor, node) for tensor in node.inputs]
+        if inputs != node.inputs:
+            graph.reconnect(node, inputs)
+
+
+def _of_weights_alone(nodes: Sequence[Node]) -> dict[Tensor, Node]:
+    """What roundings to a grid make of constants, and what those read."""
+    if not any(isinstance(node.op, OnGrid) for node in nodes):
+        return {}
+    found: dict[Tensor, Node] = {}
+    for node in nodes:
+        known = (t is not None and (t.is_constant or t in found) for t in node.inputs)
+        if isinstance(node.op, (OnGrid, Mul)) and all(known):
+            found.update(dict.fromkeys(node.outputs, node))
+    return found
 
 
 def grids_of(graph: Graph) -> dict[Tensor, OnGrid]:

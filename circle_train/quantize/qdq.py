@@ -131,7 +131,8 @@ class Qdq:
     def _is_float(self, name: str) -> bool:
         return name in self.held and self.held[name].data_type == 1
 
-    def _attribute(self, node: Any, name: str, default: Any) -> Any:
+    def attribute(self, node: Any, name: str, default: Any) -> Any:
+        """What the node says, or the standard."""
         from onnx import helper
 
         found = next((a for a in node.attribute if a.name == name), None)
@@ -188,7 +189,7 @@ class Qdq:
             if not self._has_weights(node) or not all(map(self._is_float, names)) or len(reader.output) > 1:
                 continue
             gamma, beta, mean, variance = (self.values(name).astype(np.float64) for name in names)
-            factor = gamma / np.sqrt(variance + self._attribute(reader, "epsilon", 1e-5))
+            factor = gamma / np.sqrt(variance + self.attribute(reader, "epsilon", 1e-5))
             w, bias = self.values(node.input[1]), self.values(node.input[2]) if len(node.input) > 2 else 0.0
             weights = w * factor.reshape(-1, *[1] * (w.ndim - 1))
             inputs = [node.input[0], f"{node.input[1]}:folded", f"{node.input[1]}:bias"]
@@ -228,9 +229,9 @@ class Qdq:
     def _weigh(self, node: Any, x: Quantization, means: Mapping[str, Array]) -> list[Any]:
         """Weights in 8 bits, and a bias that counts their products."""
         name, w = node.input[1], self.values(node.input[1])
-        turned = node.op_type == "Gemm" and not self._attribute(node, "transB", 0)
+        turned = node.op_type == "Gemm" and not self.attribute(node, "transB", 0)
         axis = 1 if turned else w.ndim - 1 if node.op_type == "MatMul" else 0
-        factors = {self._attribute(node, "alpha", 1.0), self._attribute(node, "beta", 1.0)}
+        factors = {self.attribute(node, "alpha", 1.0), self.attribute(node, "beta", 1.0)}
         bias = self.values(node.input[2]) if len(node.input) > 2 and node.input[2] else None
         plain = node.op_type == "Conv" or (node.op_type == "Gemm" and factors == {1.0})
         is_row = bias is None or bias.size == w.shape[axis]

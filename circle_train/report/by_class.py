@@ -19,6 +19,16 @@ class ClassRow:
 
 
 @record
+class Became:
+    """What a model was worth when it had become one of integers."""
+
+    how: str
+    """In which numbers, and by whom it was judged."""
+    metrics: Mapping[str, tuple[float, float]]
+    """In floats, and as shipped."""
+
+
+@record
 class Mistake:
     """A sample that was taken for something else."""
 
@@ -46,17 +56,28 @@ def _share(value: float) -> str:
     return f'<td style="background:{bar}">{value:.1%}</td>'
 
 
-def before_after(numbers: Mapping[str, tuple[float, float]], best: str) -> str:
-    """What the samples held out were judged before training and after."""
+def before_after(numbers: Mapping[str, tuple[float, float]], best: str, shipped: Became | None = None) -> str:
+    """What the samples held out were judged before training, after it, and as shipped in integers."""
+    became = {} if shipped is None else shipped.metrics
+    rows: dict[str, list[float | None]] = {name: list(pair) for name, pair in numbers.items()}
+    for name, (in_floats, value) in became.items():
+        rows[name] = [*rows.get(name, (None, in_floats)), value]
+    width = 3 if became else 2
     body = "".join(
-        f"<tr><td>{as_html(name)}</td><td>{before:.3f}</td><td>{after:.3f}</td></tr>"
-        for name, (before, after) in numbers.items()
+        f"<tr><td>{as_html(name)}</td>{''.join(map(_cell, [*row, None][:width]))}</tr>"
+        for name, row in rows.items()
     )
-    head = "<tr><th></th><th>before</th><th>after</th></tr>"
+    head = f"<tr><th></th><th>before</th><th>after</th>{'<th>as shipped</th>' if became else ''}</tr>"
     return (
         f'<h2>Before and after</h2><table class="classes">{head}{body}</table>'
-        f'<p class="note">Before: the model with its new, untrained head. Best epochs: {as_html(best)}.</p>'
+        f'<p class="note">Before: the model with its new, untrained head. Best epochs: {as_html(best)}.'
+        + (f" As shipped: {as_html(shipped.how)}." if shipped else "")
+        + "</p>"
     )
+
+
+def _cell(value: float | None) -> str:
+    return "<td></td>" if value is None else f"<td>{value:.3f}</td>"
 
 
 def gallery(mistakes: Sequence[Mistake]) -> str:

@@ -11,7 +11,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.printable import as_html
 from circle_train.record import record
 from circle_train.report import confusion
-from circle_train.report.by_class import ClassRow, Mistake, before_after, class_table, gallery
+from circle_train.report.by_class import Became, ClassRow, Mistake, before_after, class_table, gallery
 from circle_train.report.curves import COLOURS, Curves, families, svg
 from circle_train.report.plan import Plan, count, size
 
@@ -49,6 +49,7 @@ class Run:
     by_class: Sequence[ClassRow] = ()
     before_after: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     best: str = ""
+    shipped: Became | None = None
     mistakes: Sequence[Mistake] = ()
     choice: str = ""
     """The table of what could have been trained."""
@@ -140,7 +141,7 @@ def _chosen(choice: str) -> str:
 def _judged(run: Run) -> str:
     """How good it is by class, what training gained, where it errs."""
     parts = [_card(class_table(run.by_class))] if run.by_class else []
-    parts += [_card(before_after(run.before_after, run.best))] if run.before_after else []
+    parts += [_card(before_after(run.before_after, run.best, run.shipped))] if run.before_after else []
     pair = f'<div class="pair">{"".join(parts)}</div>' if parts else ""
     return pair + (_card(gallery(run.mistakes)) if run.mistakes else "")
 

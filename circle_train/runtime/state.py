@@ -14,6 +14,7 @@ from circle_train.ir.mapped import mapped
 from circle_train.ir.node import UNIT
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers.optimizer import Optimizer
+from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.dropout import RANDOM
 from circle_train.runtime.pages import aligned, zeros
 from circle_train.settings.parameters import Parameter
@@ -43,6 +44,8 @@ class State:
         """What the session's user wants to go with the checkpoint."""
         self.course: Course | BrokenOff | None = None
         """The fit under way, or broken off."""
+        self.rounding: Rounding | None = None
+        """The scales that ship, once training rounds to them."""
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
         self.learning_rate = learning_rate
@@ -69,7 +72,7 @@ class State:
             elif array.flags.writeable:
                 np.copyto(array, self.parameters[key.owner].tensor.data)
         self.step = self.epoch = self.position = self.epochs_begun = self.passes = 0
-        self.course, self.learning_rate, self.runs_far = None, learning_rate, False
+        self.course, self.rounding, self.learning_rate, self.runs_far = None, None, learning_rate, False
 
     def provide(self, tensors: Iterable[Tensor]) -> None:
         """Memory for all state tensors among these; slots and accumulators are zero at first."""

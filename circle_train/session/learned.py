@@ -107,6 +107,8 @@ class Learned:
         """Take over a checkpoint, whole or not at all."""
         found = checkpoints.load(path, self.model.module, self.state, self.config, self.parameters.inward)
         self.seed = self.seed if found is None else found
+        if self.config.quantize is not None and self.state.rounding != self.programs.rounding:
+            self.programs.round(self.state.rounding)
 
     @waits
     def export(

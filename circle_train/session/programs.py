@@ -77,10 +77,10 @@ class Programs:
         """From now on round as the shipped model does, or no longer; the state stays."""
         before, state = self.rounding, self.state
         try:
-            self.rounding = rounding
+            self.rounding = state.rounding = rounding
             self.rebuild(self.config, state)
         except BaseException:
-            self.rounding = before
+            self.rounding = state.rounding = before
             self.rebuild(self.config, state)
             raise
 

@@ -12,12 +12,18 @@ from circle_train.backends import native
 from circle_train.backends.native import Native
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.engine.library import load
+from circle_train.backends.native.fusion.integers import settle, widen_integers
+from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Graph, Node, Quantization, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.ops.internal.active_bits import ActiveBits
+from circle_train.ops.internal.on_grid import OnGrid
+from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.numeric.quantize import Quantize
 from circle_train.passes.quantized import run_quantized
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
@@ -160,3 +166,64 @@ def test_a_bias_that_leaves_no_room_for_sums_is_left_to_numpy() -> None:
     node = node_of("FULLY_CONNECTED", {}, [x, held(DType.INT8, (3, 33)), b], fed(DType.INT8, scale=WIDE))
     arrays = [values_of(tensor) for tensor in (x, node.inputs[1], b)]
     assert Native(1).bind(node, arrays, [np.empty((5, 3), np.int8)]) is None
+
+
+@pytest.mark.parametrize(("zero", "dtype"), [(0, DType.INT8), (-128, DType.INT8), (131, DType.UINT8)])
+def test_a_grid_is_settled_in_one_pass_with_the_bits_of_numpy(zero: int, dtype: DType) -> None:
+    """What lies on it, where gradients pass, and the bytes that wait."""
+    limits = np.iinfo(dtype.numpy)
+    grid = OnGrid(0.0123, float(zero), float(limits.min), float(limits.max) - 7)
+    x, y = (Tensor(name, TensorType(DType.FLOAT32, (3, 7, 1001))) for name in "xy")
+    mask = ActiveBits(*grid.inside)
+    bits = Tensor("bits", mask.infer(x.type))
+    meaning = Quantization((grid.scale,), (zero,))
+    stored = Tensor("stored", TensorType(dtype, x.shape), quantization=meaning)
+    narrow = Quantized(Quantize(), (None,), ((dtype, meaning),))
+    nodes = [Node(grid, [x], [y]), Node(mask, [x], [bits]), Node(narrow, [y], [stored])]
+    graph = Graph("main", [x], [y, bits, stored], nodes)
+    settle(Rewriter(graph, graph.outputs))
+    (node,) = graph.nodes
+    values = RNG.uniform(-4, 4, x.shape).astype(np.float32)
+    values.reshape(-1)[:3] = np.nan, np.inf, -np.inf
+    wanted = dict(zip(node.outputs, node.op.compute([values]), strict=True))
+    wanted[stored].reshape(-1)[0] = 0  # of what is not a number no byte is asked
+    for engine in engines():
+        found = [np.full_like(wanted[t], 77) for t in node.outputs]
+        step = engine.bind(node, [values], found)
+        assert step is not None
+        step()
+        for tensor, array in zip(node.outputs, found, strict=True):
+            if tensor is stored:
+                array.reshape(-1)[0] = 0
+            np.testing.assert_array_equal(array, wanted[tensor], err_msg=tensor.name)
+
+
+@pytest.mark.parametrize("name", ["RESIZE_NEAREST_NEIGHBOR", "TRANSPOSE_CONV", "PRELU"])
+def test_what_has_no_kernel_of_bytes_runs_by_those_of_floats(name: str) -> None:
+    x, like = fed(DType.INT8, *IMAGE), fed(DType.INT8, scale=WIDE)
+    size = plain(18, 16)
+    inputs = {
+        "RESIZE_NEAREST_NEIGHBOR": [x, size],
+        "TRANSPOSE_CONV": [plain(3, 18, 16, 4), held(DType.INT8, (4, 3, 3, 6), 0), x],
+        "PRELU": [x, held(DType.INT8, (1, 1, 6))],
+    }[name]
+    options = {"stride_h": 2, "stride_w": 2} if name == "TRANSPOSE_CONV" else {}
+    if name == "RESIZE_NEAREST_NEIGHBOR":
+        like = fed(DType.INT8)
+    node = node_of(name, options, inputs, like)
+    arrays = [values_of(tensor) for tensor in inputs]
+    (wanted,) = node.op.compute(arrays)
+    graph = Graph("main", [x], list(node.outputs), [node])
+    widen_integers(Rewriter(graph, graph.outputs))
+    assert len(graph.nodes) == 3
+    known = dict(zip(inputs, arrays, strict=True))
+    for engine in engines():
+        for step_of in graph.nodes:
+            given = [t.data if t.is_constant and t not in known else known[t] for t in step_of.inputs]
+            made = [np.zeros(t.shape, t.dtype.numpy) for t in step_of.outputs]
+            step = engine.bind(step_of, given, made)
+            assert step is not None, step_of
+            step()
+            known |= dict(zip(step_of.outputs, made, strict=True))
+        apart = np.abs(known[node.outputs[0]].astype(np.float64) - wanted)
+        assert apart.max() <= 1 and (apart > 0).mean() <= 0.01

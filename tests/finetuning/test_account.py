@@ -68,6 +68,18 @@ def test_the_page_stands_alone(result: Result, tmp_path: Path) -> None:
         assert words in text
 
 
+def test_the_page_says_what_the_shipped_model_is_worth(result: Result, tmp_path: Path) -> None:
+    shipped = result.export(tmp_path / "shapes.tflite", quantize="int8")
+    assert shipped is not None and shipped.judged is not None
+    result.report(tmp_path / "report.html", shipped=shipped)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<th>as shipped</th>" in text
+    assert f"As shipped: int8, judged by {shipped.judged.runtime}." in text
+    name, value = next(iter(shipped.judged.after.items()))
+    row = f"<td>{name.replace('_', ' ')}</td><td></td><td>{shipped.judged.before[name]:.3f}</td><td>{value:.3f}</td>"
+    assert row in text
+
+
 def test_the_command_fills_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net, out, folder = tmp_path / "net.tflite", tmp_path / "out.tflite", tmp_path / "run"
     picture_net().save(net)

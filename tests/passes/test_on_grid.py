@@ -102,20 +102,6 @@ def beginning(model: ct.Model) -> ct.Model:
     return ct.Model(with_outputs(model.module, ["flat"]))
 
 
-def test_sgd_is_qas() -> None:
-    """Ten steps on real masters are ten steps on integers whose gradients are divided by scale² (MIT's QAS)."""
-    trained = session(("last", 2), ct.optimizers.SGD(learning_rate=0.05))
-    scale = np.array(constants(INT8)["dense"].quantization.scale)[:, None]
-    integers = np.array(trained.parameters["dense"], np.float64) / scale
-    for i in range(10):
-        before = np.array(trained.parameters["dense"], np.float64)
-        trained.train_step(X[i : i + 8], Y[i : i + 8])
-        gradient = (before - np.array(trained.parameters["dense"], np.float64)) / 0.05
-        of_integers = gradient * scale
-        integers -= 0.05 * of_integers / scale**2
-    np.testing.assert_allclose(integers * scale, trained.parameters["dense"], rtol=1e-6, atol=1e-7)
-
-
 def test_adaptive_steps_are_counted_in_what_a_grid_spans() -> None:
     """The first step of Adam is as long for every weight, in units of its grid."""
     trained = session()

@@ -107,3 +107,21 @@ def test_schemes_that_round_nothing_are_refused() -> None:
         ct.TrainConfig(quantize=ct.Int8(scheme="float16"))
     with pytest.raises(ct.ConfigError, match=r"quantize is 'int8', expected ct.Int8"):
         ct.TrainConfig(quantize="int8")  # type: ignore[arg-type]
+
+
+def test_a_resumed_fit_rounds_to_the_scales_that_it_had(tmp_path: Path) -> None:
+    """Broken off among the epochs that round, it ends as one never broken off: to the bit, in weights and in the file."""
+    whole = session(epochs=2, samples=8)
+    whole.fit(IMAGES, LABELS, epochs=3, verbose=0)
+    broken = session(epochs=2, samples=8)
+    kept = ct.callbacks.ModelCheckpoint(path=tmp_path / "{epoch}.safetensors")
+    broken.fit(IMAGES, LABELS, epochs=3, verbose=0, callbacks=[kept])
+    resumed = session(epochs=2, samples=8)
+    resumed.load_checkpoint(tmp_path / "2.safetensors")
+    assert resumed.programs.rounding == whole.programs.rounding is not None
+    resumed.fit(IMAGES, LABELS, epochs=3, verbose=0)
+    for name, value in whole.parameters.items():
+        np.testing.assert_array_equal(resumed.parameters[name], value)
+    for net in (whole, resumed):
+        net.export(tmp_path / f"{net is whole}.tflite", quantize=ct.Int8())
+    assert (tmp_path / "True.tflite").read_bytes() == (tmp_path / "False.tflite").read_bytes()

@@ -67,3 +67,34 @@ def test_what_is_masked_takes_no_part_and_the_others_keep_their_steps(
     for found in (ct.InferenceSession(path)(*feeds), in_litert(path, feeds)):
         assert np.abs(found - expected).max() < 0.06
         assert found[expected < 1e-6].max() <= 1 / 256
+
+
+@pytest.mark.parametrize("ranges", ["minmax", "mse"])
+@pytest.mark.parametrize("masked", [-1e4, float(np.finfo(np.float32).min)])
+def test_masks_take_no_steps_of_an_onnx_model_either(masked: float, ranges: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    node, numbers = onnx.helper.make_node, np.random.default_rng(0)
+    held = [
+        onnx.numpy_helper.from_array(np.eye(ROWS, dtype=np.float32) * 2, "w"),
+        onnx.numpy_helper.from_array(np.array(masked, np.float32), "masked"),
+    ]
+    nodes = [
+        node("MatMul", ["scores", "w"], ["doubled"]),
+        node("Mul", ["absent", "masked"], ["mask"]),
+        node("Add", ["doubled", "mask"], ["met"]),
+        node("Softmax", ["met"], ["y"], axis=-1),
+    ]
+    infos = [onnx.helper.make_tensor_value_info(name, 1, ["n", ROWS]) for name in ("scores", "absent", "y")]
+    graph = onnx.helper.make_graph(nodes, "net", infos[:2], infos[2:], held)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    absent = (numbers.random((32, ROWS)) < 0.4).astype(np.float32)
+    absent[:, 0] = 0
+    feeds = [numbers.normal(0, 2, (32, ROWS)).astype(np.float32), absent]
+    net = ct.TrainSession(model, ct.TrainConfig(loss="mse"))
+    net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=feeds, ranges=ranges))
+    session = runtime.InferenceSession(str(tmp_path / "x.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, dict(zip(("scores", "absent"), feeds, strict=True)))
+    expected = net.predict(feeds)
+    assert np.abs(found - expected).max() < 0.06
+    assert found[expected < 1e-6].max() <= 1 / 256

@@ -104,9 +104,9 @@ class Native:
         rows = prod(shape[:-1]) // batch
         return rows > DOT_ROWS or rows * largest <= DOT_ROWS
 
-    def join_bfloat16(self, graph: Graph, keep: Sequence[Tensor]) -> None:
-        """Read and write bfloat16 tensors as they lie."""
-        fusion.join_bfloat16(graph, keep)
+    def join_narrow(self, graph: Graph, keep: Sequence[Tensor]) -> None:
+        """Read and write bfloat16 tensors and bytes as they lie."""
+        fusion.join_narrow(graph, keep)
 
     def link(self, steps: Sequence[Step]) -> list[Step]:
         """Neighbouring native steps become one call."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,11 +14,12 @@ import numpy as np
 
 from circle_train.errors import ConfigError, ConversionError, DataError
 from circle_train.format.atomic import atomic_write
-from circle_train.ir import DType, Tensor, TensorType
+from circle_train.ir import DType, Quantization, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, load
-from circle_train.quantize.calibrate import observe, range_of
+from circle_train.quantize.calibrate import Observed, observe, range_of
 from circle_train.quantize.qdq import ACTIVATION, Qdq
+from circle_train.quantize.qdq_floors import floors, weighed_rows
 from circle_train.quantize.quantize import Samples
 from circle_train.quantize.scales import affine
 from circle_train.session.inference import InferenceSession
@@ -63,15 +64,7 @@ def ship_onnx(
             "quantize: the scheme int8 needs calibration samples, a hundred or so; give Int8(calibration=x)"
         )
     qdq = Qdq(onnx.load(written))
-    names = list(dict.fromkeys([*qdq.observed, *qdq.weighed]))
-    tensors = [Tensor(name, TensorType(DType.FLOAT32, ())) for name in names]
-    shown = load(qdq.shown(names), **model.options)
-    found = observe(tensors, (), lambda: observed(shown, samples, threads), settings.ranges != "minmax")
-    ranges = {
-        t.name: range_of(one, settings.ranges, settings.percentile, ACTIVATION) for t, one in found.items()
-    }
-    means = channel_means(shown, names, qdq, samples, threads) if settings.correct_bias else {}
-    qdq.write({name: affine(*ranges[name], ACTIVATION) for name in ranges if name not in qdq.sources}, means)
+    qdq.write(*calibrated(qdq, model, settings, samples, threads))
     content = qdq.model.SerializeToString()
     judged: Judged | None = None
     if settings.validation is not None and scored is not None:
@@ -91,20 +84,45 @@ def observed(shown: Model, samples: Samples, threads: int | None) -> Iterator[li
         yield listed(infer(*values))
 
 
-def channel_means(
-    shown: Model, names: list[str], qdq: Qdq, samples: Samples, threads: int | None
-) -> dict[str, Array]:
-    """Of what meets weights: images by their channels, rows by their entries."""
-    images = {node.input[0] for node in qdq.products if node.op_type == "Conv"}
-    sums: dict[str, Array] = {}
-    count = 0
-    for values in observed(shown, samples, threads):
-        count += 1
-        for name, value in zip(names, values, strict=True):
-            if name in qdq.weighed:
-                others = tuple(i for i in range(value.ndim) if i != (1 if name in images else value.ndim - 1))
-                sums[name] = sums.get(name, 0.0) + value.mean(axis=others, dtype=np.float64)
-    return {name: total / count for name, total in sums.items()}
+def calibrated(
+    qdq: Qdq, model: Model, settings: Int8, samples: Samples, threads: int | None
+) -> tuple[dict[str, Quantization], dict[str, Array]]:
+    """The scales of activations by name, and the means of the channels of those that meet weights."""
+    rows = weighed_rows(qdq)
+    averaged = qdq.weighed if settings.correct_bias else []
+    tensors = {
+        name: Tensor(name, TensorType(DType.FLOAT32, ()))
+        for name in dict.fromkeys([*qdq.observed, *qdq.weighed, *rows])
+    }
+    shown = load(qdq.shown(list(tensors)), **model.options)
+
+    def narrow(found: Mapping[Tensor, Observed]) -> None:
+        highs = {tensor.name: one.high for tensor, one in found.items()}
+        tops = {name: found[tensors[name]].top for name in rows if np.isfinite(found[tensors[name]].top)}
+        lowest = floors(qdq, tops, highs)
+        for tensor, one in found.items():
+            one.low = max(one.low, lowest.get(tensor.name, one.low))
+
+    found = observe(
+        list(tensors.values()), {tensors[name] for name in averaged}, lambda: observed(shown, samples, threads),
+        settings.ranges != "minmax", {tensors[name] for name in rows}, narrow,
+    )  # fmt: skip
+    ranges = {
+        tensor.name: range_of(one, settings.ranges, settings.percentile, ACTIVATION)
+        for tensor, one in found.items()
+    }
+    wanted = {*qdq.observed, *qdq.weighed} - set(qdq.sources)
+    scales = {name: affine(*ranges[name], ACTIVATION) for name in ranges if name in wanted}
+    means = {name: found[tensors[name]].mean for name in averaged}
+    return scales, {name: by_channel(qdq, name, mean) for name, mean in means.items() if mean is not None}
+
+
+def by_channel(qdq: Qdq, name: str, mean: Array) -> Array:
+    """Images by their channels, rows by their entries."""
+    is_image = any(node.op_type == "Conv" for node in qdq.readers[name] if node in qdq.products)
+    kept = 0 if is_image else mean.ndim - 1
+    averaged: Array = mean.mean(axis=tuple(i for i in range(mean.ndim) if i != kept))
+    return averaged
 
 
 def _runner(content: bytes, qdq: Qdq) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x7389503
+ABI_VERSION = 0x9C2A702
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -75,6 +75,8 @@ class Kernel(enum.IntEnum):
     INT_SOFTMAX = 51
     INT_TABLE = 52
     INT_ROUND = 53
+    INT_WIDEN = 54
+    INT_SETTLE = 55
 
 
 class Act(enum.IntEnum):
@@ -900,6 +902,38 @@ class IntRoundArgs(Structure):
     ]
 
 
+class IntWidenArgs(Structure):
+    """ct_int_widen_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("size", c_int64),
+        ("is_signed", c_int32),
+        ("scale", c_float),
+        ("zero", c_float),
+    ]
+
+
+class IntSettleArgs(Structure):
+    """ct_int_settle_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("bytes", c_void_p),
+        ("bits", c_void_p),
+        ("size", c_int64),
+        ("inverse", c_float),
+        ("scale", c_float),
+        ("zero", c_float),
+        ("low", c_float),
+        ("high", c_float),
+        ("pass_low", c_float),
+        ("pass_high", c_float),
+    ]
+
+
 class Step(Structure):
     """ct_step."""
 
@@ -964,6 +998,8 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.INT_SOFTMAX: IntSoftmaxArgs,
     Kernel.INT_TABLE: IntTableArgs,
     Kernel.INT_ROUND: IntRoundArgs,
+    Kernel.INT_WIDEN: IntWidenArgs,
+    Kernel.INT_SETTLE: IntSettleArgs,
 }
 """The struct that each kernel takes."""
 FUNCTIONS: tuple[tuple[str, type | None, tuple[type, ...]], ...] = (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from circle_train.backends.native.fusion.attention import absorb_transposes
 from circle_train.backends.native.fusion.batch_norms import join_batch_norms
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
+from circle_train.backends.native.fusion.integers import settle, widen_integers
 from circle_train.backends.native.fusion.losses import join_losses
 from circle_train.backends.native.fusion.masks import keep_bits
 from circle_train.backends.native.fusion.narrow import read_narrow, split_widening, write_narrow
@@ -23,12 +24,14 @@ from circle_train.backends.native.fusion.weights import join_table_gradients, jo
 from circle_train.ir import Graph, Tensor
 
 PASSES: tuple[Callable[[Rewriter], None], ...] = (
+    widen_integers,
     name_updates,
     join_losses,
     absorb_pads,
     remember_places,
     join_batch_norms,
     keep_bits,
+    settle,
     join_norms,
     keep_tapes,
     absorb_transposes,
@@ -50,10 +53,10 @@ def fuse(graph: Graph, keep: Iterable[Tensor]) -> None:
         apply(rewriter)
 
 
-def join_bfloat16(graph: Graph, keep: Iterable[Tensor]) -> None:
-    """Where tensors lie as bfloat16: what narrows and widens goes with what it stands beside."""
+def join_narrow(graph: Graph, keep: Iterable[Tensor]) -> None:
+    """Where tensors lie as bfloat16 or bytes: what narrows and widens goes with what it stands beside."""
     rewriter = Rewriter(graph, keep)
-    for apply in (read_narrow, write_narrow, split_widening, join_chains):
+    for apply in (read_narrow, write_narrow, split_widening, settle, join_chains):
         apply(rewriter)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,23 @@ from circle_train.backends.native.binders.places.movement import joined, strided
 from circle_train.backends.native.binders.pool import geometry
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import MAX_RANK, Kernel, Reduce
-from circle_train.backends.native.engine.binding import Calls, Values, call, pointer, sizes
+from circle_train.backends.native.engine.binding import (
+    Calls,
+    Values,
+    binds_fused,
+    call,
+    floats,
+    pointer,
+    sizes,
+)
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
+from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D
 from circle_train.ops.numeric.activation import Softmax
 from circle_train.ops.numeric.arithmetic import Add, Mul, Sub
-from circle_train.ops.numeric.quantize import Quantize
+from circle_train.ops.numeric.quantize import Dequantize, Quantize
 from circle_train.ops.numeric.reduce import Mean
 from circle_train.ops.shapes.join import Concatenation
 from circle_train.ops.shapes.pad import Pad, PadV2
@@ -128,6 +138,32 @@ def rounded(op: Quantized, inputs: Values, y: Array) -> Calls:
         pointer(x), pointer(y), x.size, **(wanted.range(Activation.NONE) or {}), scale=1 / wanted.scale
     )
     return [call(Kernel.INT_ROUND, args, x, y)]
+
+
+@binds_bytes(Dequantize)
+def widened(op: Quantized, inputs: Values, y: Array) -> Calls:
+    """To floats."""
+    (x,) = inputs
+    given = meaning(x, op.given[0])
+    if given is None or y.dtype != np.float32 or float(np.float32(given.scale)) != given.scale:
+        return None
+    kind = int(x.dtype == np.int8)
+    args = abi.IntWidenArgs(pointer(x), pointer(y), x.size, kind, given.scale, float(given.zero))
+    return [call(Kernel.INT_WIDEN, args, x, y)]
+
+
+@binds_fused("settle")
+def settled(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """A grid in training: what lies on it, where gradients pass, and the bytes."""
+    x, made = given["x"], dict(zip(op.settings.made, outputs, strict=True))
+    if not floats(x, made["y"]) or not all(a.flags.c_contiguous for a in (x, *outputs)):
+        return None
+    grid, (low, high) = op.settings.grid, op.settings.inside
+    args = abi.IntSettleArgs(
+        pointer(x), pointer(made["y"]), pointer(made.get("bytes")), pointer(made.get("bits")), x.size,
+        grid.inverse, grid.scale, grid.zero, grid.low, grid.high, low, np.inf if high is None else high,
+    )  # fmt: skip
+    return [call(Kernel.INT_SETTLE, args, x, *outputs)]
 
 
 @binds_bytes(Reshape)

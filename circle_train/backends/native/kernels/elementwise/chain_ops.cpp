@@ -98,6 +98,7 @@ bool run_arithmetic(int32_t op, const float* a, const float* b, const float* c, 
     case CT_OP_RSQRT: unary(a, y, n, [](vf x) { return 1.0f / sqrt(x); }); return true;
     case CT_OP_RECIPROCAL: unary(a, y, n, [](vf x) { return 1.0f / x; }); return true;
     case CT_OP_ROUND_BF16: unary(a, y, n, round_bf16); return true;
+    case CT_OP_ROUND: unary(a, y, n, round_even); return true;
     case CT_OP_MUL_ADD: ternary(a, b, c, y, n, [](vf p, vf q, vf r) { return p * q + r; }); return true;
     default: return false;
   }
@@ -125,7 +126,6 @@ bool run_function(int32_t op, const float* a, const float* b, float k, float* y,
     case CT_OP_POW: scalar(a, b, y, n, [](float x, float e) { return std::pow(x, e); }); return true;
     case CT_OP_FLOOR: scalar(a, a, y, n, [](float x, float) { return std::floor(x); }); return true;
     case CT_OP_CEIL: scalar(a, a, y, n, [](float x, float) { return std::ceil(x); }); return true;
-    case CT_OP_ROUND: scalar(a, a, y, n, [](float x, float) { return std::nearbyint(x); }); return true;
     case CT_OP_SIN: scalar(a, a, y, n, [](float x, float) { return std::sin(x); }); return true;
     case CT_OP_FLOOR_MOD: scalar(a, b, y, n, floor_mod); return true;
     case CT_OP_ATAN2: scalar(a, b, y, n, [](float p, float q) { return std::atan2(p, q); }); return true;

@@ -88,7 +88,9 @@ extern "C" {
   X(INT_BINARY, int_binary, no_scratch, ct_int_binary_args)                                             \
   X(INT_SOFTMAX, int_softmax, no_scratch, ct_int_softmax_args)                                          \
   X(INT_TABLE, int_table, no_scratch, ct_int_table_args)                                                \
-  X(INT_ROUND, int_round, no_scratch, ct_int_round_args)
+  X(INT_ROUND, int_round, no_scratch, ct_int_round_args)                                                \
+  X(INT_WIDEN, int_widen, no_scratch, ct_int_widen_args)                                                \
+  X(INT_SETTLE, int_settle, no_scratch, ct_int_settle_args)
 
 #define CT_KERNEL_ID(id, run, scratch, args) CT_##id,
 typedef enum ct_kernel { CT_KERNELS(CT_KERNEL_ID) CT_KERNEL_COUNT } ct_kernel;
@@ -845,6 +847,33 @@ typedef struct ct_int_round_args {
   int32_t high;
   float scale;
 } ct_int_round_args;
+
+/* y = scale * (x - zero), x signed or not. */
+typedef struct ct_int_widen_args {
+  const uint8_t* x;
+  float* y;
+  int64_t size;
+  int32_t is_signed;
+  float scale;
+  float zero;
+} ct_int_widen_args;
+
+/* r = clip(round(inverse * x) + zero, low, high); y = scale * (r - zero), bytes = r, bit i of bits whether pass_low < x < pass_high.
+ * What is NULL is not written; y may be x. */
+typedef struct ct_int_settle_args {
+  const float* x;
+  float* y;
+  uint8_t* bytes;
+  uint8_t* bits;
+  int64_t size;
+  float inverse;
+  float scale;
+  float zero;
+  float low;
+  float high;
+  float pass_low;
+  float pass_high;
+} ct_int_settle_args;
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 

@@ -25,6 +25,21 @@ inline vi round_to_int(vf a) {
   return r;
 #endif
 }
+// Halves to even; what is beyond 2^23, infinite or NaN stays.
+inline vf round_even(vf a) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_roundscale_ps((__m512)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__aarch64__)
+  return (vf)vrndnq_f32((float32x4_t)a);
+#else
+  const vi sign = (vi)a & INT32_MIN;
+  const vf large = (vf)((vi)splat(8388608.0f) | sign);
+  const vf rounded = (vf)((vi)((a + large) - large) | sign);
+  return (vf)((vi)a & INT32_MAX) < splat(8388608.0f) ? rounded : a;
+#endif
+}
 inline vf to_float(vi a) { return __builtin_convertvector(a, vf); }
 
 // e^x = 2^n e^r with |r| <= ln2/2
