@@ -27,6 +27,12 @@ class UnsupportedOpError(ModelError):
     """The model is sound, but holds operators that cannot do what was asked."""
 
 
+class MadeForFewer(ModelError):
+    """The file was made for fewer samples than it is to run, and holds their number where it cannot grow."""
+
+    samples = 1
+
+
 class ConfigError(CircleTrainError):
     """A setting is unknown, out of range, or does not fit the model."""
 

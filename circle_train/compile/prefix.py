@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from circle_train.backends.base import Backend
-from circle_train.compile.separable import is_fixed, is_separable
+from circle_train.compile.separable import is_fixed, is_of_one, is_separable
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.lifetimes import live_bytes
 from circle_train.passes.dead import drop_dead_nodes
@@ -141,11 +141,13 @@ def _separable_head(graph: Graph, influenced: set[Tensor], batch: int) -> tuple[
     fixed: set[Tensor] = set()
     whole = {t for t in graph.inputs if t.shape and t.shape[0] == batch}
     for node in graph.nodes:
-        if any(t in influenced for t in (*node.inputs, *node.outputs)):
+        if node.op.draws or any(t in influenced for t in (*node.inputs, *node.outputs)):
             break
         if is_fixed(node, fixed):
             fixed.update(node.outputs)
-        elif is_separable(node, whole, batch, fixed, folded=True):
+        elif is_separable(node, whole, batch, fixed, folded=True) or (
+            batch == 1 and is_of_one(node, whole, fixed)
+        ):
             whole.update(node.outputs)
         else:
             break

@@ -99,6 +99,11 @@ class Program:
     repeats: Sequence[Node] = ()
     """Nodes of the graph that run a second time, so that what they make need not be kept (see train.recompute)."""
 
+    part: Program | None = None
+    """What runs instead, for a few samples at a time, because the file was made for so few."""
+    update: Program | None = None
+    """Moves the weights when the gradients of all parts are there."""
+
     @property
     def inputs(self) -> list[Tensor]:
         return self.draft.inputs

@@ -32,6 +32,12 @@ def is_separable(
     return apart and (is_view or _keeps_apart(node, whole))
 
 
+def is_of_one(node: Node, whole: Set[Tensor], fixed: Set[Tensor]) -> bool:
+    """Whether the node depends on nothing but the one sample that there is, wherever that stands in its tensors."""
+    ranked = all(t.type.rank for t in node.outputs)
+    return ranked and not node.op.mutates and all(t in whole or _is_given(t, fixed) for t in node.inputs)
+
+
 def _is_given(tensor: Tensor | None, fixed: Set[Tensor]) -> bool:
     return tensor is None or tensor.is_constant or tensor.state is not None or tensor in fixed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ConfigError, ModelError
+from circle_train.errors import ConfigError, MadeForFewer, ModelError
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.blame import Blame
 from circle_train.ir.graph import constant
@@ -29,7 +29,12 @@ def batch_in(sizes: int | Shapes | None) -> int | None:
 
 def set_batch(graph: Graph, sizes: int | Shapes | None) -> None:
     """Give every input these shapes, or one of so many samples (None: the file's), and infer all types anew."""
-    set_shapes(graph, sizes if isinstance(sizes, tuple) else _with_batch(graph, sizes))
+    set_shapes(graph, shapes_with(graph, sizes))
+
+
+def shapes_with(graph: Graph, sizes: int | Shapes | None) -> Sequence[tuple[int, ...]]:
+    """The inputs' shapes, where perhaps only the number of samples is said."""
+    return sizes if isinstance(sizes, tuple) else _with_batch(graph, sizes)
 
 
 def _with_batch(graph: Graph, batch_size: int | None) -> Sequence[tuple[int, ...]]:
@@ -97,7 +102,9 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
     except ModelError as error:
         if is_open:
             raise
-        raise type(error)(_made_for_one_size(error, grown[0], old)) from error
+        refusal = MadeForFewer(_made_for_one_size(error, grown[0], old))
+        refusal.samples = old[grown[0]].shape[0]
+        raise refusal from error
 
 
 def fix_sizes(graph: Graph, asked: Mapping[str, Sequence[int]]) -> None:

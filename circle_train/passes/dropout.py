@@ -8,12 +8,12 @@ from circle_train.ops.internal.dropout import DropoutMask
 from circle_train.ops.numeric.arithmetic import Mul
 
 RANDOM = StateKey("scalars", "random")
-"""The session's seed and the number of training passes so far; both decide what a pass drops."""
+"""The session's seed, the number of training passes so far, and the part of the batch: they decide what a pass drops."""
 
 
 def drop_at_random(graph: Graph) -> None:
     """Replace each such node by a product with its mask."""
-    random = Tensor("random", TensorType(DType.INT64, (2,)), state=RANDOM)
+    random = Tensor("random", TensorType(DType.INT64, (3,)), state=RANDOM)
     marked = [(node, node.hint) for node in graph.nodes if isinstance(node.hint, Dropout)]
     for number, (node, hint) in enumerate(marked):
         graph.replace([node], *_masked(node, hint, random, number))

@@ -52,13 +52,15 @@ class Plan:
     kept_bytes: int = 0
     """What `fit` may keep of each sample, besides, so that epochs after the first begin where training does."""
     parts: int = 1
-    """In how many a batch is taken to stay within the budget."""
+    """In how many a batch is taken, to stay within the budget or because the file was made for so few samples."""
     repeats: tuple[str, ...] = ()
     """What runs a second time in the backward part because its result is not kept, to stay within the budget."""
     repeated_work: float = 0.0
     """The share of a step's expected time that this takes."""
     tied: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Trained parameters that several operators share, and which: their gradients add up."""
+    made_for: int = 0
+    """The samples that the file was made for, where a batch holds more and is therefore taken in parts."""
     bfloat16: str = ""
     """What of the activations is bfloat16, and who multiplies it; nothing where they are float32."""
 
@@ -117,10 +119,11 @@ class Plan:
         return [*([f"besides {size(sum(found.values()))}"] if found else []), *rows, *kept]
 
     def _thrift(self) -> list[str]:
-        """What a budget of memory has led to."""
+        """What a budget of memory, or a file made for few samples, has led to."""
         found = []
         if self.parts > 1:
-            found.append(f"each batch is taken in {self.parts} parts of {self.batch_size // self.parts}")
+            why = f": the file was made for {self.made_for}" if self.made_for else ""
+            found.append(f"each batch is taken in {self.parts} parts of {self.batch_size // self.parts}{why}")
         if self.repeats:
             names = Counter(repeat.split(" ")[0] for repeat in self.repeats)
             what = ", ".join(f"{number} {name}" for name, number in names.most_common())
@@ -167,6 +170,7 @@ def make_plan(
         tuple(map(_repeated, program.repeats)),
         total_work(program.repeats) / total_work(program.graph.nodes),
         tied_operators(program.trained),
+        0 if program.part is None else program.part.batch_size,
         _bfloat16(executor),
     )
 
@@ -207,14 +211,15 @@ def _operator(node: Node, program: Program, backward: int, executor: Executor) -
     op = node.op
     trained = {p.tensor: p.name for p in program.trained}
     output: Tensor = node.outputs[0]
+    times = 1 if program.part is None else executor.parts
     return PlannedOperator(
         node.index,
         op.name,
         output.name,
         output.shape,
         tuple(trained[t] for t in node.inputs if t in trained),
-        node.flops,
-        backward,
+        node.flops * times,
+        backward * times,
         executor.engines.get(node, "view"),
     )
 

@@ -1,4 +1,4 @@
-"""Training steps within a budget of memory; an executor that takes each batch in equal parts."""
+"""Executors that take each batch in equal parts: within a budget of memory, or because the file was made for so few samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from circle_train.backends.base import Backend
+from circle_train.backends.base import Backend, Reference
 from circle_train.compile.program import Mode, Program
 from circle_train.compile.thrift.budget import Fit, fit_arena, fit_budget, parse_bytes
 from circle_train.errors import ConfigError
@@ -27,10 +27,9 @@ class PartsExecutor(Executor):
     def __init__(
         self, whole: Program, part: Program, state: State, backend: Backend, arena: Array | None = None
     ) -> None:
-        graph = Graph(whole.graph.name, nodes=list(part.graph.nodes))
-        self.program = replace(
-            whole, graph=graph, memory=part.memory, prefix=part.prefix, repeats=part.repeats
-        )
+        graph = Graph(whole.graph.name, whole.graph.inputs, nodes=list(part.graph.nodes))
+        prefix = part.prefix if whole.part is None else whole.prefix
+        self.program = replace(whole, graph=graph, memory=part.memory, prefix=prefix, repeats=part.repeats)
         self.whole = whole
         self.state, self.generation = state, state.generation
         self.part = Executor(part, state, backend, arena)
@@ -44,6 +43,25 @@ class PartsExecutor(Executor):
         self.arrays: dict[Tensor, Array] = {t: np.zeros(t.shape, t.dtype.numpy) for t in kept}
         self._share = part.share
         self.parts = whole.batch_size // part.batch_size
+        self.inner = dict(zip([*whole.inputs, *whole.targets], [*part.inputs, *part.targets], strict=True))
+        """What a part is fed, by what the batch is fed."""
+        if self.prefix is not None and prefix is not None and part.prefix is not None:
+            self.inner.update(zip(prefix.results, part.prefix.results, strict=True))
+
+    @property
+    def prefix(self) -> Executor | None:
+        """The frozen beginning of a part, where the results of all may be kept."""
+        return self.part.prefix if self.whole.part is not None else None
+
+    def run_beginning(self, feeds: Mapping[Tensor, Array]) -> None:
+        """Part by part; the results are put one behind the other."""
+        prefix = self.program.prefix
+        assert prefix is not None
+        for number in range(self.parts):
+            self.part.run_beginning(self._feeds_of(number, feeds))
+            for mine in prefix.results:
+                array = self.arrays.setdefault(mine, np.zeros(mine.shape, mine.dtype.numpy))
+                np.copyto(self._of(number, mine, array), self.part[self.inner[mine]])
 
     def run(self, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed | None = None) -> None:
         """What one part adds to gradients that wait is taken back where another is refused."""
@@ -72,14 +90,24 @@ class PartsExecutor(Executor):
             losses[whole.loss] = part.loss
         for tensor in losses:
             self.arrays[tensor].fill(0)
-        inner = dict(zip([*whole.inputs, *whole.targets], [*part.inputs, *part.targets], strict=True))
-        for start in range(0, whole.batch_size, part.batch_size):
-            samples = slice(start, start + part.batch_size)
-            self.part.run({inner[tensor]: array[samples] for tensor, array in feeds.items()})
+        for number in range(self.parts):
+            self.state.set_part(number)
+            self.part.run(self._feeds_of(number, feeds))
+            samples = slice(number * part.batch_size, (number + 1) * part.batch_size)
             for mine, its in zip([*whole.outputs, *whole.extra], [*part.outputs, *part.extra], strict=True):
                 np.copyto(self.arrays[mine][samples], self.part[its])
             for mine, its in losses.items():
                 self.arrays[mine] += self.part[its] * np.float32(self._share)
+
+    def _feeds_of(self, number: int, feeds: Mapping[Tensor, Array]) -> dict[Tensor, Array]:
+        return {self.inner[tensor]: self._of(number, tensor, array) for tensor, array in feeds.items()}
+
+    def _of(self, number: int, tensor: Tensor, array: Array) -> Array:
+        """What belongs to a part; all of it where it holds no samples."""
+        its = self.inner[tensor]
+        if its.shape == tensor.shape:
+            return array
+        return array[number * its.shape[0] : (number + 1) * its.shape[0]]
 
     def _accumulators(self) -> list[tuple[StateKey, Array]]:
         return [(key, array) for key, array in self.state.arrays.items() if key.kind == "gradient"]
@@ -120,6 +148,18 @@ class DividedExecutor(PartsExecutor):
         return DividedExecutor(self.whole, part, update, self.state, self.part.backend, self.arena)
 
 
+def executor_of(
+    program: Program, state: State, backend: Backend | None = None, arena: Array | None = None
+) -> Executor:
+    """What runs the program: whole, or in the parts that its file was made for."""
+    if program.part is None:
+        return Executor(program, state, backend, arena)
+    backend = backend or Reference()
+    if program.update is None:
+        return PartsExecutor(program, program.part, state, backend, arena)
+    return DividedExecutor(program, program.part, program.update, state, backend, arena)
+
+
 def within_budget(  # noqa: PLR0913, PLR0917 -- what a program is compiled from and bound to
     model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend, besides: int = 0,
     arena: Array | None = None,
@@ -129,7 +169,7 @@ def within_budget(  # noqa: PLR0913, PLR0917 -- what a program is compiled from 
     `besides`: bytes that the session holds otherwise. Where there is an arena already, the step is to do with it.
     """
     nowhere = untouched(whole.arena_bytes)
-    engine_bytes = Executor(whole, state, backend, nowhere).engine_bytes + besides
+    engine_bytes = executor_of(whole, state, backend, nowhere).engine_bytes + besides
     if arena is not None and whole.arena_bytes <= arena.nbytes:
         return None
     waiting = sum(array.nbytes for key, array in state.arrays.items() if key.kind == "gradient")
@@ -166,5 +206,5 @@ def in_arena(
     if program is None:
         return None
     if program.batch_size == whole.batch_size:
-        return Executor(program, state, backend, arena)
+        return executor_of(program, state, backend, arena)
     return PartsExecutor(whole, program, state, backend, arena)

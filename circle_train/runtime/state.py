@@ -105,7 +105,13 @@ class State:
         """Write what decides the masks of the next training pass."""
         random = self.arrays.get(RANDOM)
         if random is not None:
-            random[:] = (seed, self.passes)
+            random[:] = (seed, self.passes, 0)
+
+    def set_part(self, part: int) -> None:
+        """Write which part of its batch the training pass has come to."""
+        random = self.arrays.get(RANDOM)
+        if random is not None:
+            random[2] = part
 
     def set_scalars(self, rule: Optimizer) -> None:
         """Write the numbers that the next update needs."""

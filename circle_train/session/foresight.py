@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from circle_train import passes
-from circle_train.compile.compile import compile
+from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.model import Model, OperatorInfo
@@ -130,7 +130,7 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
         name = f"last:{last}"
         where = f"{op.index} {op.name}"
         try:
-            program = compile(
+            program = compile_batch(
                 model.module.main, config.replace(trainable=("last", last)), Mode.TRAIN, config.batch_size
             )
         except CircleTrainError as error:

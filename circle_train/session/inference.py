@@ -11,14 +11,16 @@ import numpy as np
 from circle_train import backends, passes
 from circle_train.backends import blas
 from circle_train.compile.compile import compile_inference, refuse_unrunnable
+from circle_train.compile.divided import compile_inference_of_parts, parts_of
 from circle_train.data.coercion import to_tensor
-from circle_train.errors import ConversionError, DataError
+from circle_train.errors import ConversionError, DataError, MadeForFewer
 from circle_train.format.metadata.hints import refuse_nominal
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, TensorInfo, load
-from circle_train.passes.batch import set_shapes
+from circle_train.passes.batch import Shapes, set_shapes
+from circle_train.runtime.divided import executor_of
 from circle_train.runtime.executor import Executor, execute_once
 from circle_train.runtime.state import State
 from circle_train.session.streaming import Memory
@@ -119,17 +121,40 @@ class InferenceSession:
 
     def _compile(self, shapes: tuple[tuple[int, ...], ...]) -> Executor | None:
         """A program for these shapes, or None if some shape depends on the data."""
-        program = compile_inference(self._graph, shapes, self.backend)
-        return None if program is None else Executor(program, State([], 1.0), self.backend)
+        try:
+            program = compile_inference(self._graph, shapes, self.backend)
+        except MadeForFewer as refusal:
+            program = compile_inference_of_parts(self._graph, shapes, self.backend, refusal)
+        return None if program is None else executor_of(program, State([], 1.0), self.backend)
 
     def _run_eagerly(self, arrays: list[Array]) -> list[Array]:
         graph: Graph = self._graph.copy()
-        set_shapes(graph, [array.shape for array in arrays])
+        shapes = tuple(array.shape for array in arrays)
+        try:
+            set_shapes(graph, shapes)
+        except MadeForFewer as refusal:
+            return self._run_parts(arrays, parts_of(self._graph, shapes, refusal), refusal)
         values = feeds_of(graph.inputs, arrays)
         most = self.backend.numpy_threads
         with nullcontext() if most is None else blas.limited(most):
             execute_once(graph.nodes, values)
         return [np.array(values[t] if t in values else t.data) for t in graph.outputs]
+
+    def _run_parts(self, arrays: list[Array], few: Shapes, refusal: MadeForFewer) -> list[Array]:
+        """What a file made for fewer samples gives of each part, one behind the other."""
+        parts = max(len(array) // shape[0] for array, shape in zip(arrays, few, strict=True) if shape)
+        found = [
+            self._run_eagerly(
+                [
+                    array if array.shape == shape else array[number * shape[0] : (number + 1) * shape[0]]
+                    for array, shape in zip(arrays, few, strict=True)
+                ]
+            )
+            for number in range(parts)
+        ]
+        if any(output.shape[:1] != (refusal.samples,) for output in found[0]):
+            raise refusal
+        return [np.concatenate(pieces) for pieces in zip(*found, strict=True)]
 
     def _check_shapes(self, arrays: Sequence[Array]) -> None:
         """Rank and fixed sizes must be the model's; the first dimension is free."""

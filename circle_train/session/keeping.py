@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from circle_train.compile.compile import compile
+from circle_train.compile.divided import compile_batch
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes
@@ -46,7 +46,7 @@ def foreseen(session: Learned) -> int:
     if session.programs.has_lengths or all(p.trained for p in session.program.parameters):
         return 0
     keep = Keep(KEPT_BYTES, session.config.batch_size, session.backend)
-    program = compile(
+    program = compile_batch(
         session.model.module.main, session.config, Mode.TRAIN, keep.largest, session.backend, keep=keep
     )
     return 0 if program.prefix is None else sum(t.type.nbytes // keep.largest for t in program.prefix.results)

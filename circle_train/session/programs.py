@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from circle_train.backends.base import Backend
-from circle_train.compile.compile import compile
+from circle_train.compile.divided import compile_batch
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
 from circle_train.compile.thrift.budget import parse_bytes
@@ -17,7 +17,7 @@ from circle_train.ops.open_sizes import input_sizes
 from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes
 from circle_train.report.besides import besides_bytes
-from circle_train.runtime.divided import in_arena, within_budget
+from circle_train.runtime.divided import executor_of, in_arena, within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
@@ -114,7 +114,7 @@ class Programs:
         executor = self._executors.pop(key, None)
         if executor is None:
             require_unchanged(self.model.files)
-            program = compile(
+            program = compile_batch(
                 self.model.module.main,
                 self.config,
                 mode,
@@ -155,4 +155,4 @@ class Programs:
                 thrifty = in_arena(main, self.config, program, state, self.backend, arena)
         if thrifty is not None:
             return thrifty
-        return Executor(program, state, self.backend, arena)
+        return executor_of(program, state, self.backend, arena)

@@ -65,16 +65,25 @@ def test_batch_of_one_grows(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("steps", [1, 5])
-def test_a_batch_written_into_attention_is_refused_with_a_remedy(steps: int, tmp_path: Path) -> None:
+def test_a_batch_written_into_attention_is_run_sample_by_sample(steps: int, tmp_path: Path) -> None:
     """With one step its sizes of 1 would let wrong shapes fit."""
     layer = nn.Sequential(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)).eval()
     path = tmp_path / "net.onnx"
     torch.onnx.export(layer, torch.zeros(1, steps, 16), path, input_names=["x"], dynamo=False)
     x = np.random.default_rng(0).normal(size=(4, steps, 16)).astype(np.float32)
-    remedy = r"exported for batch size 1.* use batch_size=1, or .*dynamic_axes={'x': {0: 'batch'}}.*dynamic_shapes="
+    wanted = layer(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(ct.InferenceSession(path)(x), wanted, atol=1e-5)
+    session = ct.TrainSession(path, ct.TrainConfig(loss="mse", batch_size=4))
+    np.testing.assert_allclose(session.predict(x), wanted, atol=1e-5)
+    assert abs(session.train_step(x, np.zeros_like(x)).loss - np.mean(wanted**2)) < 1e-5
+
+
+def test_a_batch_that_no_part_fits_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    layer = nn.Sequential(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)).eval()
+    path = tmp_path / "net.onnx"
+    torch.onnx.export(layer, torch.zeros(3, 5, 16), path, input_names=["x"], dynamo=False)
+    remedy = r"exported for batch size 3.* use batch_size=3, or .*dynamic_axes={'x': {0: 'batch'}}.*dynamic_shapes="
     with pytest.raises(ct.ModelError, match=remedy):
-        ct.InferenceSession(path)(x)
+        ct.InferenceSession(path)(np.zeros((4, 5, 16), np.float32))
     with pytest.raises(ct.ModelError, match=remedy):
         ct.TrainSession(path, ct.TrainConfig(loss="mse", batch_size=4)).prepare()
-    one = ct.TrainSession(path, ct.TrainConfig(loss="mse", batch_size=1))
-    np.testing.assert_allclose(one.predict(x), layer(torch.from_numpy(x)).detach().numpy(), atol=1e-5)

@@ -70,13 +70,22 @@ def spread_out() -> Model:
     return finish(graph, graph.emit(make("SUB"), graph.inputs[0], mean, name="y"))
 
 
-@pytest.mark.parametrize("make_model", [across, spread_out])
-def test_what_would_mix_samples_is_refused(make_model: object) -> None:
-    model = make_model()  # type: ignore[operator]
+def test_what_would_mix_samples_is_run_for_each_by_itself() -> None:
+    model = spread_out()
+    expected = X - X.mean(1, keepdims=True)
+    np.testing.assert_allclose(ct.InferenceSession(model)(X), expected, atol=1e-5)
+    session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=4, trainable="none"))
+    np.testing.assert_allclose(session.predict(X), expected, atol=1e-5)
+
+
+def test_a_result_without_samples_is_refused() -> None:
+    model = across()
     assert ct.InferenceSession(model)(X[:1]) is not None
     for run in (
         lambda: ct.InferenceSession(model)(X),
         lambda: ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=4)).prepare(),
     ):
-        with pytest.raises(ct.ModelError, match=r"exported for batch size 1.* use batch_size=1"):
+        with pytest.raises(
+            ct.ModelError, match=r"exported for batch size 1.*batch_size=1.*'y' of .* has no axis of samples"
+        ):
             run()

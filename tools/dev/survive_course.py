@@ -341,6 +341,7 @@ def match(ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float)
     infer = ct.InferenceSession(model)
     names = [info.name for info in model.outputs]
     for number, (feeds, wanted) in enumerate(pairs):
+        infer.reset()
         try:
             given = {info.name: feeds[info.name] for info in model.inputs}
             found = compare(dict(zip(names, infer.run(None, given), strict=True)), wanted, allowed)

@@ -64,7 +64,7 @@ def fit_budget(
     budget = parse_bytes(config.memory_budget) - engine_bytes
     if whole.step_bytes <= budget:
         return None
-    obstacle = indivisible(config, whole)
+    obstacle = indivisible(config, whole) if whole.part is None else ""
     best: Fit | None = None
     least, divided = inf, False
     for fit in _fits(model, config, whole, engine, budget, not obstacle):
@@ -87,6 +87,10 @@ def _fits(
 ) -> Iterator[Fit]:
     """Each size of the parts, with as much made again as the budget asks for; until nothing need be any more."""
     fixed = whole.step_bytes - whole.arena_bytes
+    if whole.part is not None:
+        part = recompute(whole.part, budget - fixed)
+        yield Fit(part, whole.update, fixed + part.arena_bytes, step_work(part))
+        return
     program = recompute(whole, budget - fixed)
     yield Fit(program, None, fixed + program.arena_bytes, step_work(program))
     if not divisible:
@@ -149,11 +153,11 @@ def fit_arena(
     """
     if whole.arena_bytes <= room:
         return whole
-    if whole.mode.has_backward:
-        program = recompute(whole, room)
+    if whole.mode.has_backward or whole.part is not None:
+        program = recompute(whole.part or whole, room)
         if program.arena_bytes <= room:
             return program
-    if indivisible(config, whole):
+    if whole.part is not None or indivisible(config, whole):
         return None
     for samples in smaller_batches(whole.batch_size):
         share = share_of_loss(whole, whole.batch_size // samples) if whole.mode.has_loss else 1.0

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from circle_train.compile.compile import compile
+from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError
 from circle_train.finetuning.choosing.budget import Budget
@@ -59,7 +59,7 @@ class Contest:
     @cached_property
     def layers(self) -> list[Layer]:
         config = self.task.config.replace(trainable="all", memory_budget=None)
-        return layers_of(compile(self.task.model.module.main, config, Mode.TRAIN, config.batch_size))
+        return layers_of(compile_batch(self.task.model.module.main, config, Mode.TRAIN, config.batch_size))
 
     @cached_property
     def body(self) -> list[Layer]:
