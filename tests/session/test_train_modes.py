@@ -135,7 +135,7 @@ def test_masks_differ_from_pass_to_pass_and_keep_the_mean() -> None:
     from circle_train.ops.internal.dropout import DropoutMask
 
     op = DropoutMask((200, 500), 0.3)
-    first, second = (op.forward(np.array([4, passes])) for passes in (0, 1))
+    first, second = (op.forward(np.array([4, passes, 0])) for passes in (0, 1))
     for mask in (first, second):
         assert set(np.unique(mask)) == {np.float32(0), np.float32(1 / 0.7)}
         assert mask.mean() == pytest.approx(1, abs=0.01)

@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.ir import Tensor
+from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size, is_open
 from circle_train.ir.tensor_type import Array
 
@@ -127,7 +127,10 @@ def resized(
             "its scale gives a fraction of an element, of which align_corners has no one meaning; give sizes"
         )
     if is_open([dims[a] for a in changed]) or is_open([target[a] for a in changed]):
-        raise Refusal("it resizes a symbolic size in a mode that Circle has no operator for")
+        for axis in changed:
+            places = nearest_places(b, dims[axis], target[axis], scales[axis], attributes)
+            x = b("GATHER", x, places, axis=axis, batch_dims=0)
+        return x
     outside = float(str(attributes.get("extrapolation_value", 0.0)))
     inside: Tensor | None = None
     for axis in changed:
@@ -190,6 +193,35 @@ def circle_options(
     if mode == "nearest" and how == "half_pixel" and whole and str(rounding).startswith("round_prefer"):
         return "RESIZE_NEAREST_NEIGHBOR", {}
     return None
+
+
+def nearest_places(
+    b: Builder, size: int, target: int, scale: float | None, attributes: dict[str, object]
+) -> Tensor:
+    """Which element of an axis each of the result is, where a size is open: computed as onnxruntime does, in single precision."""
+    how = str(attributes.get("coordinate_transformation_mode", "half_pixel"))
+    rounding = str(attributes.get("nearest_mode", "round_prefer_floor"))
+    if attributes.get("mode", "nearest") != "nearest" or how not in ("asymmetric", "half_pixel"):
+        raise Refusal("it resizes a symbolic size in a mode that Circle has no operator for")
+
+    def number(value: float) -> Tensor:
+        return b.constant(np.float32(value))
+
+    last = b("SUB", b.reshape(b.integers([size]), ()), b.constant(1, np.int32))
+    ends = [b.cast(b.reshape(b.integers([n]), ()), DType.FLOAT32) for n in (target, size)]
+    factor = b("DIV", *ends) if scale is None else number(scale)
+    at = b.cast(b.numbers(target), DType.FLOAT32)
+    if how == "half_pixel":
+        at = b("SUB", b("DIV", b("ADD", at, number(0.5)), factor), number(0.5))
+    else:
+        at = b("DIV", at, factor)
+    if rounding == "round_prefer_floor":
+        at = b("CEIL", b("SUB", at, number(0.5)))
+    elif rounding == "round_prefer_ceil":
+        at = b("FLOOR", b("ADD", at, number(0.5)))
+    else:
+        at = b("CEIL" if rounding == "ceil" else "FLOOR", at)
+    return b("MINIMUM", b.cast(b("MAXIMUM", at, number(0)), DType.INT32), last)
 
 
 def interpolation(

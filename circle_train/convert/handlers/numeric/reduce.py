@@ -157,12 +157,12 @@ def top_k_attribute(c: Call) -> list[Tensor]:
 
 @handles("TopK", since=10)
 def top_k(c: Call) -> list[Tensor]:
-    k = c.b.value(c[1])
+    k = c.b.sizes(c[1])
     declared = c.declared_shape()
     if k is None and declared is None:
         raise Refusal("its k is computed while running")
     axis = c.axis(-1)
-    return _top_k(c, int(k.reshape(())) if k is not None else (declared or ())[axis])
+    return _top_k(c, k[0] if k is not None else (declared or ())[axis])
 
 
 def _top_k(c: Call, k: int) -> list[Tensor]:
@@ -176,7 +176,7 @@ def _top_k(c: Call, k: int) -> list[Tensor]:
             x = b("SUB", b.constant(np.array(np.iinfo(kind).max, kind)), x)
         else:
             x = b("BITWISE_XOR", x, b.constant(np.array(-1, kind))) if kind.kind == "i" else b("NEG", x)
-    values, indices = b.all("TOPK_V2", x, b.constant(k, np.int32))
+    values, indices = b.all("TOPK_V2", x, b.reshape(b.integers([k]), ()))
     if not largest:
         if kind.kind == "u":
             values = b("SUB", b.constant(np.array(np.iinfo(kind).max, kind)), values)

@@ -11,7 +11,7 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle, Call
 from circle_train.convert.stages.walk import names_read
 from circle_train.ir import DType, Graph, Tensor, TensorType
-from circle_train.ir.size import Size, symbol
+from circle_train.ir.size import Number, Size, replaced, symbol
 from circle_train.ops.control.loop import While
 
 STEP, GOES_ON = 0, 1
@@ -101,16 +101,24 @@ def _stacks(b: Builder, inside: Builder, results: Sequence[Tensor]) -> tuple[lis
     """Empty stacks before the loop, and longer ones after a turn."""
     begins, ends = [], []
     for number, result in enumerate(results):
-        shape = inside.shape(result)
-        if any(isinstance(size, Size) for size in shape):
-            raise Refusal("how often it runs is computed while running and what it collects is of open size")
-        empty = b.constant(np.zeros((0, *shape), result.dtype.numpy))
+        shape = [outside(size) for size in inside.shape(result)]
+        zero = b.constant(np.zeros((), result.dtype.numpy))
+        empty = b("FILL", b.integers([0, *shape]), zero)
         begins.append(empty)
-        stack = Tensor(f"stack:{number}", TensorType(empty.dtype, (-1, *shape)))
+        stack = Tensor(f"stack:{number}", TensorType(empty.dtype, (-1, *result.shape)))
         inside.graph.inputs.append(stack)
         row = inside("EXPAND_DIMS", result, inside.constant(0, np.int32))
         ends.append(inside("CONCATENATION", stack, row, axis=0))
     return begins, ends
+
+
+def outside(size: Number) -> Number:
+    """A size within a graph as the graph around it can compute it: from the symbols."""
+    if not isinstance(size, Size):
+        return size
+    if any(atom.kind == "unknown" for atom in size.atoms()):
+        raise Refusal("how often it runs is computed while running, and so is the size of what it collects")
+    return replaced(size, {name: symbol(name) for name in size.symbols()})
 
 
 def _own(b: Builder, tensor: Tensor) -> Tensor:

@@ -1,0 +1,80 @@
+"""ONNX operators over open sizes that nobody can pin: at every size what onnxruntime gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+from circle_train.ir.tensor_type import Array
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+def compared(nodes: list[Any], inputs: dict[str, list[Any]], *sizes: dict[str, tuple[int, ...]]) -> None:
+    """The last node's first output at each of the sizes, computed here and by onnxruntime."""
+    infos = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
+    out = helper.make_tensor_value_info(nodes[-1].output[0], FLOAT, None)
+    graph = helper.make_graph(nodes, "net", infos, [out])
+    data = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    ours, theirs = (
+        ct.InferenceSession(data),
+        onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]),
+    )
+    for shapes in sizes:
+        feeds = {name: numbers(shape) for name, shape in shapes.items()}
+        found, wanted = ours.run(None, feeds)[0], theirs.run(None, feeds)[0]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def numbers(shape: tuple[int, ...]) -> Array:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def whole(name: str, values: list[int]) -> Any:
+    array = onnx.numpy_helper.from_array(np.array(values, np.int64))
+    return helper.make_node("Constant", [], [name], value=array)
+
+
+MODES = [
+    ("asymmetric", "floor"),
+    ("asymmetric", "ceil"),
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+]
+
+
+@pytest.mark.parametrize(("how", "rounding"), MODES)
+def test_the_nearest_of_another_tensors_size(how: str, rounding: str) -> None:
+    """PaddlePaddle's feature pyramids."""
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": how, "nearest_mode": rounding}
+    nodes = [
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("Resize", ["x", "", "", "size"], ["y"], **attributes),
+    ]
+    shapes = [((2, 3, 4, 5), (2, 3, 8, 15)), ((1, 3, 7, 9), (1, 3, 13, 6)), ((1, 3, 10, 3), (1, 3, 15, 3))]
+    inputs = {"x": ["n", 3, "h", "w"], "like": ["n", 3, "a", "b"]}
+    compared(nodes, inputs, *({"x": x, "like": like} for x, like in shapes))
+
+
+def test_all_axes_of_size_1_are_dropped_when_they_come() -> None:
+    nodes = [helper.make_node("Squeeze", ["x"], ["y"])]
+    compared(nodes, {"x": ["n", 1, 4]}, {"x": (3, 1, 4)}, {"x": (1, 1, 4)})
+
+
+def test_as_many_of_the_largest_as_there_are() -> None:
+    """How a sequence is sorted by length."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        whole("last", [1]),
+        helper.make_node("Gather", ["shape", "last"], ["k"]),
+        helper.make_node("TopK", ["x", "k"], ["y", "places"], axis=-1),
+    ]
+    compared(nodes, {"x": ["n", "length"]}, {"x": (2, 5)}, {"x": (1, 9)})
