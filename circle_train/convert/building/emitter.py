@@ -59,6 +59,8 @@ class Emitter:
         """Made of constants alone, and small."""
         self._derivations = Derivations()
         self._materialized: dict[Tensor, Tensor] = {}
+        self.outer: Emitter | None = None
+        """Of the graph that runs this one, and whose tensors its nodes may read."""
         self._numbers = count()
 
     # Emitting
@@ -190,6 +192,8 @@ class Emitter:
 
     def at_run_time(self, tensor: Tensor | None) -> Tensor | None:
         """The tensor; where it is a folded constant that depends on a symbol, the nodes that compute it."""
+        if tensor is not None and self.outer is not None and tensor not in self.recipes:
+            return self.outer.at_run_time(tensor)
         if tensor is None or tensor not in self.recipes:
             return tensor
         if tensor not in self._materialized:

@@ -100,7 +100,7 @@ def _with_values(
     if node.op.name == "SHAPE" and inputs[0] is not None and inputs[0].is_static:
         value = np.array(inputs[0].shape, types[0].dtype.numpy)
         return [TensorType(types[0].dtype, value.shape, value)]
-    if any(t.dtype.is_float or not 0 <= t.size <= SMALL for t in types):
+    if any((t.dtype.is_float and node.op.name != "CAST") or not 0 <= t.size <= SMALL for t in types):
         return types
     if any(t is not None and t.value is None for t in inputs):
         return types

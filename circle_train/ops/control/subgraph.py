@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import Graph, Tensor, TensorType
+from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
@@ -67,7 +67,7 @@ def infer_graph(graph: Graph, inputs: Sequence[TensorType]) -> list[TensorType]:
     for node in graph.nodes:
         given = [None if t is None else types.get(t) or known_type(t) for t in node.inputs]
         made = node.op.infer_types(given)
-        if all(t is None or t.value is not None for t in given) and _are_small(made) and not node.op.draws:
+        if all(t is None or t.value is not None for t in given) and _are_small(node, made) and not node.op.draws:
             with np.errstate(all="ignore"):
                 values = node.op.compute([None if t is None else t.value for t in given])
             made = tuple(
@@ -77,8 +77,10 @@ def infer_graph(graph: Graph, inputs: Sequence[TensorType]) -> list[TensorType]:
     return [found for t in graph.outputs if (found := types.get(t) or known_type(t)) is not None]
 
 
-def _are_small(types: Sequence[TensorType]) -> bool:
-    return bool(types) and all(not t.dtype.is_float and 0 <= t.size <= SMALL for t in types)
+def _are_small(node: Node, types: Sequence[TensorType]) -> bool:
+    """Whole numbers, or what is compared of them: as floats, by TensorFlow's exporter."""
+    is_cast = node.op.name == "CAST"
+    return bool(types) and all((is_cast or not t.dtype.is_float) and 0 <= t.size <= SMALL for t in types)
 
 
 def common(first: TensorType, second: TensorType, name: str) -> TensorType:

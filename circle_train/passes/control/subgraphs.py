@@ -68,7 +68,9 @@ class _Known:
 
     def _computed(self, tensor: Tensor) -> Array | None:
         node = tensor.producer
-        if node is None or tensor.dtype.is_float or isinstance(node.op, WithGraphs) or node.op.draws:
+        if node is None or isinstance(node.op, WithGraphs) or node.op.draws:
+            return None
+        if tensor.dtype.is_float and node.op.name != "CAST":
             return None
         if node.op.name == "SHAPE":
             source = node.inputs[0]

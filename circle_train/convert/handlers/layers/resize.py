@@ -198,7 +198,7 @@ def circle_options(
 def nearest_places(
     b: Builder, size: int, target: int, scale: float | None, attributes: dict[str, object]
 ) -> Tensor:
-    """Which element of an axis each of the result is, where a size is open: computed as onnxruntime does, in single precision."""
+    """Which element of an axis each of the result is, where a size is open: in single precision as onnxruntime has it."""
     how = str(attributes.get("coordinate_transformation_mode", "half_pixel"))
     rounding = str(attributes.get("nearest_mode", "round_prefer_floor"))
     if attributes.get("mode", "nearest") != "nearest" or how not in ("asymmetric", "half_pixel"):
@@ -210,11 +210,8 @@ def nearest_places(
     last = b("SUB", b.reshape(b.integers([size]), ()), b.constant(1, np.int32))
     ends = [b.cast(b.reshape(b.integers([n]), ()), DType.FLOAT32) for n in (target, size)]
     factor = b("DIV", *ends) if scale is None else number(scale)
-    at = b.cast(b.numbers(target), DType.FLOAT32)
-    if how == "half_pixel":
-        at = b("SUB", b("DIV", b("ADD", at, number(0.5)), factor), number(0.5))
-    else:
-        at = b("DIV", at, factor)
+    at, offset = b.cast(b.numbers(target), DType.FLOAT32), number(0.5 if how == "half_pixel" else 0.0)
+    at = b("SUB", b("DIV", b("ADD", at, offset), factor), offset)
     if rounding == "round_prefer_floor":
         at = b("CEIL", b("SUB", at, number(0.5)))
     elif rounding == "round_prefer_ceil":

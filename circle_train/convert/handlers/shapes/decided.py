@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle, Call
 from circle_train.convert.stages.walk import names_read
 from circle_train.ir import DType, Graph, Tensor, TensorType
-from circle_train.ir.size import Number, Size, replaced, symbol
+from circle_train.ir.size import Number, Size, replaced, symbol, unknown
 from circle_train.ops.control.loop import While
 
+ENDLESS = 1 << 31
+"""A bound that says that there is none."""
 STEP, GOES_ON = 0, 1
 """What every such loop carries first; then its states, the stacks of what each turn adds, and what it only reads."""
 
@@ -52,17 +54,83 @@ def decided(c: Call) -> list[Tensor]:
     read = names_read(body.node) | {info.name for info in body.output}
     first[2:] = _settled(b, inside, [name not in read for name in changing], begins, last)
     inside.graph.outputs = [_own(inside, tensor) for tensor in ends]
+    turns = counted(b, inside, condition, dict(zip(states, first[2:], strict=True)), going, most)
     outputs = _loop(b, inside, [*first, *stacks], limit)
+    if turns is not None:
+        for stack, made_of in zip(outputs[len(first) :], stacks, strict=True):
+            shape = (turns, *b.shape(made_of)[1:])
+            stack.type = TensorType(stack.dtype, tuple(map(b.example, shape)))
+            b.set_open(stack, shape)
     finals = iter(outputs[2:])
     return [fixed[name] if same else next(finals) for name, same in zip(names, stays, strict=True)] + list(
         finals
     )
 
 
+def counted(
+    b: Builder, inside: Builder, condition: Tensor, begins: Mapping[Tensor, Tensor], going: Tensor, most: Tensor | None
+) -> Number | None:
+    """How often a loop runs whose states begin so, where that is known but for open sizes."""
+    bound = None if most is None else (b.sizes(most) or [None])[0]
+    always = inside.value(condition)
+    if always is not None and bool(always.reshape(-1)[0]) and bound is not None:
+        starts = b.value(going)
+        return bound if starts is not None and bool(starts.reshape(-1)[0]) else None
+    if most is not None and (not isinstance(bound, int) or bound < ENDLESS):
+        return None
+    turns = _until(b, condition, begins)
+    first = b.value(going)
+    if turns is None or not (_until(b, going, {}) == turns or (first is not None and bool(first.reshape(-1)[0]))):
+        return None
+    return turns
+
+
+def _until(b: Builder, condition: Tensor, begins: Mapping[Tensor, Tensor]) -> Number | None:
+    """After how many turns `counter < limit` is false, the counter growing by 1; without counters that change: from now on."""
+    less = _seen_through(condition)
+    node = less.producer
+    if node is None or node.op.name != "LESS":
+        return None
+    counter, limit = (_seen_through(tensor) for tensor in node.inputs if tensor is not None)
+    if begins:
+        grows = counter.producer
+        if grows is None or grows.op.name != "ADD":
+            return None
+        old, step = map(_seen_through, grows.inputs)  # type: ignore[arg-type]
+        old, step = (old, step) if old in begins else (step, old)
+        if old not in begins or not step.is_constant or int(step.data.reshape(-1)[0]) != 1:
+            return None
+        counter = begins[old]
+    start, end = (_number(b, tensor) for tensor in (counter, begins.get(limit, limit)))
+    if end is None or not isinstance(start, int):
+        return None
+    turns = end - start
+    least = turns.low if isinstance(turns, Size) else turns
+    return turns if (least or 0) >= 1 else None
+
+
+def _number(b: Builder, tensor: Tensor) -> Number | None:
+    """The one element, where it is known but for open sizes."""
+    type_ = b.type_of(tensor)
+    if type_ is None or type_.value is None or type_.value.size != 1:
+        return None
+    value = type_.value.reshape(-1)[0]
+    return value if isinstance(value, Size) else int(value)
+
+
+def _seen_through(tensor: Tensor) -> Tensor:
+    """What is only called otherwise, or a number of another type."""
+    while tensor.producer is not None and tensor.producer.op.name in ("CAST", "RESHAPE", "SQUEEZE"):
+        source = tensor.producer.inputs[0]
+        assert source is not None
+        tensor = source
+    return tensor
+
+
 def _inside(b: Builder, name: str, operands: Sequence[Tensor]) -> Builder:
     """A graph that takes what the loop carries."""
     inside = b.successor()
-    inside.graph.name = name
+    inside.outer, inside.graph.name = b, name
     for index, operand in enumerate(operands):
         _take(b, inside, operand, f"{name}:{index}")
     return inside
@@ -106,6 +174,8 @@ def _stacks(b: Builder, inside: Builder, results: Sequence[Tensor]) -> tuple[lis
         empty = b("FILL", b.integers([0, *shape]), zero)
         begins.append(empty)
         stack = Tensor(f"stack:{number}", TensorType(empty.dtype, (-1, *result.shape)))
+        length = unknown(f"?{stack.name}", ("size", stack, 0))
+        inside.set_open(stack, (length, *inside.shape(result)))
         inside.graph.inputs.append(stack)
         row = inside("EXPAND_DIMS", result, inside.constant(0, np.int32))
         ends.append(inside("CONCATENATION", stack, row, axis=0))

@@ -13,8 +13,8 @@ from circle_train.convert.handlers.shapes.decided import decided
 from circle_train.ir import Tensor
 from circle_train.ir.size import Size
 
-MOST_NODES = 1 << 15
-"""That a loop is written out in."""
+MOST_NODES = 1 << 12
+"""That a loop is written out in; longer ones are loops in files, and written out by programs that train them."""
 
 
 @handles("Scan", since=9)
@@ -59,9 +59,8 @@ def loop(c: Call) -> list[Tensor]:
         return decided(c)
     states = [c[i] for i in range(2, len(c.inputs))]
     made: list[list[Tensor]] = []
-    count = MOST_NODES // max(len(body.node), 1) + 1 if most is None else int(most.reshape(-1)[0])
-    if count * len(body.node) > MOST_NODES and most is not None:
-        return decided(c)
+    turns = MOST_NODES // max(len(body.node), 1) + 1
+    count = turns if most is None else min(int(most.reshape(-1)[0]), turns)
     going = go_on is None or bool(go_on.reshape(-1)[0])
     for number in range(count):
         if not going:
@@ -75,8 +74,8 @@ def loop(c: Call) -> list[Tensor]:
             return decided(c)
         going = bool(known.reshape(-1)[0])
     else:
-        if most is None:
-            raise Refusal("it does not end")
+        if count == turns and going:
+            return decided(c)
     scans = len(body.output) - 1 - len(states)
     if scans and not made:
         raise Refusal("it does not run once, so that its results have no shape")
