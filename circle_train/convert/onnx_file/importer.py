@@ -226,11 +226,16 @@ def _inputs(model: Any, arrays: dict[str, Array], where: str) -> dict[str, tuple
     return found
 
 
+NO_NAMES = ("?", "-1", "None", "*")
+"""What exporters call any size that they leave open."""
+
+
 def _dim(dim: Any, name: str, axis: int) -> Dim:
     """A size; unnamed open sizes are the batch on the first axis, elsewhere a symbol of their own."""
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return int(dim.dim_value)
-    return str(dim.dim_param) or ("batch" if axis == 0 else f"{name}.{axis}")
+    named = "" if dim.dim_param in NO_NAMES else str(dim.dim_param)
+    return named or ("batch" if axis == 0 else f"{name}.{axis}")
 
 
 def declared_shapes(graph: Any) -> dict[str, tuple[int, ...]]:

@@ -50,8 +50,11 @@ def assignments(model: Source, known: Mapping[str, Number]) -> Iterator[Assignme
     ranks = _open_symbols(model, known)
     for image, other in EXAMPLES if any(not first for first, _ in ranks.values()) else EXAMPLES[:1]:
         examples: dict[str, int] = {}
+        batches = 0
         for number, (name, (is_batch, rank)) in enumerate(ranks.items()):
-            base = BATCH + number if is_batch else image + 32 * number if rank > 3 else other + 8 * number
+            batches += is_batch
+            place = number - batches
+            base = BATCH + number if is_batch else image + 32 * place if rank > 3 else other + 8 * place
             examples[name] = max(base // _factor(name), 1)
         yield Assignment(known, examples)
 

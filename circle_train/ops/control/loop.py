@@ -44,7 +44,9 @@ class While(WithGraphs):
             return types
         return self._grown(xs, types, turns)
 
-    def _grown(self, xs: Sequence[TensorType], types: Sequence[TensorType], turns: int) -> Sequence[TensorType]:
+    def _grown(
+        self, xs: Sequence[TensorType], types: Sequence[TensorType], turns: int
+    ) -> Sequence[TensorType]:
         """The types after so many turns, where results are put behind others of their kind."""
         body = self.graphs[1]
         steps = [list(xs)]
@@ -53,7 +55,9 @@ class While(WithGraphs):
         found = []
         for number, type_ in enumerate(types):
             maker = body.outputs[number].producer
-            adds = maker is not None and maker.op.name == "CONCATENATION" and body.inputs[number] in maker.inputs
+            adds = (
+                maker is not None and maker.op.name == "CONCATENATION" and body.inputs[number] in maker.inputs
+            )
             sizes = [
                 size if size >= 0 or not adds else _after([step[number].shape[axis] for step in steps], turns)
                 for axis, size in enumerate(type_.shape)
@@ -70,7 +74,10 @@ class While(WithGraphs):
         if any(xs[i].value is None or xs[i].size > SMALL for i in deciding):
             return None
         places = sorted(deciding)
-        within = [_part(condition, places, condition.outputs), _part(body, places, [body.outputs[i] for i in places])]
+        within = [
+            _part(condition, places, condition.outputs),
+            _part(body, places, [body.outputs[i] for i in places]),
+        ]
         values = [np.asarray(xs[i].value) for i in places]
         if any(value.dtype == object for value in values):
             return None
@@ -105,7 +112,13 @@ class While(WithGraphs):
 def _after(sizes: Sequence[int], turns: int) -> int:
     """A size that grows by as much in every turn; -1 where it does not."""
     steps = {after - before for before, after in zip(sizes, sizes[1:], strict=False)}
-    return sizes[0] + turns * steps.pop() if len(steps) == 1 and min(sizes) >= 0 else sizes[0] if not turns else -1
+    return (
+        sizes[0] + turns * steps.pop()
+        if len(steps) == 1 and min(sizes) >= 0
+        else sizes[0]
+        if not turns
+        else -1
+    )
 
 
 def _needed(graph: Graph, ends: Sequence[Tensor]) -> list[Node]:

@@ -67,7 +67,11 @@ def infer_graph(graph: Graph, inputs: Sequence[TensorType]) -> list[TensorType]:
     for node in graph.nodes:
         given = [None if t is None else types.get(t) or known_type(t) for t in node.inputs]
         made = node.op.infer_types(given)
-        if all(t is None or t.value is not None for t in given) and _are_small(node, made) and not node.op.draws:
+        if (
+            all(t is None or t.value is not None for t in given)
+            and _are_small(node, made)
+            and not node.op.draws
+        ):
             with np.errstate(all="ignore"):
                 values = node.op.compute([None if t is None else t.value for t in given])
             made = tuple(

@@ -68,7 +68,12 @@ def decided(c: Call) -> list[Tensor]:
 
 
 def counted(
-    b: Builder, inside: Builder, condition: Tensor, begins: Mapping[Tensor, Tensor], going: Tensor, most: Tensor | None
+    b: Builder,
+    inside: Builder,
+    condition: Tensor,
+    begins: Mapping[Tensor, Tensor],
+    going: Tensor,
+    most: Tensor | None,
 ) -> Number | None:
     """How often a loop runs whose states begin so, where that is known but for open sizes."""
     bound = None if most is None else (b.sizes(most) or [None])[0]
@@ -80,7 +85,9 @@ def counted(
         return None
     turns = _until(b, condition, begins)
     first = b.value(going)
-    if turns is None or not (_until(b, going, {}) == turns or (first is not None and bool(first.reshape(-1)[0]))):
+    if turns is None or not (
+        _until(b, going, {}) == turns or (first is not None and bool(first.reshape(-1)[0]))
+    ):
         return None
     return turns
 
