@@ -69,7 +69,8 @@ class Onnx:
 
     def run(self, feeds: Feeds) -> Feeds:
         names = [output.name for output in self.session.get_outputs()]
-        return dict(zip(names, self.session.run(names, feeds), strict=True))
+        found = zip(names, map(_plain, self.session.run(names, feeds)), strict=True)
+        return {name: value for name, value in found if value is not None}
 
     def sizes(self) -> Iterator[dict[Any, int]]:
         """Numbers for the open sizes, by name or by input and axis."""
@@ -105,6 +106,13 @@ def _key(name: str, shape: tuple[Any, ...], axis: int) -> Any:
     if axis >= len(shape) or (isinstance(shape[axis], int) and shape[axis] > 0):
         return None
     return shape[axis] if isinstance(shape[axis], str) else (name, axis)
+
+
+def _plain(value: Any) -> Any:
+    """An array; a column for each class where they have names, nothing for strings."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return np.array([list(row.values()) for row in value])
+    return None if np.asarray(value).dtype.kind in "OUS" else value
 
 
 def _numpy(kind: str) -> Any:

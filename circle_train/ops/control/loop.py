@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from itertools import pairwise
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class While(WithGraphs):
 
 def _after(sizes: Sequence[int], turns: int) -> int:
     """A size that grows by as much in every turn; -1 where it does not."""
-    steps = {after - before for before, after in zip(sizes, sizes[1:], strict=False)}
+    steps = {after - before for before, after in pairwise(sizes)}
     return (
         sizes[0] + turns * steps.pop()
         if len(steps) == 1 and min(sizes) >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -176,7 +177,7 @@ def _stacks(b: Builder, inside: Builder, results: Sequence[Tensor]) -> tuple[lis
     """Empty stacks before the loop, and longer ones after a turn."""
     begins, ends = [], []
     for number, result in enumerate(results):
-        shape = [outside(size) for size in inside.shape(result)]
+        shape: Any = [outside(size) for size in inside.shape(result)]
         zero = b.constant(np.zeros((), result.dtype.numpy))
         empty = b("FILL", b.integers([0, *shape]), zero)
         begins.append(empty)
