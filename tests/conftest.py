@@ -1,7 +1,7 @@
 """How the suite is run: what takes longest begins first, and what has passed in another environment is left out on request.
 
-pytest --write-passed FILE      writes the names of the tests that passed
-pytest --passed FILE            runs the others: those that were skipped there, or were not even there
+pytest --write-passed=FILE      writes the names of the tests that passed
+pytest --passed=FILE            runs the others: those that were skipped there, or were not even there
 """
 
 from __future__ import annotations

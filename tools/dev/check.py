@@ -3,7 +3,7 @@
 
 python tools/dev/check.py            all of it
 python tools/dev/check.py --fast     without the slow tests
-python tools/dev/check.py --passed FILE    without the fast tests that FILE names (pytest --write-passed FILE wrote it)
+python tools/dev/check.py --passed FILE    without the fast tests that FILE names (pytest --write-passed=FILE wrote it)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def stages(fast: bool, passed: Path | None) -> list[tuple[str, list[str]]]:
         ("types", [*run, "mypy"]),
         ("generated ABI", [sys.executable, "tools/dev/make_abi.py", "--check"]),
         ("generated pages", [sys.executable, "tools/dev/make_docs.py", "--check"]),
-        ("tests", [pytest, *BOTH_CORES, *(["--passed", str(passed.resolve())] if passed else [])]),
+        ("tests", [pytest, *BOTH_CORES, *([f"--passed={passed.resolve()}"] if passed else [])]),
     ]
     if not fast:
         found.append(("damaged files", [sys.executable, "tools/dev/fuzz.py"]))

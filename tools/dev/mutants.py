@@ -3,7 +3,7 @@
 
     python tools/dev/mutants.py --learn       run the fast suite once and note which test reaches which function
     python tools/dev/mutants.py               all that are picked by hand; fails if more than one in twenty survives
-    python tools/dev/mutants.py --random 40 --seed 3 [--kernels]
+    python tools/dev/mutants.py --random 40 --seed 3 [--kernels] [--within format checkpoints convert/onnx_file]
     python tools/dev/mutants.py --only 3 17   some of them;  --list names them
 
 Each mutant is one replacement in one file of a copy of the tree. The tests that reach the function run first, those that reach
@@ -64,13 +64,14 @@ SLIPS = (
 """What somebody may write by mistake."""
 
 
-def slips(seed: int, count: int, kernels: bool) -> list[Mutant]:
-    """Mistakes at random places of the package; the room's own tests should notice."""
+def slips(seed: int, count: int, kernels: bool, within: Sequence[str] = ("",)) -> list[Mutant]:
+    """Mistakes at random places of the package, or of some folders; the room's own tests should notice."""
     rng = random.Random(seed)
     package = ROOT / "circle_train"
     generated = {"schema.py", "abi.py"}
     pattern = "*.cpp" if kernels else "*.py"
-    files = [path for path in sorted(package.rglob(pattern)) if path.name not in generated]
+    paths = sorted({path for folder in within for path in (package / folder).rglob(pattern)})
+    files = [path for path in paths if path.name not in generated]
     found: list[Mutant] = []
     lines_of = {path: _code(path) for path in files}
     while len(found) < count:
@@ -295,11 +296,15 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random places")
     parser.add_argument("--kernels", action="store_true", help="random places of the C++")
+    parser.add_argument(
+        "--within", nargs="+", default=[""], metavar="FOLDER", help="random places of these alone"
+    )
     parser.add_argument("--list", action="store_true", help="name them and stop")
     options = parser.parse_args()
     if options.learn:
         return learn()
-    mutants = slips(options.seed, options.random, options.kernels) if options.random else MUTANTS
+    lots = options.seed, options.random, options.kernels, options.within
+    mutants = slips(*lots) if options.random else MUTANTS
     chosen = [(i, m) for i, m in enumerate(mutants) if options.only is None or i in options.only]
     if options.list:
         print("\n".join(f"{number:2} {mutant.what} ({mutant.path})" for number, mutant in chosen))
