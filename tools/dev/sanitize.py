@@ -119,7 +119,7 @@ def few(compiler: str) -> tuple[int, str]:
     tier = widest()
     library = build(ROOT / "build" / f"sanitize_{tier}", compiler, f"-DCT_TIERS={tier.lower()}")
     os.environ.update(FEWER)
-    chosen = f"kernels or (every_operator and {tier}) or (this_repository and native)"
+    chosen = f"(kernels and not test_workers and not sums) or (every_operator and {tier}) or (this_repository and native)"
     return run(library, compiler, [*FEW, chosen])
 
 
