@@ -112,7 +112,7 @@ class LocalGrid(Grid):
             reply = self.client_app(delivered, context)
             if not isinstance(reply, Message):
                 raise TypeError(f"the client app returned a {type(reply).__name__}, expected a Message")
-        except Exception as error:  # whatever a client's code raises is that client's
+        except (Exception, SystemExit) as error:  # whatever a client's code raises is that client's
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
         if context.state:
             self._states[node] = context.state

@@ -24,7 +24,7 @@ def simulate(
     *,
     run_config: Mapping[str, Any] | None = None,
     node_configs: Sequence[Mapping[str, Any]] = (),
-    **course: Any,
+    **settings: Any,
 ) -> Run | None:
     """Run clients and server, Flower's or ours, in this process: one session for all clients, replies as a stream.
 
@@ -33,13 +33,13 @@ def simulate(
         server: a strategy, for the clients' own model; or a ServerApp.
         clients: how many there are.
         run_config, node_configs: what apps find in their contexts.
-        course: of a strategy's run, as for `server_app`: rounds, evaluate, run_dir, …
+        settings: of a strategy's run, as for `server_app`: rounds, evaluate, run_dir, …
 
     Returns the run: `history`, `best`, `refused`, `rounds`; None of somebody else's ServerApp.
     """
-    app = server if isinstance(server, ServerApp) else _server_for(client_app, server, course)
-    if app is server and course:
-        raise ConfigError(f"simulate: {next(iter(course))} is a setting of the ServerApp; give it there")
+    app = server if isinstance(server, ServerApp) else _server_for(client_app, server, settings)
+    if app is server and settings:
+        raise ConfigError(f"simulate: {next(iter(settings))} is a setting of the ServerApp; give it there")
     context = Context(RUN, SERVER, {}, RecordDict(), dict(run_config or {}))
     with speaking_as_server():
         app(LocalGrid(client_app, clients, run_config, node_configs), context)
@@ -47,11 +47,11 @@ def simulate(
     return None if made is None else made.run
 
 
-def _server_for(client_app: ClientApp, strategy: Strategy, course: Mapping[str, Any]) -> ServerApp:
+def _server_for(client_app: ClientApp, strategy: Strategy, settings: Mapping[str, Any]) -> ServerApp:
     learner = getattr(client_app, "circle_train", None)
     if learner is None:
         raise ConfigError(
             "simulate: the client app is not of federated.client_app, so that nobody knows the model; "
             "give a ServerApp in place of the strategy"
         )
-    return server_app(learner.model, strategy, learner.config, **course)
+    return server_app(learner.model, strategy, learner.config, **settings)

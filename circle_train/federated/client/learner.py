@@ -126,8 +126,8 @@ class Learner:
         if self.data is None:
             raise ConfigError("client_app: no data; give data=function of the context that returns (x, y)")
         given = self.data(context)
-        if isinstance(given, Mapping) and "train" in given:
-            given = given.get(part, given["train"])
+        if isinstance(given, Mapping):
+            given = _part_of(given, part)
         x, y = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
         program = self.session.program
         if isinstance(x, (Dataset, Stream)) or not getattr(x, "is_lasting", False):
@@ -135,6 +135,18 @@ class Learner:
         like = np.broadcast_to(np.float32(0), x.shape)  # samples are made when they are asked for
         opened = open_any(like, y, program.inputs, program.targets, None)
         return Dataset([x], opened.targets) if isinstance(opened, Dataset) else opened
+
+
+def _part_of(given: Mapping[str, Any], part: str) -> Any:
+    """The samples to train on, or to judge by."""
+    if "train" not in given:
+        raise DataError(
+            f"data(context) gave a dict of {', '.join(map(repr, given)) or 'nothing'}; "
+            "expected (x, y), or 'train' and perhaps 'evaluate' with such a pair each"
+        )
+    if (found := given.get(part, given["train"])) is None:
+        raise DataError(f"the client has no data to {part}")
+    return found
 
 
 def client_number(context: Any) -> int:

@@ -62,13 +62,19 @@ def asked(config: Mapping[str, Any], run: Mapping[str, Any], epochs: int) -> Ask
         _count("local-epochs", said.get("local-epochs", epochs)),
         None if rate is None else _number("learning-rate", rate),
         _number("proximal-mu", said.get("proximal-mu", 0.0)),
-        int(said.get("server-round", 0)),
+        _whole("server-round", said.get("server-round", 0)),
     )
 
 
 def _count(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
+    return value
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{name} is {value!r}, expected a whole number from 0")
     return value
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from circle_train.checkpoints import safetensors
-from circle_train.errors import CheckpointError, refusing
+from circle_train.errors import CheckpointError, ConfigError, refusing
 from circle_train.federated.server.replies import Refused
 from circle_train.fitting.callbacks import Watcher
 from circle_train.format.atomic import atomic_write
 from circle_train.ir.tensor_type import Array
 
 FORMAT = "circle_train.federated/1"
+MONITOR = "loss"
+"""What is watched unless somebody says otherwise."""
 GLOBAL, BEST, STRATEGY = "global/", "best/", "strategy/"
 
 
@@ -43,7 +45,7 @@ class Run:
     """All rounds so far."""
 
     arrays: dict[str, Array]
-    monitor: str = "loss"
+    monitor: str = MONITOR
     rounds: list[Round] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     scores: dict[int, float] = field(default_factory=dict)
@@ -75,6 +77,11 @@ class Run:
         self.rounds.append(one)
         self.arrays = dict(arrays)
         measured = next((m for m in (one.server, one.evaluation, one.training) if self.monitor in m), None)
+        known = [*one.server, *one.evaluation, *one.training]
+        if measured is None and known and one.number == 1 and self.monitor != MONITOR:
+            raise ConfigError(
+                f"monitor '{self.monitor}' was not measured, expected one of {', '.join(dict.fromkeys(known))}"
+            )
         watcher = Watcher(monitor=self.monitor)
         watcher.best = self.best_value
         if measured is None or watcher.improves(measured[self.monitor]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from circle_train.federated.records import decoded, record_of
+from circle_train.errors import DataError
+from circle_train.federated.records import decoded, judged, record_of
 from circle_train.federated.server import strategy_state
 from circle_train.federated.server.replies import PlaceOf, Replies
 from circle_train.federated.server.run import Round, Run
@@ -46,7 +48,7 @@ class Watched(Strategy):
         strategy_state.restore(inner, *watch.run.strategy)
         self.first = watch.run.done
         self.shapes = {name: array.shape for name, array in watch.run.arrays.items()}
-        self.weight = _setting(inner, "weighted_by_key") or WEIGHT
+        self.weight = setting_of(inner, "weighted_by_key") or WEIGHT
         self.round = Round(self.first + 1)
         self.place_of: PlaceOf = int
         self.started = time.perf_counter()
@@ -72,17 +74,20 @@ class Watched(Strategy):
             Replies(self.round.number, self.shapes, self.weight, self.place_of),
             Sums("statistics"),
         )
-        judged = judge(replies)
+        fitting = judge(replies)
         if self.watch.statistics:
-            judged = self._without_statistics(judged, averages)
-        arrays, metrics = self.inner.aggregate_train(self.round.number, _listed(judged, replies))
+            fitting = self._without_statistics(fitting, averages)
+        arrays, metrics = self.inner.aggregate_train(self.round.number, _listed(fitting, replies))
         self.round.clients, self.round.bytes_up = judge.clients, judge.bytes
         self.round.training = _plain(metrics)
         self.run.refused += judge.refused
+        self._tell(judge)
         if arrays is None:
             return None, metrics
-        found = {n: decoded(array) for n, array in arrays.items()} | averages.means()
-        return record_of({name: found[name].astype(np.float32, copy=False) for name in self.shapes}), metrics
+        means = {name: mean.astype(np.float32) for name, mean in averages.means().items()}
+        own = {name: shape for name, shape in self.shapes.items() if name not in means}
+        found = self._judged(arrays, own) | means
+        return record_of({name: found[name] for name in self.shapes}), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -98,7 +103,27 @@ class Watched(Strategy):
         self.round.clients_evaluated, self.round.evaluation = judge.clients, _plain(metrics)
         self.run.scores = judge.scores or self.run.scores
         self.run.refused += judge.refused
+        self._tell(judge)
         return metrics
+
+    def _judged(self, arrays: ArrayRecord, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+        """What the strategy made of the replies: no round can begin with weights of another kind."""
+        try:
+            return judged({name: arrays[name] for name in shapes if name in arrays}, shapes)
+        except DataError as error:
+            strategy, number = type(self.inner).__name__, self.round.number
+            raise DataError(
+                f"round {number}: what {strategy} made of the replies is no model: {error}"
+            ) from None
+
+    def _tell(self, judge: Replies) -> None:
+        """One line for all replies that were left out."""
+        if judge.refused:
+            first, total = judge.refused[0], len(judge.refused)
+            more = f", and {total - 1} more" if total > 1 else ""
+            logging.getLogger("flwr").warning(
+                "round %d: client %d is left out (%s)%s", first.round, first.client, first.why, more
+            )
 
     def end_round(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """After everything else of a round, as `start` calls its evaluate_fn; before the first there is nothing to do."""
@@ -193,8 +218,8 @@ def _plain(metrics: MetricRecord | None) -> dict[str, float]:
     return {n: float(v) for n, v in (metrics or {}).items() if not isinstance(v, list)}
 
 
-def _setting(strategy: Strategy, name: str) -> Any:
+def setting_of(strategy: Strategy, name: str) -> Any:
     """A setting of the strategy, or of the one that it wraps."""
     found = getattr(strategy, name, None)
     inner = getattr(strategy, "strategy", None)
-    return found if found is not None or inner is None else _setting(inner, name)
+    return found if found is not None or inner is None else setting_of(inner, name)

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "conv/walk.h"
+#include "product/walk.h"
 #include "elementwise/optimizer.h"
 #include "product/gemm.h"
 

@@ -8,7 +8,7 @@
 #include "conv/conv_shape.h"
 #include "product/gemm.h"
 #include "run/table.h"
-#include "conv/winograd.h"
+#include "winograd/winograd.h"
 
 namespace ct {
 namespace CT_TIER {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "conv/walk.h"
+#include "product/walk.h"
 #include "product/dense.h"
 #include "product/narrow_rows.h"
 #include "elementwise/optimizer.h"

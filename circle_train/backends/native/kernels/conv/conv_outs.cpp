@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "conv/conv_shape.h"
-#include "conv/walk.h"
+#include "product/walk.h"
 #include "elementwise/optimizer.h"
 #include "product/gemm.h"
 #include "product/pack.h"

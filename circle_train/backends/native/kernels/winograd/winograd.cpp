@@ -1,11 +1,11 @@
 // Forward, and with the kernel turned round the gradient for the input.
-#include "conv/winograd.h"
+#include "winograd/winograd.h"
 
 #include <algorithm>
 
 #include "product/pack.h"
 #include "product/tile.h"
-#include "conv/winograd_points.h"
+#include "winograd/winograd_points.h"
 
 namespace ct {
 namespace CT_TIER {
