@@ -14,6 +14,7 @@ SINGLE = 6
 WEIGHT_RATES = (1e-4, 5e-4, 3e-3)
 LIGHT_RATES = (1e-3, 3e-3, 1e-2)
 """Of what has few numbers: heads, biases, scales."""
+EVERYTHING = "everything"
 LIGHT = 0.1
 """The share of all numbers up to which a set counts as one of few."""
 
@@ -52,7 +53,7 @@ def _standard(layers: Sequence[Layer]) -> Iterator[tuple[str, tuple[str, ...], b
         yield f"{what} of {count}", names(block), _is_light(block, total)
     yield "biases", tuple(n for layer in layers for n in layer.biases), True
     yield "scales and shifts", tuple(n for layer in layers for n in layer.scales), True
-    yield "everything", names(layers), False
+    yield EVERYTHING, names(layers), False
 
 
 def _picked(sets: Sequence[Sequence[Layer]], total: int) -> Iterator[tuple[str, tuple[str, ...], bool]]:

@@ -11,7 +11,7 @@ import numpy as np
 from circle_train.finetuning.choosing.budget import Budget, budget_of
 from circle_train.finetuning.choosing.choice import Choice, Row, settings
 from circle_train.finetuning.choosing.contest import Contest
-from circle_train.finetuning.choosing.halving import Arm, smallest_of_equals
+from circle_train.finetuning.choosing.halving import Arm, chosen_of
 from circle_train.finetuning.choosing.task import Task, task_of
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, load
@@ -59,7 +59,7 @@ def choose_for(task: Task, budget: Budget, start: Mapping[str, Array] | None = N
     """The same of a task; `start`: the weights of its new head, where they have been trained."""
     began = time.process_time()
     contest = Contest(task, budget, dict(start or {}))
-    chosen, doubtful = smallest_of_equals(contest.run())
+    chosen, doubtful = chosen_of(contest.run(), contest.usual)
     rows = contest.rows(chosen)
     before = float(np.mean([score.right for score in contest.before]))
     config = settings(task.config.replace(epochs=contest.schedule.epochs), rows[0])

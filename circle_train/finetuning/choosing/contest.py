@@ -13,7 +13,7 @@ from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError
 from circle_train.finetuning.choosing.budget import Budget
-from circle_train.finetuning.choosing.candidates import Candidate, candidates
+from circle_train.finetuning.choosing.candidates import EVERYTHING, Candidate, candidates
 from circle_train.finetuning.choosing.choice import Row
 from circle_train.finetuning.choosing.facts import Facts, facts_of
 from circle_train.finetuning.choosing.fisher import information
@@ -54,7 +54,7 @@ class Contest:
         if not self.arms:
             why = next(iter(self._refused())).refused
             raise ConfigError(f"choose: nothing can be trained within the budget: {why}")
-        return compete(self.arms, self._attempt, self.schedule.rounds)
+        return compete(self.arms, self._attempt, self.schedule.rounds, self.usual)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -118,6 +118,17 @@ class Contest:
             if not facts.refused and not self._too_long(facts, epochs)
             for rate in _some(candidate.rates, rates)
         ]
+
+    @property
+    def usual(self) -> Arm | None:
+        """What there is reason to train before any trial: everything, at the middle rate, where no head is new.
+
+        A new head comes with new classes on features that were good before; other data of the same classes may have changed
+        anywhere, and few samples show it least.
+        """
+        if self.task.has_new_head:
+            return None
+        return next((arm for arm in self.arms if arm.candidate.what == EVERYTHING), None)
 
     @cached_property
     def before(self) -> list[Score]:

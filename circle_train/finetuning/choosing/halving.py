@@ -17,7 +17,9 @@ Rounds = tuple[tuple[int, float], ...]
 QUICK: Rounds = ((1, 1 / 3), (2, 1 / 3), (4, 0.0))
 THOROUGH: Rounds = ((2, 1 / 2), (4, 1 / 2), (8, 0.0))
 TIE = 0.5
-"""Spreads of the mean difference within which the smaller set is as good."""
+"""Standard errors of the mean difference within which the smaller set is as good."""
+DOUBT = 1.0
+"""The same within which nothing speaks against what is usual."""
 
 
 @dataclass(eq=False)
@@ -47,8 +49,10 @@ class Arm:
         return self.facts.making + samples * (first + (epochs - 1) * later)
 
 
-def compete(arms: Sequence[Arm], attempt: Callable[[Arm, int], Trial], rounds: Rounds) -> list[Arm]:
-    """Those that were tried on all splits, the best first."""
+def compete(
+    arms: Sequence[Arm], attempt: Callable[[Arm, int], Trial], rounds: Rounds, usual: Arm | None = None
+) -> list[Arm]:
+    """Those that were tried on all splits, the best first; `usual` is one of them in any case."""
     left = list(arms)
     for count, share in rounds:
         for arm in left:
@@ -56,7 +60,8 @@ def compete(arms: Sequence[Arm], attempt: Callable[[Arm, int], Trial], rounds: R
                 arm.trials.append(attempt(arm, len(arm.trials)))
         left.sort(key=lambda arm: (-arm.skill, arm.facts.parameters))
         if share:
-            left = left[: max(round(len(left) * share), min(len(left), 3))]
+            stay = max(round(len(left) * share), min(len(left), 3))
+            left = left[:stay] + [arm for arm in left[stay:] if arm is usual]
     return left
 
 
@@ -69,10 +74,22 @@ def trials_of(rounds: Rounds) -> float:
     return found
 
 
-def smallest_of_equals(best: Sequence[Arm]) -> tuple[Arm, list[Arm]]:
-    """The fewest parameters of those that are as good as the first; and who else is, as far as these splits can tell."""
+def chosen_of(best: Sequence[Arm], usual: Arm | None = None) -> tuple[Arm, list[Arm]]:
+    """What is trained, and what else is as good, as far as these splits can tell.
+
+    That is the candidate that is usual unless the splits speak against it, at the rate in the middle of those that they do
+    not speak against; else the fewest parameters of those that are as good as the first.
+    """
+    as_usual = [
+        arm
+        for arm in best
+        if usual is not None and arm.candidate is usual.candidate and _distance(best[0], arm) <= DOUBT
+    ]
     equals = [arm for arm in best if _distance(best[0], arm) <= TIE]
-    chosen = min(equals, key=lambda arm: (arm.facts.parameters, -arm.skill))
+    if as_usual:
+        chosen = sorted(as_usual, key=lambda arm: arm.rate)[len(as_usual) // 2]
+    else:
+        chosen = min(equals, key=lambda arm: (arm.facts.parameters, -arm.skill))
     doubtful = [arm for arm in best if arm.candidate is not chosen.candidate and _distance(best[0], arm) <= 2]
     return chosen, doubtful
 

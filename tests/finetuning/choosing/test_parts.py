@@ -17,7 +17,7 @@ from circle_train.finetuning.choosing.candidates import Candidate, candidates
 from circle_train.finetuning.choosing.contest import Contest
 from circle_train.finetuning.choosing.facts import Facts
 from circle_train.finetuning.choosing.fisher import information
-from circle_train.finetuning.choosing.halving import Arm, compete, smallest_of_equals
+from circle_train.finetuning.choosing.halving import Arm, chosen_of, compete
 from circle_train.finetuning.choosing.knapsack import knapsack
 from circle_train.finetuning.choosing.layers import Layer
 from circle_train.finetuning.choosing.splits import splits
@@ -130,9 +130,28 @@ def test_of_equals_the_smallest_is_taken_and_doubt_is_named() -> None:
         arm("first", 5, 0.90, 0.72, 0.88),
         arm("last", 2, 0.5, 0.5, 0.5),
     ]
-    chosen, doubtful = smallest_of_equals(best)
+    chosen, doubtful = chosen_of(best)
     assert chosen.candidate.what == "first"
     assert [one.candidate.what for one in doubtful] == ["all"]
+    assert chosen_of(best, usual=best[0])[0] is best[0]
+    assert chosen_of(best, usual=best[2])[0].candidate.what == "first"
+
+
+def test_what_is_usual_is_tried_to_the_end_and_taken_at_the_middle_of_rates_that_are_as_good() -> None:
+    skills = {("usual", 1e-4): 0.80, ("usual", 1e-3): 0.70, ("usual", 1e-2): 0.81, ("small", 1e-3): 0.815}
+    sets = {name: Candidate(name, (name,), ()) for name in ("usual", "small", "bad")}
+    arms = [Arm(sets[name], rate, Facts(parameters=9)) for name, rate in skills]
+    arms += [Arm(sets["bad"], 1e-3, Facts(parameters=1)) for _ in range(3)]
+
+    def attempt(arm: Arm, split: int) -> Trial:
+        noise = 0.1 * (-1) ** split * (arm.candidate.what == "usual")
+        return Trial(Score(skills.get((arm.candidate.what, arm.rate), 0.2) + noise, 0.0), 0.0, 0.0)
+
+    usual = arms[1]
+    finalists = compete(arms, attempt, ((2, 1 / 2), (4, 1 / 2), (8, 0.0)), usual)
+    assert usual in finalists and len(usual.trials) == 8
+    chosen, _ = chosen_of(finalists, usual)
+    assert (chosen.candidate, chosen.rate) == (usual.candidate, 1e-2)
 
 
 def test_scores_of_logits_and_probabilities_agree() -> None:
