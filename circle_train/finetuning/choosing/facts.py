@@ -37,6 +37,7 @@ def facts_of(task: Task, candidate: Candidate) -> Facts:
     began = time.process_time()
     try:
         session = task.session(list(candidate.names), 1e-3, {})
+        session.programs.reserve("best weights")  # which finetune gives back at the end
         nbytes = session.plan.total_bytes
     except ConfigError as error:
         return Facts(refused=str(error))

@@ -55,13 +55,32 @@ def test_the_table_names_all_and_can_be_overruled(choice: Choice) -> None:
 
 
 def test_the_same_seed_chooses_the_same() -> None:
-    def once() -> list[tuple[Any, ...]]:
-        found = ct.choose(
-            MLP, samples(24), seed=3, config=ct.TrainConfig(loss="sparse_categorical_crossentropy", epochs=2)
-        )
-        return [(row.what, row.learning_rate, row.skill, row.seen, row.foreseen) for row in found.rows]
+    """And what is trained of it are the same bits, on any number of threads, a new head's too."""
+    x, y = samples(24)
+    headed = ct.load(MLP).with_head(5)
 
-    assert once() == once()
+    def once(threads: int) -> tuple[Any, ...]:
+        config = ct.TrainConfig(loss="sparse_categorical_crossentropy", epochs=2)
+        found = ct.choose(headed, (x, y), seed=3, config=config, threads=threads)
+        session = ct.TrainSession(found.model, found.config, seed=3, threads=threads)
+        session.fit(x, y, verbose=0)
+        rows = [(row.what, row.learning_rate, row.skill, row.seen, row.foreseen) for row in found.rows]
+        return rows, session.parameters.flat(trainable_only=False).tobytes()
+
+    assert once(1) == once(2)
+
+
+def test_what_is_chosen_leaves_room_for_the_best_weights() -> None:
+    """finetune gives the best epoch's weights back: a budget that a step fits only without them is no budget for it."""
+    head = ct.load(MLP)
+    x, y = samples(16)
+    config = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=4, epochs=2)
+    whole = ct.TrainSession(head, config).plan
+    found = ct.choose(head, (x, y), memory=whole.budget_bytes + 10, config=config)
+    session = ct.TrainSession(found.model, found.config)
+    best = ct.callbacks.EarlyStopping("loss", restore_best=True)
+    session.fit(x, y, callbacks=best, verbose=0)
+    assert session.plan.budget_bytes <= whole.budget_bytes + 10
 
 
 def test_nothing_takes_more_than_the_memory() -> None:
