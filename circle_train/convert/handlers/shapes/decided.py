@@ -55,7 +55,7 @@ def decided(c: Call) -> list[Tensor]:
     read = names_read(body.node) | {info.name for info in body.output}
     first[2:] = _settled(b, inside, [name not in read for name in changing], begins, last)
     inside.graph.outputs = [_own(inside, tensor) for tensor in ends]
-    turns = counted(b, inside, condition, dict(zip(states, first[2:], strict=True)), going, most)
+    turns = counted(b, inside, condition, dict(zip([step, *states], [first[0], *first[2:]], strict=True)), going, most)
     outputs = _loop(b, inside, [*first, *stacks], limit)
     if turns is not None:
         for stack, made_of in zip(outputs[len(first) :], stacks, strict=True):
@@ -82,9 +82,10 @@ def counted(
     if always is not None and bool(always.reshape(-1)[0]) and bound is not None:
         starts = b.value(going)
         return bound if starts is not None and bool(starts.reshape(-1)[0]) else None
-    if most is not None and (not isinstance(bound, int) or bound < ENDLESS):
-        return None
     turns = _until(b, condition, begins)
+    is_bounded = most is not None and not (isinstance(bound, int) and bound >= ENDLESS)
+    if is_bounded and bound != turns:
+        return None
     first = b.value(going)
     if turns is None or not (
         _until(b, going, {}) == turns or (first is not None and bool(first.reshape(-1)[0]))
@@ -95,26 +96,35 @@ def counted(
 
 def _until(b: Builder, condition: Tensor, begins: Mapping[Tensor, Tensor]) -> Number | None:
     """After how many turns `counter < limit` is false, the counter growing by 1; without counters that change: from now on."""
-    less = _seen_through(condition)
-    node = less.producer
+    node = _seen_through(condition).producer
+    if node is not None and node.op.name == "LOGICAL_AND":
+        return _least(*(_until(b, tensor, begins) for tensor in node.inputs if tensor is not None))
     if node is None or node.op.name != "LESS":
         return None
     counter, limit = (_seen_through(tensor) for tensor in node.inputs if tensor is not None)
-    if begins:
-        grows = counter.producer
+    grows = counter.producer
+    late = int(counter in begins)
+    if begins and not late:
         if grows is None or grows.op.name != "ADD":
             return None
         old, step = map(_seen_through, grows.inputs)  # type: ignore[arg-type]
-        old, step = (old, step) if old in begins else (step, old)
-        if old not in begins or not step.is_constant or int(step.data.reshape(-1)[0]) != 1:
+        counter, step = (old, step) if old in begins else (step, old)
+        if counter not in begins or not step.is_constant or int(step.data.reshape(-1)[0]) != 1:
             return None
-        counter = begins[old]
-    start, end = (_number(b, tensor) for tensor in (counter, begins.get(limit, limit)))
+    start, end = (_number(b, begins.get(tensor, tensor)) for tensor in (counter, limit))
     if end is None or not isinstance(start, int):
         return None
-    turns = end - start
+    turns = end - start + late
     least = turns.low if isinstance(turns, Size) else turns
     return turns if (least or 0) >= 1 else None
+
+
+def _least(one: Number | None, other: Number | None) -> Number | None:
+    """The smaller of two, where it is known which that is."""
+    if one is None or other is None:
+        return None
+    gap = one - other
+    return None if isinstance(gap, Size) else one if gap <= 0 else other
 
 
 def _number(b: Builder, tensor: Tensor) -> Number | None:
