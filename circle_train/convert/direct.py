@@ -137,7 +137,7 @@ def _convert(
         tidy(builder, fold_batchnorm)
         inner = lower_loops(builder)
         module = finish(builder, model, assignment, inner)
-    used = set(module.main.all_tensors())
+    used = {tensor for graph in module.graphs for tensor in graph.all_tensors()}
     found = {lineage.name: lineage for key, lineage in builder.lineage.items() if key in used}
     lineages = {name: found[name] for name in model.arrays if name in found}
     digest = str(model.digest)

@@ -119,9 +119,10 @@ def derived(
 class Derivations:
     """Type rules that were followed: again with the same operands, of the same sizes, they say the same."""
 
-    def __init__(self, learn: bool = True) -> None:
+    def __init__(self, learn: bool = True, known: Derivations | None = None) -> None:
         self.learn = learn
-        self._known: dict[Any, list[TensorType]] = {}
+        self._known: dict[Any, list[TensorType]] = {} if known is None else known._known
+        """Shared with others that follow the same symbols."""
 
     def types(
         self,
@@ -131,7 +132,9 @@ class Derivations:
         unknown: Unknown,
     ) -> list[TensorType]:
         """The output types, of operands of these types; sizes that have no expression are made by `unknown`."""
-        key = op, *map(_told, tensors, types)
+        is_followed = all(type_ is None or type_.value is not None for type_ in types)
+        told = [is_followed or op.input_name(index) in op.static_inputs for index in range(len(types))]
+        key = op, *map(_told, tensors, types, told)
         found = None if isinstance(op, WithGraphs) else self._known.get(key)
         if found is not None:
             return found
@@ -146,24 +149,31 @@ class Derivations:
             type_ if type_.is_static else _readable(type_, index, read)
             for index, type_ in enumerate(derived(op, types, read, self.learn))
         ]
-        if not is_read and not (any(map(_is_bulk, types)) and any(type_.value is not None for type_ in made)):
+        untold = any(_is_bulk(type_, tells) for type_, tells in zip(types, told, strict=True))
+        if not is_read and not (untold and any(type_.value is not None for type_ in made)):
             self._known[key] = made
         return made
 
 
-def _is_bulk(type_: TensorType | None) -> bool:
-    """Whether the values are weights rather than sizes: no rule looks at them."""
+def _is_bulk(type_: TensorType | None, tells: bool = True) -> bool:
+    """Whether the values are weights rather than sizes: no rule looks at them.
+
+    `tells`: whether they are followed, or say where elements go.
+    """
     if type_ is None or type_.value is None or not type_.dtype.is_float or is_open(type_.shape):
         return False
-    return type_.rank > 1 or type_.size > MOST_SIZES
+    return not tells or type_.rank > 1 or type_.size > MOST_SIZES
 
 
-def _told(tensor: Tensor | None, type_: TensorType | None) -> Any:
-    """What a rule is told of an operand: the tensor itself, or only its type where that is all there is."""
-    if type_ is None or (type_.value is not None and not _is_bulk(type_)):
+def _told(tensor: Tensor | None, type_: TensorType | None, tells: bool) -> Any:
+    """What a rule is told of an operand: its type and its values; the tensor itself where these are expressions."""
+    if type_ is None or (type_.value is not None and type_.value.dtype == object):
         return tensor
     sizes = tuple([n.terms if isinstance(n, Size) else n for n in type_.shape])
-    return type_.dtype, sizes, type_.quantization
+    is_told = type_.value is not None and not _is_bulk(type_, tells)
+    if is_told and type_.value.size > LONGEST:
+        return tensor
+    return type_.dtype, sizes, type_.quantization, type_.value.tobytes() if is_told else None
 
 
 def _readable(type_: TensorType, output: int, read: Unknown) -> TensorType:

@@ -20,15 +20,20 @@ MOST_LESSONS = 32
 """About sizes that must be equal."""
 
 
-def open_types(graph: Graph, shapes: Sequence[Sequence[Number]], learn: bool = False) -> Types:
-    """Types with expressions for sizes, and for integers that are known but for these; of tensors that have any."""
+def open_types(
+    graph: Graph, shapes: Sequence[Sequence[Number]], learn: bool = False, known: Derivations | None = None
+) -> Types:
+    """Types with expressions for sizes, and for integers that are known but for these; of tensors that have any.
+
+    `known`: rules that were followed already, over the same symbols.
+    """
     found: Types = {
         tensor: TensorType(tensor.dtype, tuple(shape))  # type: ignore[arg-type]
         for tensor, shape in zip(graph.inputs, shapes, strict=True)
         if is_open(shape)
     }
     numbers = count()
-    behind, derivations = set(found), Derivations(learn)
+    behind, derivations = set(found), Derivations(learn, known)
     for node in graph.nodes:
         if any(tensor in behind for tensor in node.inputs if tensor is not None):
             behind.update(node.outputs)

@@ -22,6 +22,7 @@ class Builder(Emitter):
         made = Builder()
         made.examples, made.open, made.lineage = self.examples, self.open, self.lineage
         made._parameters, made._numbers = self._parameters, self._numbers
+        made.derivations = self.derivations
         return made
 
     # What is known of tensors

@@ -57,7 +57,7 @@ class Emitter:
         self._known: dict[Tensor, Tensor | None] = {}
         self._knowable: set[Tensor] = set()
         """Made of constants alone, and small."""
-        self._derivations = Derivations()
+        self.derivations = Derivations()
         self._materialized: dict[Tensor, Tensor] = {}
         self.outer: Emitter | None = None
         """Of the graph that runs this one, and whose tensors its nodes may read."""
@@ -117,7 +117,7 @@ class Emitter:
 
         if isinstance(op, While):
             return kept(op, [self.type_of(tensor) for tensor in inputs], read)
-        return self._derivations.types(op, inputs, [self.type_of(tensor) for tensor in inputs], read)
+        return self.derivations.types(op, inputs, [self.type_of(tensor) for tensor in inputs], read)
 
     def _remember(self, tensor: Tensor, type_: TensorType) -> None:
         """Note what is open; sizes without an expression have those of the example."""

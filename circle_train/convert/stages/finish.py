@@ -29,7 +29,7 @@ def finish(builder: Builder, model: Source, assignment: Assignment, inner: Seque
     graph.name = model.model.graph.name or "main"
     for index, node in enumerate(graph.nodes):
         node.index = index
-    _set_types(graph, model, assignment, builder.turned)
+    _set_types(builder, model, assignment)
     _name(graph)
     turned = [t.name for t in (*graph.inputs, *graph.outputs) if t in builder.turned]
     facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
@@ -51,8 +51,9 @@ def conversion_note(facts: dict[str, Any]) -> Metadata:
     return Metadata(METADATA, Buffer(np.frombuffer(json.dumps(facts).encode(), np.uint8)))
 
 
-def _set_types(graph: Graph, model: Source, assignment: Assignment, turned: set[Tensor]) -> None:
+def _set_types(builder: Builder, model: Source, assignment: Assignment) -> None:
     """Shapes as expressions, then those of the file; what is an expression is open in the signature."""
+    graph, turned = builder.graph, builder.turned
     dims = [model.inputs[tensor.name][1] for tensor in graph.inputs]
     nhwc = [tensor in turned for tensor in graph.inputs]
     placed = [_placed(assignment.sizes(d), last) for d, last in zip(dims, nhwc, strict=True)]
@@ -61,7 +62,7 @@ def _set_types(graph: Graph, model: Source, assignment: Assignment, turned: set[
         return
     for tensor in graph.all_tensors():
         tensor.type = TensorType(tensor.dtype, tensor.shape)
-    types = open_types(graph, placed)
+    types = open_types(graph, placed, known=builder.derivations)
     try:
         _infer(graph, [_placed(assignment.smallest(d), last) for d, last in zip(dims, nhwc, strict=True)])
     except ModelError:

@@ -14,6 +14,7 @@ from circle_train.ops.control.branch import If
 from circle_train.ops.control.composite import Composite
 from circle_train.ops.control.loop import While
 from circle_train.ops.control.subgraph import SMALL, WithGraphs, run_graph
+from circle_train.passes.fold import fold_integers
 
 LONGEST = 4096
 """Nodes that a loop may be written out in."""
@@ -38,9 +39,12 @@ def decompose(graph: Graph) -> None:
 
 def write_out(graph: Graph) -> None:
     """Put the nodes of branches and loops in their place where constants decide which, and how often."""
-    known = _Known()
-    while any(_write_node(graph, node, known) for node in graph.nodes):
-        continue
+    while any(isinstance(node.op, (If, While)) for node in graph.nodes):
+        fold_integers(graph)
+        known = _Known()
+        written = [_write_node(graph, node, known) for node in graph.nodes]
+        if not any(written):
+            break
 
 
 def _write_node(graph: Graph, node: Node, known: _Known) -> bool:

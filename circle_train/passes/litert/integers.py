@@ -28,6 +28,7 @@ LACKS: dict[str, frozenset[DType]] = {
     **dict.fromkeys(("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"), SHORT),
     **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), frozenset({DType.BOOL, DType.INT16})),
     "PACK": frozenset({DType.BOOL}),
+    "REVERSE_SEQUENCE": frozenset({DType.BOOL, DType.INT8}),
 }
 """What LiteRT 2.3 refuses or gets wrong, as every operator's examples in every type showed; INT32 it has of all of these."""
 IN_FLOATS = frozenset({"MAX_POOL_2D", "AVERAGE_POOL_2D"})

@@ -55,7 +55,9 @@ def decided(c: Call) -> list[Tensor]:
     read = names_read(body.node) | {info.name for info in body.output}
     first[2:] = _settled(b, inside, [name not in read for name in changing], begins, last)
     inside.graph.outputs = [_own(inside, tensor) for tensor in ends]
-    turns = counted(b, inside, condition, dict(zip([step, *states], [first[0], *first[2:]], strict=True)), going, most)
+    turns = counted(
+        b, inside, condition, dict(zip([step, *states], [first[0], *first[2:]], strict=True)), going, most
+    )
     outputs = _loop(b, inside, [*first, *stacks], limit)
     if turns is not None:
         for stack, made_of in zip(outputs[len(first) :], stacks, strict=True):
