@@ -69,7 +69,9 @@ def element_places(b: Builder, indices: Tensor, axis: int) -> Tensor:
 def gather_nd(c: Call) -> Tensor:
     b, x, batch = c.b, c[0], int(c.attr("batch_dims", 0))
     indices, dims = c[1], c.shape()
-    depth = c.shape(1)[-1]
+    depth = indices.type.shape[-1]
+    if depth < 0:
+        raise Refusal("how many axes its indices speak of is known only while running")
     limits = dims[batch : batch + depth]
     indices = _from_front(b, indices, limits)
     if batch:

@@ -13,7 +13,7 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
-from circle_train.ir.size import Size, is_open
+from circle_train.ir.size import Number, Size, is_open
 from circle_train.ops.derive import require_equal
 from circle_train.ops.elementwise import common_size
 
@@ -93,7 +93,7 @@ def flatten(c: Call) -> Tensor:
 
 @handles("Squeeze")
 def squeeze(c: Call) -> Tensor:
-    dims = c.shape()
+    dims: Sequence[Number] = c.shape() if c[0].type.is_static else c[0].shape
     given = c.optional(1) if c.opset >= 13 else None
     axes = c.attr("axes") if c.opset < 13 else None
     if given is not None:
@@ -101,10 +101,12 @@ def squeeze(c: Call) -> Tensor:
         if axes is None:
             return _declared(c)
     if axes is None:
-        if any(isinstance(n, Size) for n in dims):  # an open size of 1 is dropped when it comes
+        if any(isinstance(n, Size) or n < 0 for n in dims):  # an open size of 1 is dropped when it comes
             return c.b("SQUEEZE", c[0])
         axes = [i for i, n in enumerate(dims) if n == 1]
     dropped = {front(int(a), len(dims)) for a in axes}
+    if not c[0].type.is_static:
+        return c.b("SQUEEZE", c[0], squeeze_dims=tuple(sorted(dropped)))
     for axis in dropped:
         if isinstance(dims[axis], Size):
             require_equal(dims[axis], 1)
@@ -120,6 +122,11 @@ def unsqueeze(c: Call) -> Tensor:
     axes = c.attr("axes") if c.opset < 13 else c.b.sizes(c[1])
     if axes is None:
         return _declared(c)
+    if not c[0].type.is_static:
+        made, rank = c[0], c.rank() + len(axes)
+        for axis in sorted(front(int(a), rank) for a in axes):
+            made = c.b("EXPAND_DIMS", made, c.b.constant(axis, np.int32))
+        return made
     return c.b.reshape(c[0], with_ones(c.shape(), axes))
 
 
@@ -190,8 +197,10 @@ def expand(c: Call) -> Tensor:
     target = b.sizes(c[1])
     if target is None:
         target = c.declared_shape()
-    if target is None:
-        return b("BROADCAST_TO", x, b.cast(c[1], DType.INT32))
+    if target is None or not x.type.is_static:  # what is larger decides, along each axis
+        is_bool = x.dtype is DType.BOOL
+        ones = b("FILL", b.cast(c[1], DType.INT32), b.constant(True) if is_bool else b.like(x, 1))
+        return b("LOGICAL_AND" if is_bool else "MUL", x, ones)
     return (
         b("BROADCAST_TO", x, b.integers(broadcast_shape(c.shape(), target)))
         if broadcast_shape(c.shape(), target) != c.shape()
@@ -234,7 +243,7 @@ def constant_of_shape(c: Call) -> Tensor:
     dims = dims if dims is not None else c.declared_shape()
     if dims is None:
         return b("FILL", b.cast(c[0], DType.INT32), b.constant(value))
-    if 0 in dims:
+    if 0 in dims and not is_open(dims):
         return b.constant(np.zeros([int(d) for d in dims], value.dtype))
     return b("FILL", b.integers(dims), b.constant(value))
 
