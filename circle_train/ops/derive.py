@@ -170,10 +170,10 @@ def _told(tensor: Tensor | None, type_: TensorType | None, tells: bool) -> Any:
     if type_ is None or (type_.value is not None and type_.value.dtype == object):
         return tensor
     sizes = tuple([n.terms if isinstance(n, Size) else n for n in type_.shape])
-    is_told = type_.value is not None and not _is_bulk(type_, tells)
-    if is_told and type_.value.size > LONGEST:
+    value = None if _is_bulk(type_, tells) else type_.value
+    if value is not None and value.size > LONGEST:
         return tensor
-    return type_.dtype, sizes, type_.quantization, type_.value.tobytes() if is_told else None
+    return type_.dtype, sizes, type_.quantization, None if value is None else value.tobytes()
 
 
 def _readable(type_: TensorType, output: int, read: Unknown) -> TensorType:

@@ -13,7 +13,7 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
-from circle_train.ir.size import Number, Size, is_open
+from circle_train.ir.size import Size, is_open
 from circle_train.ops.derive import require_equal
 from circle_train.ops.elementwise import common_size
 
@@ -93,7 +93,7 @@ def flatten(c: Call) -> Tensor:
 
 @handles("Squeeze")
 def squeeze(c: Call) -> Tensor:
-    dims: Sequence[Number] = c.shape() if c[0].type.is_static else c[0].shape
+    dims: Any = c.shape() if c[0].type.is_static else c[0].shape
     given = c.optional(1) if c.opset >= 13 else None
     axes = c.attr("axes") if c.opset < 13 else None
     if given is not None:
