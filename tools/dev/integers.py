@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import circle_train as ct
+from circle_train.passes.bfloat16 import is_backward
 
 
 def random_inputs(details: list[dict[str, Any]], seed: int) -> list[np.ndarray]:
@@ -92,6 +93,24 @@ def judged(path: Path, x: np.ndarray, y: np.ndarray) -> float:
     return float((theirs.get_tensor(made).argmax(1) == y).mean())
 
 
+def waiting(session: ct.TrainSession) -> int:
+    """Bytes that the forward part of a step makes and the backward part reads."""
+    nodes = session.program.graph.nodes
+    start = next(i for i, node in enumerate(nodes) if is_backward(node.op))
+    made = {tensor for node in nodes[:start] for tensor in node.outputs} | set(session.program.graph.inputs)
+    read = {tensor for node in nodes[start:] for tensor in node.inputs if tensor in made}
+    return sum(tensor.type.nbytes for tensor in read if tensor is not None)
+
+
+def course(
+    path: Path, config: ct.TrainConfig, x: np.ndarray, y: np.ndarray, threads: int
+) -> tuple[Any, float]:
+    """Five epochs: the session, and the processor time."""
+    session, start = ct.TrainSession(path, config, threads=threads), time.process_time()
+    session.fit(x[:2000], y[:2000], epochs=5, verbose=0)
+    return session, time.process_time() - start
+
+
 def train(path: Path, pictures: Path, threads: int) -> str:
     data = np.load(pictures)
     x, tx = shifted(data["x_train"]), shifted(data["x_test"])
@@ -102,20 +121,20 @@ def train(path: Path, pictures: Path, threads: int) -> str:
         ct.TrainSession(m, config, threads=threads)
         for m in (model, model.with_float_head(len(model.operators)))
     ]
-    least = [
-        min(seconds(lambda s=s: s.train_step(x[:32], y[:32]), 10)[1] for _ in range(5)) for s in sessions
-    ]
-    session, start = ct.TrainSession(path, config, threads=threads), time.process_time()
-    session.fit(x[:2000], y[:2000], epochs=5, verbose=0)
-    spent = time.process_time() - start
+    least = [9.0, 9.0]
+    for _ in range(20):
+        for i, s in enumerate(sessions):
+            least[i] = min(least[i], seconds(lambda s=s: s.train_step(x[:32], y[:32]), 3)[1])
+    courses = [course(path, config, x, y, threads) for _ in range(3)]
+    session, spent = min(courses, key=lambda found: found[1])
     with tempfile.TemporaryDirectory() as folder:
         session.export(Path(folder) / "trained.tflite")
         after = judged(Path(folder) / "trained.tflite", tx, ty)
-    arenas = [s.program.arena_bytes / 1e6 for s in sessions]
+    kept = [waiting(s) / 1e6 for s in sessions]
     return (
-        f"{path.name}: {judged(path, tx, ty):.3f} -> {after:.3f} by LiteRT, {spent:.1f} s of processor time; a step "
-        f"{least[0] * 1e3:.1f} ms, in floats {least[1] * 1e3:.1f} ms, ratio {least[0] / least[1]:.2f}; arena "
-        f"{arenas[0]:.1f} MB, in floats {arenas[1]:.1f} MB"
+        f"{path.name}: {judged(path, tx, ty):.3f} -> {after:.3f} by LiteRT, {spent:.1f} s of processor time, the least of three; a step "
+        f"{least[0] * 1e3:.1f} ms, in floats {least[1] * 1e3:.1f} ms, ratio {least[0] / least[1]:.2f}; what waits for the "
+        f"backward pass {kept[0]:.2f} MB, in floats {kept[1]:.2f} MB, ratio {kept[0] / kept[1]:.2f}"
     )
 
 
