@@ -16,6 +16,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
+from circle_train.runtime import litert
 from circle_train.runtime.guard import require_numbers
 from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
@@ -24,6 +25,7 @@ from circle_train.session.export import export, require_onnx, trained
 from circle_train.session.programs import Programs
 from circle_train.session.shipping.into_onnx import ship_trained
 from circle_train.session.shipping.judging import Scored
+from circle_train.session.shipping.rescaled import rescaled
 from circle_train.session.shipping.ship import Shipped, as_settings, ship
 from circle_train.session.turns import Turns, trains, waits
 from circle_train.settings.config import TrainConfig
@@ -117,14 +119,23 @@ class Learned:
         *,
         outputs: Sequence[str] | None = None,
         quantize: Int8 | str | None = None,
+        rescale: bool = False,
     ) -> Shipped | None:
         """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX.
 
         With `outputs`, names of any of its tensors, the file computes those and nothing else. `quantize` ships it in
         integers (`ct.Int8`), or names a scheme that needs no samples ("dynamic", "float16"); what it became is returned.
+        `rescale` gives trained weights of a model of integers new scales: the largest of each channel takes 127 steps again.
         """
         self.state.require_values()
         require_numbers(self.state, os.fspath(path))
+        if rescale:
+            if outputs is not None or quantize is not None or os.fspath(path).lower().endswith(".onnx"):
+                raise ConfigError(
+                    "rescale goes with a .tflite or .circle file as it was loaded, without outputs and quantize"
+                )
+            litert.save(rescaled(self.model.module, self.state), path)
+            return None
         if quantize is not None and os.fspath(path).lower().endswith(".onnx"):
             require_onnx(self.model, path)
             write = partial(export, self.model, self.state, outputs=outputs)

@@ -161,3 +161,32 @@ def test_what_waits_for_its_gradient_waits_as_bytes(backend: str, monkeypatch: p
         names = {tensor.name for tensor in trained.program.graph.all_tensors()}
         assert any(name.startswith("narrow(") for name in names) == (least == 1)
     assert losses[0] == losses[1]
+
+
+def test_rescaled_weights_fill_their_range_again_and_the_file_computes_the_same(tmp_path: Path) -> None:
+    trained = session()
+    trained.fit(X, Y, epochs=4, verbose=0)
+    trained.export(tmp_path / "kept.tflite")
+    trained.export(tmp_path / "new.tflite", rescale=True)
+    kept, new = constants(tmp_path / "kept.tflite"), constants(tmp_path / "new.tflite")
+    for name, axis in (("conv", 0), ("depthwise", 3), ("dense", 0)):
+        largest = np.abs(
+            np.moveaxis(new[name].data, axis, 0).reshape(new[name].shape[axis], -1).astype(int)
+        ).max(1)
+        assert (largest == 127).all() and new[name].quantization != kept[name].quantization
+        x = {"conv": 1 / 128, "depthwise": 0.02, "dense": 0.025}[name]
+        np.testing.assert_allclose(
+            new[f"{name}:bias"].quantization.scale,
+            np.float32(x) * np.array(new[name].quantization.scale),
+            rtol=1e-6,
+        )
+    found = [ct.InferenceSession(tmp_path / name)(X).astype(int) for name in ("kept.tflite", "new.tflite")]
+    assert np.abs(found[0] - found[1]).max() <= 8
+
+
+def test_rescaling_is_refused_where_nothing_is_rescaled(tmp_path: Path) -> None:
+    with pytest.raises(ct.ConfigError, match="rescale: no weights of integers were trained"):
+        session("none").export(tmp_path / "x.tflite", rescale=True)
+    with pytest.raises(ct.ConfigError, match=r"rescale goes with a \.tflite or \.circle file"):
+        session().export(tmp_path / "x.tflite", rescale=True, quantize="dynamic")
+    assert not (tmp_path / "x.tflite").exists()

@@ -131,10 +131,13 @@ def train(path: Path, pictures: Path, threads: int) -> str:
         session.export(Path(folder) / "trained.tflite")
         after = judged(Path(folder) / "trained.tflite", tx, ty)
     kept = [waiting(s) / 1e6 for s in sessions]
+    steps = (
+        f"a step {least[0] * 1e3:.1f} ms, in floats {least[1] * 1e3:.1f} ms, ratio {least[0] / least[1]:.2f}"
+    )
+    waits = f"{kept[0]:.2f} MB, in floats {kept[1]:.2f} MB, ratio {kept[0] / kept[1]:.2f}"
     return (
-        f"{path.name}: {judged(path, tx, ty):.3f} -> {after:.3f} by LiteRT, {spent:.1f} s of processor time, the least of three; a step "
-        f"{least[0] * 1e3:.1f} ms, in floats {least[1] * 1e3:.1f} ms, ratio {least[0] / least[1]:.2f}; what waits for the "
-        f"backward pass {kept[0]:.2f} MB, in floats {kept[1]:.2f} MB, ratio {kept[0] / kept[1]:.2f}"
+        f"{path.name}: {judged(path, tx, ty):.3f} -> {after:.3f} by LiteRT, {spent:.1f} s of processor time, least of three; "
+        f"{steps}; what waits for the backward pass {waits}"
     )
 
 
