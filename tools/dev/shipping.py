@@ -15,7 +15,9 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from shipping_nets import NETS, Net
@@ -29,6 +31,7 @@ CALIBRATION = 100
 HEADINGS = {
     "float": "floats",
     "ptq": "`quantize=ct.Int8(…)`",
+    "uncorrected": "without `correct_bias`",
     "aware": "after an epoch that knows",
     "edge": "AI Edge Quantizer",
     "tensorflow": "TensorFlow's",
@@ -64,11 +67,12 @@ def as_it_is(net: Net, floats: Path, out: Path) -> None:
     out.write_bytes(floats.read_bytes())
 
 
-def after_training(net: Net, floats: Path, out: Path) -> None:
+def after_training(net: Net, floats: Path, out: Path, **settings: Any) -> None:
     """Calibrated when it has learned."""
-    ct.TrainSession(floats, ct.TrainConfig(loss="sparse_categorical_crossentropy", trainable="none")).export(
-        out, quantize=ct.Int8(calibration=calibration(net))
+    session = ct.TrainSession(
+        floats, ct.TrainConfig(loss="sparse_categorical_crossentropy", trainable="none")
     )
+    session.export(out, quantize=ct.Int8(calibration=calibration(net), **settings))
 
 
 def with_an_epoch(net: Net, floats: Path, out: Path) -> None:
@@ -91,6 +95,7 @@ def by_others(run: Callable[[Path, np.ndarray, Path], None]) -> Callable[[Net, P
 WAYS: dict[str, Callable[[Net, Path, Path], None]] = {
     "float": as_it_is,
     "ptq": after_training,
+    "uncorrected": partial(after_training, correct_bias=False),
     "aware": with_an_epoch,
     "edge": by_others(by_edge_quantizer),
     "tensorflow": by_others(by_tensorflow),
