@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Set
 from dataclasses import fields, is_dataclass
+from math import inf
 from typing import Any
 
 from circle_train.checkpoints import safetensors
@@ -166,13 +167,14 @@ def _key(name: str, where: str) -> StateKey:
 def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
     try:
         progress = json.loads(metadata["progress"])
-        float.fromhex(progress["learning_rate"])
+        rate = float.fromhex(progress["learning_rate"])
         counters = [progress[name] for name in COUNTERS]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _foreign(where, f"its progress cannot be read ({error})") from None
     if (
         not all(isinstance(counter, int) and counter >= 0 for counter in counters)
         or "optimizer" not in progress
+        or not 0 <= rate < inf
     ):
         raise _foreign(where, f"its progress is {metadata['progress'][:120]}")
     return dict(progress)
