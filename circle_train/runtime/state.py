@@ -127,7 +127,9 @@ class State:
 
     def restore(self, name: str) -> None:
         """Give a parameter that does not change the values that the file holds."""
-        self.replace(StateKey("value", name), aligned(self.parameters[name].tensor.data))
+        held = aligned(self.parameters[name].tensor.data).view()
+        held.flags.writeable = False
+        self.replace(StateKey("value", name), held)
 
     def replace(self, key: StateKey, array: Array) -> None:
         """Give a state other memory; what is bound to the old must be bound anew (see `generation`)."""

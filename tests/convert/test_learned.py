@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,14 @@ def test_a_classifier_of_scikit_learn_goes_on_learning() -> None:
     session, y = ct.TrainSession(model, config.replace(optimizer=ct.optimizers.Adam(0.1))), np.arange(7) % 3
     losses = [session.train_step(X, y).loss for _ in range(30)]
     assert losses[-1] < losses[0] / 2
+
+
+def test_an_untrained_one_goes_back_into_onnx(tmp_path: Path) -> None:
+    attributes = {"coefficients": numbers(15), "intercepts": numbers(3), "classlabels_ints": [0, 1, 2]}
+    data = model_of("LinearClassifier", attributes, [X], 2)
+    config = ct.TrainConfig(loss="mse", trainable="none", outputs=["y1"])
+    ct.TrainSession(ct.load(data), config).export(tmp_path / "out.onnx")
+    np.testing.assert_array_equal(*(ct.InferenceSession(m)(X)[1] for m in (data, tmp_path / "out.onnx")))
 
 
 @pytest.mark.parametrize(
