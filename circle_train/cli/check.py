@@ -103,6 +103,9 @@ def run(options: argparse.Namespace) -> int:
         f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}{rounding}:\n"
     )
     print("\n".join(choice_table(found)) if found else f"none: {nothing_to_train(model)}")
+    if samples := max((choice.made_for for choice in found), default=0):
+        parts = options.batch_size // samples
+        print(f"\neach batch is taken in {parts} parts of {samples}: the file was made for {samples}")
     return 0
 
 

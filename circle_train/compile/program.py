@@ -147,6 +147,10 @@ class Program:
     @property
     def flops(self) -> int:
         """Floating point operations of one run."""
+        if self.part is not None:
+            return self.part.flops * (self.batch_size // self.part.batch_size) + (
+                self.update.flops if self.update else 0
+            )
         return sum(node.flops for node in self.graph.nodes)
 
     @property

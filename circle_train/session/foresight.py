@@ -38,6 +38,8 @@ class Choice:
     optimizer_bytes: int = 0
     flops: int = 0
     refused: str = ""
+    made_for: int = 0
+    """The samples that the file was made for, where a batch is therefore run in parts of as many."""
 
 
 @record
@@ -145,4 +147,5 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
             memory["trained parameters"],
             memory["optimizer"],
             program.flops,
+            made_for=0 if program.part is None else program.part.batch_size,
         )

@@ -10,6 +10,7 @@ import pytest
 from networks import finish, make
 
 import circle_train as ct
+from circle_train.cli.main import main
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.node import Dropout
@@ -137,6 +138,11 @@ def test_the_plan_says_it_once_and_the_export_keeps_its_one_sample(tmp_path: Pat
     np.testing.assert_allclose(
         ct.InferenceSession(written)(wanted["x"]), session.predict(wanted["x"]), rtol=1e-5, atol=1e-6
     )
+
+
+def test_check_says_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(FOLDER / "lstm.tflite"), "--batch-size", "8"]) == 0
+    assert capsys.readouterr().out.count("each batch is taken in 8 parts of 1: the file was made for 1") == 1
 
 
 def test_every_sample_has_its_own_dropout_and_the_next_step_another() -> None:
