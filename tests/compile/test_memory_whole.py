@@ -22,7 +22,7 @@ def sessions() -> tuple[ct.TrainSession, ct.TrainSession]:
     with pytest.raises(ct.ConfigError) as refusal:
         ct.TrainSession(wide(), config.replace(memory_budget=1), threads=1).prepare()
     needed = float(str(refusal.value).split("a step needs ")[1].split(" MB")[0])
-    small = ct.TrainSession(wide(), config.replace(memory_budget=f"{needed + 0.01:.2f}MB"), threads=1)
+    small = ct.TrainSession(wide(), config.replace(memory_budget=f"{needed + 0.03:.2f}MB"), threads=1)
     return small, whole
 
 

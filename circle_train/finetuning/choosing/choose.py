@@ -59,7 +59,7 @@ def choose_for(task: Task, budget: Budget, start: Mapping[str, Array] | None = N
     """The same of a task; `start`: the weights of its new head, where they have been trained."""
     began = time.process_time()
     contest = Contest(task, budget, dict(start or {}))
-    chosen, doubtful = chosen_of(contest.run(), contest.usual)
+    chosen, doubtful = chosen_of(contest.run(), contest.usual, contest.before)
     rows = contest.rows(chosen)
     before = float(np.mean([score.right for score in contest.before]))
     config = settings(task.config.replace(epochs=contest.schedule.epochs), rows[0])

@@ -20,6 +20,8 @@ TIE = 0.5
 """Standard errors of the mean difference within which the smaller set is as good."""
 DOUBT = 1.0
 """The same within which nothing speaks against what is usual."""
+PROOF = 5.0
+"""The same by which a set must be better than nothing at all, to have shown anything."""
 
 
 @dataclass(eq=False)
@@ -74,17 +76,19 @@ def trials_of(rounds: Rounds) -> float:
     return found
 
 
-def chosen_of(best: Sequence[Arm], usual: Arm | None = None) -> tuple[Arm, list[Arm]]:
+def chosen_of(
+    best: Sequence[Arm], usual: Arm | None = None, before: Sequence[Score] = ()
+) -> tuple[Arm, list[Arm]]:
     """What is trained, and what else is as good, as far as these splits can tell.
 
-    That is the candidate that is usual unless the splits speak against it, at the rate in the middle of those that they do
-    not speak against; else the fewest parameters of those that are as good as the first.
+    That is what has the fewest parameters of those that are as good as the first. Where no set is clearly better than
+    nothing (`before`), it is the candidate that is usual unless the splits speak against it, at the rate in the middle
+    of those that they do not speak against.
     """
-    as_usual = [
-        arm
-        for arm in best
-        if usual is not None and arm.candidate is usual.candidate and _distance(best[0], arm) <= DOUBT
-    ]
+    as_usual = []
+    if usual is not None and not _is_shown(best[0], before):
+        arms = [arm for arm in best if arm.candidate is usual.candidate]
+        as_usual = [arm for arm in arms if _distance(best[0], arm) <= DOUBT]
     equals = [arm for arm in best if _distance(best[0], arm) <= TIE]
     if as_usual:
         chosen = sorted(as_usual, key=lambda arm: arm.rate)[len(as_usual) // 2]
@@ -94,10 +98,20 @@ def chosen_of(best: Sequence[Arm], usual: Arm | None = None) -> tuple[Arm, list[
     return chosen, doubtful
 
 
+def _is_shown(arm: Arm, before: Sequence[Score]) -> bool:
+    """Whether training it is better than nothing beyond doubt."""
+    nothing = np.array([score.skill for score in before[: len(arm.trials)]])
+    return len(nothing) > 0 and _errors(arm.skills - nothing) > PROOF
+
+
 def _distance(one: Arm, other: Arm) -> float:
     """How much better one is, in standard errors of the mean difference."""
-    differences = one.skills - other.skills
-    if one is other or not differences.any():
+    return 0.0 if one is other else _errors(one.skills - other.skills)
+
+
+def _errors(differences: Array) -> float:
+    """Their mean, in its standard errors."""
+    if not differences.any():
         return 0.0
     if len(differences) < 2:
         return float("inf")

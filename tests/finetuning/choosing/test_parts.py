@@ -135,6 +135,12 @@ def test_of_equals_the_smallest_is_taken_and_doubt_is_named() -> None:
     assert [one.candidate.what for one in doubtful] == ["all"]
     assert chosen_of(best, usual=best[0])[0] is best[0]
     assert chosen_of(best, usual=best[2])[0].candidate.what == "first"
+    for skill, what in (
+        (0.1, "first"),
+        (0.85, "all"),
+    ):  # where training shows a gain the fewest parameters are enough
+        before = [Score(skill, skill)] * 3
+        assert chosen_of(best, best[0], before)[0].candidate.what == what
 
 
 def test_what_is_usual_is_tried_to_the_end_and_taken_at_the_middle_of_rates_that_are_as_good() -> None:
