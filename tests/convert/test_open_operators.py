@@ -78,3 +78,32 @@ def test_as_many_of_the_largest_as_there_are() -> None:
         helper.make_node("TopK", ["x", "k"], ["y", "places"], axis=-1),
     ]
     compared(nodes, {"x": ["n", "length"]}, {"x": (2, 5)}, {"x": (1, 9)})
+
+
+@pytest.mark.parametrize("has_steps", [False, True])
+def test_bounds_that_are_computed_while_running(has_steps: bool) -> None:
+    names = ["starts", "ends", *(["steps"] if has_steps else [])]
+    infos = [helper.make_tensor_value_info("x", FLOAT, ["n", "m", 4])]
+    infos += [helper.make_tensor_value_info(name, INT64, [2]) for name in names]
+    node = helper.make_node("Slice", ["x", "starts", "ends", "axes", *names[2:]], ["y"])
+    axes = onnx.numpy_helper.from_array(np.array([1, 2]), "axes")
+    out = helper.make_tensor_value_info("y", FLOAT, None)
+    graph = helper.make_graph([node], "net", infos, [out], [axes])
+    data = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    ours, theirs = (
+        ct.InferenceSession(data),
+        onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]),
+    )
+    random = np.random.default_rng(0)
+    for case in range(30):
+        feeds = {
+            "x": numbers((2, case % 6 + 1, 4)),
+            "starts": random.integers(-8, 8, 2),
+            "ends": random.integers(-9, 9, 2),
+        }
+        feeds["ends"][0] = 2**62 if case % 5 == 0 else feeds["ends"][0]
+        if has_steps:
+            feeds["steps"] = random.choice([-2, -1, 1, 2], 2)
+        np.testing.assert_array_equal(ours.run(None, feeds)[0], theirs.run(None, feeds)[0])

@@ -155,16 +155,19 @@ def _from_an_end(place: int, size: int) -> int:
 
 
 def _slice_at_run_time(c: Call) -> Tensor:
-    """Bounds that are inputs: the declared output says how many elements, the start which."""
-    b, declared, dims = c.b, c.declared_shape(), c.shape()
+    """Bounds that are inputs: the declared output says how many elements, the start which; else both bounds do."""
+    b, declared = c.b, c.declared_shape()
     axes_value = b.sizes(c.optional(3)) if c.optional(3) is not None else None
-    if declared is None:
-        raise Refusal("its bounds are computed while running and its output's shape is not stated")
     count = c[1].type.size
     if c.optional(3) is not None and axes_value is None:
         raise Refusal("its axes are computed while running")
-    axes = [front(int(a), len(dims)) for a in axes_value] if axes_value is not None else list(range(count))
+    axes = [front(int(a), c.rank()) for a in axes_value] if axes_value is not None else list(range(count))
     x = c[0]
+    if declared is None:
+        for position, axis in enumerate(axes):
+            x = b("GATHER", x, _range_of(c, x, position, axis), axis=axis, batch_dims=0)
+        return x
+    dims = c.shape()
     for position, axis in enumerate(axes):
         start, step = _entry(b, c[1], position), b.constant(1, np.int32)
         if c.optional(4) is not None:
@@ -177,6 +180,25 @@ def _slice_at_run_time(c: Call) -> Tensor:
         steps = b("MUL", b.constant(np.arange(declared[axis]), np.int32), step)
         x = b("GATHER", x, b("ADD", steps, start), axis=axis, batch_dims=0)
     return x
+
+
+def _range_of(c: Call, x: Tensor, position: int, axis: int) -> Tensor:
+    """The places along an axis that bounds name which are computed while running."""
+    b = c.b
+    start, end = _entry(b, c[1], position), _entry(b, c[2], position)
+    step = b.constant(1, np.int32) if c.optional(4) is None else _entry(b, c[4], position)
+    sizes = b("SHAPE", x, out_type=DType.INT32)
+    size = b.reshape(b("SLICE", sizes, b.integers([axis]), b.integers([1])), ())
+    zero, one = b.constant(0, np.int32), b.constant(1, np.int32)
+    is_back = b("LESS", step, zero)
+    least = b("SELECT_V2", is_back, b.constant(-1, np.int32), zero)
+    most = b("SELECT_V2", is_back, b("SUB", size, one), size)
+
+    def within(bound: Tensor, low: Tensor) -> Tensor:
+        placed = b("SELECT_V2", b("LESS", bound, zero), b("ADD", bound, size), bound)
+        return b("MINIMUM", b("MAXIMUM", placed, low), most)
+
+    return b("RANGE", within(start, zero), within(end, least), step)
 
 
 def _entry(b: Builder, vector: Tensor, position: int) -> Tensor:
