@@ -111,3 +111,47 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         old = ct.TrainSession(network(11), CONFIG)
         old.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES))
     assert not list(tmp_path.iterdir())
+
+
+def test_it_is_trained_and_written_back_in_integers(tmp_path: Path) -> None:
+    """The same graph, names and scales; what was trained is what onnxruntime computes."""
+    runtime = pytest.importorskip("onnxruntime")
+    shipped(tmp_path)
+    net = ct.TrainSession(tmp_path / "x.onnx", CONFIG)
+    assert {"w1:folded:stored", "w2:stored", "w3:stored", "y:bias:stored"} <= set(net.parameters)
+    net.export(tmp_path / "same.onnx")
+    losses = net.fit(IMAGES, LABELS, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    net.export(tmp_path / "trained.onnx")
+    before, same, after = (onnx.load(tmp_path / f"{name}.onnx").graph for name in ("x", "same", "trained"))
+    assert [n.op_type for n in after.node] == [n.op_type for n in before.node]
+    changed = set()
+    for one, alike, other in zip(before.initializer, same.initializer, after.initializer, strict=True):
+        assert one.SerializeToString() == alike.SerializeToString()
+        assert (one.name, one.data_type, one.dims) == (other.name, other.data_type, other.dims)
+        if one.SerializeToString() != other.SerializeToString():
+            changed.add(one.name)
+    assert changed <= set(net.parameters) and "w3:stored" in changed
+    session = runtime.InferenceSession(str(tmp_path / "trained.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": IMAGES})
+    assert np.abs(found - net.predict(IMAGES)).max() < 0.05
+
+
+def test_integers_that_stand_for_two_things_are_both() -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    node, hold = onnx.helper.make_node, onnx.numpy_helper.from_array
+    held = [
+        hold(np.arange(-6, 6, dtype=np.int8).reshape(4, 3), "w"),
+        hold(np.float32(0.5), "s1"),
+        hold(np.array([0.1, 0.2, 0.3], np.float32), "s2"),
+    ]
+    nodes = [
+        node("DequantizeLinear", ["w", "s1"], ["w1"]), node("DequantizeLinear", ["w", "s2"], ["w2"], axis=1),
+        node("MatMul", ["x", "w1"], ["a"]), node("MatMul", ["x", "w2"], ["b"]), node("Add", ["a", "b"], ["y"]),
+    ]  # fmt: skip
+    infos = [onnx.helper.make_tensor_value_info(name, 1, ["n", n]) for name, n in (("x", 4), ("y", 3))]
+    graph = onnx.helper.make_graph(nodes, "net", infos[:1], infos[1:], held)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(ct.InferenceSession(model)(x), session.run(None, {"x": x})[0], rtol=1e-5)

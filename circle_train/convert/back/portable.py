@@ -15,6 +15,7 @@ from circle_train.convert.building.provenance import (
     Scaled,
     Step,
     Transposed,
+    Widened,
 )
 from circle_train.errors import ModelError
 from circle_train.ir.tensor_type import Array
@@ -50,6 +51,8 @@ def _describe_step(step: Step) -> list[Any]:
         return ["reshaped", [int(n) for n in step.before], [int(n) for n in step.after]]
     if isinstance(step, Converted):
         return ["converted", step.before, step.after]
+    if isinstance(step, Widened):
+        return ["widened", _text(step.scale), _text(step.zero), step.stored]
     assert isinstance(step, Scaled)
     return ["scaled", _text(step.factor), _text(step.offset)]
 
@@ -63,6 +66,8 @@ def _restore_step(kind: str, *settings: Any) -> Step:
         return Converted(*settings)
     if kind == "scaled":
         return Scaled(*(_array(text) for text in settings))
+    if kind == "widened":
+        return Widened(_array(settings[0]), _array(settings[1]), np.dtype(settings[2]).name)
     raise ValueError(f"step '{kind}'")
 
 

@@ -51,6 +51,10 @@ class Emitter:
         self.recipes: dict[Tensor, tuple[Op, list[Tensor | None], int]] = {}
         """By folded tensor that depends on symbols: how to compute it at run time."""
         self.lineage: dict[Tensor, Lineage] = {}
+        self.stored: dict[Tensor, str] = {}
+        """Integers as the file holds them: the names of initializers."""
+        self.widened: dict[Tensor, Tensor] = {}
+        """What they stand for, once for all who read it."""
         self.turned: set[Tensor] = set()
         """Inputs and outputs that lie channels last, other than in ONNX."""
         self._parameters: dict[Lineage, Tensor] = {}

@@ -78,6 +78,24 @@ class Scaled:
         return np.asarray((value - self.offset) / self.factor, value.dtype)
 
 
+@dataclass(frozen=True, eq=False)
+class Widened:
+    """Integers as the reals that they stand for; scale and zero broadcast over them."""
+
+    scale: Array
+    zero: Array
+    stored: str
+    """Element type of the integers."""
+
+    def forward(self, value: Array) -> Array:
+        return np.asarray((value.astype(np.float64) - self.zero) * self.scale, np.float32)
+
+    def inverse(self, value: Array) -> Array:
+        limits = np.iinfo(self.stored)
+        steps = np.rint(value.astype(np.float64) / self.scale) + self.zero
+        return np.asarray(np.clip(steps, limits.min, limits.max), self.stored)
+
+
 @record
 class Lineage:
     """The initializer that a constant is, and what was done to it."""

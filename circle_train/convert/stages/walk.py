@@ -181,6 +181,8 @@ class Walk:
         scope.values[name] = tensor = (
             self.b.parameter(array, Lineage(name)) if is_float else self.b.constant(array)
         )
+        if not is_float:
+            self.b.stored[tensor] = name
         return tensor
 
     def _attributes(self, node: Any, scope: Scope) -> dict[str, tuple[Any, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.provenance import Lineage, Widened
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
 from circle_train.convert.handlers.layers.conv import (
@@ -59,12 +60,30 @@ def dequantize_linear(c: Call) -> Tensor:
     axis = along_which(c, x)
     c[1].role |= Role.FIXED
     scale, zero = operands(c, axis, x)
+    known = (scale, *([] if zero is None else [zero]))
+    if x in b.stored and scale.dtype is DType.FLOAT32 and all(t.is_constant for t in known):
+        found = _trainable(b, x, scale, zero)
+        if found is not None:
+            return found
     wide = DType.FLOAT64 if x.dtype is DType.INT32 else scale.dtype
     y = b.cast(x, scale.dtype)
     if zero is not None:
         exact = wide is not scale.dtype
         y = b.cast(b("SUB", x, b.cast(zero, x.dtype)), scale.dtype) if exact else b("SUB", y, zero)
     return b("MUL", y, scale)
+
+
+def _trainable(b: Builder, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+    """Weights that the file holds as integers are computed, and trained, as the reals that they stand for.
+
+    None where the same integers stand for others elsewhere: those are no one's to move.
+    """
+    zeros = np.zeros(()) if zero is None else np.asarray(zero.data, np.float64)
+    step = Widened(np.asarray(scale.data, np.float64), zeros, np.dtype(x.dtype.numpy).name)
+    if x not in b.widened:
+        b.widened[x] = b.parameter(step.forward(x.data), Lineage(b.stored[x], (step,)))
+    known = b.widened[x]
+    return known if np.array_equal(known.data, step.forward(x.data), equal_nan=True) else None
 
 
 @handles("QuantizeLinear")
