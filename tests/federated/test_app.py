@@ -7,11 +7,13 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from circle_train.checkpoints import safetensors
+from circle_train.cli.federate import launch
 from circle_train.cli.main import main
 from circle_train.federated.new_app import TEMPLATE, new_app
 
@@ -53,6 +55,35 @@ def test_a_new_app_learns_in_one_process(tmp_path: Path) -> None:
     assert {"model.circle", "report.html", "run.safetensors"} <= {
         p.name for p in (tmp_path / "run").iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    ("late", "daemon", "attempt", "runs"),
+    [
+        (2, False, True, 3),
+        (9, False, True, launch.STARTS),
+        (9, True, True, 1),
+        (9, False, False, 1),
+        (0, True, True, 1),
+    ],
+    ids=["late", "too late", "the run failed", "the app is wrong", "well"],
+)
+def test_a_superlink_that_is_not_up_in_time_is_started_again(
+    late: int, daemon: bool, attempt: bool, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower kills it after 15 seconds; a failure of the app or of its run is no reason to begin again."""
+    done: list[int] = []
+
+    def run(*_: Any) -> int:
+        done.append(1)
+        if attempt:
+            (tmp_path / "local-superlink").mkdir()
+        return 1 if len(done) <= late else 0
+
+    monkeypatch.setattr(launch, "_run", run)
+    monkeypatch.setattr(launch, "_daemons", lambda mark: [1] if daemon else [])
+    status = launch._patiently("app", 2, "", {"FLWR_HOME": str(tmp_path)}, "127.0.0.1:1")
+    assert len(done) == runs and status == (0 if late < runs else 1)
 
 
 @pytest.mark.slow(seconds=40)

@@ -26,6 +26,8 @@ QUIET = {
 }
 """Telemetry, the search for newer versions, the installation of packages, Ray's telemetry: off."""
 HOME, CONNECTION, LOOPBACK = ".flwr", "fleet", "127.0.0.1"
+STARTS = 4
+"""How often Flower may try to start the SuperLink of a simulation."""
 STARTING, ENDING = 60.0, 10.0
 """Seconds that a daemon may take to listen, and to end."""
 
@@ -36,10 +38,25 @@ def simulate(folder: str, clients: int, settings: str) -> int:
     ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": link, "FLWR_LOCAL_CONTROL_API_PORT": control}
     lines = ['address = ":local-in-memory:"', f"options.num-supernodes = {clients}"]
     environment = _environment(folder, lines, {name: str(port) for name, port in ports.items()})
+    mark = f"{LOOPBACK}:{control}"
     try:
-        return _run(folder, clients, settings, environment)
+        return _patiently(folder, clients, settings, environment, mark)
     finally:
-        _end(f"{LOOPBACK}:{control}")
+        _end(mark)
+
+
+def _patiently(folder: str, clients: int, settings: str, environment: Mapping[str, str], mark: str) -> int:
+    """`flwr run`, again where its SuperLink was not up in time: Flower gives it 15 s, which a small or busy machine may need.
+
+    One that came up outlives the run; of one that did not there is nothing but its folder.
+    """
+    tried = Path(environment["FLWR_HOME"]) / "local-superlink"
+    for left in reversed(range(STARTS)):
+        shutil.rmtree(tried, ignore_errors=True)
+        status = _run(folder, clients, settings, environment)
+        if not status or not left or _daemons(mark) or not tried.exists():
+            break
+    return status
 
 
 @record
