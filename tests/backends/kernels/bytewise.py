@@ -177,3 +177,26 @@ def int_round(size: int) -> Call:
     x[::5] = np.round(x[::5] * 4) / 4 + 0.125  # ties
     make = args("ct_int_round_args", x=x, size=size, scale=4.0, **RANGE)
     return stored(make, in_range(x * np.float32(4)))
+
+
+def int_widen(size: int) -> Call:
+    x = numbers(size)
+    make = args("ct_int_widen_args", x=x, size=size, is_signed=1, scale=0.25, zero=3.0)
+    want = np.float32(0.25) * (x.astype(np.float32) - 3)
+    return Call(make, {"y": np.zeros_like(want)}, {"y": want})
+
+
+def int_settle(size: int) -> Call:
+    x = np.random.default_rng(size).uniform(-40, 40, size).astype(np.float32)
+    x[::5] = np.round(x[::5] * 4) / 4 + 0.125  # ties
+    make = args(
+        "ct_int_settle_args", x=x, size=size, inverse=4.0, scale=0.25, zero=3.0, low=-120.0, high=100.0,
+        pass_low=-30.0, pass_high=20.0,
+    )  # fmt: skip
+    lies = np.clip(np.rint(x * np.float32(4)) + 3, -120, 100)
+    want = {
+        "y": np.float32(0.25) * (lies - 3),
+        "bytes": lies.astype(np.int8),
+        "bits": np.packbits((x > -30) & (x < 20), bitorder="little"),
+    }
+    return Call(make, {name: np.full_like(array, 7) for name, array in want.items()}, want)
