@@ -127,13 +127,13 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
             f"data is {type(data).__name__}, expected labelled samples: ct.data.images('photos/') and its like"
         )
     began = time.process_time()
-    course = Course(load(model), data, asked, threads)
+    course = Finetuning(load(model), data, asked, threads)
     course.train_head(callbacks, verbose)
     course.train_deeper(callbacks, verbose)
     return course.result(time.process_time() - began)
 
 
-class Course:
+class Finetuning:
     """One fine-tuning: the session, what trains and what validates."""
 
     def __init__(self, model: Model, data: Labelled, recipe: Recipe, threads: int | None) -> None:
