@@ -150,6 +150,17 @@ def test_few_places_know_operators_by_name() -> None:
     assert found.total() < 200, found.most_common(8)
 
 
+def test_what_files_hold_is_all_that_is_carried() -> None:
+    """What rooms tell each other of a tensor, a node or a graph is typed; `carried` is for the reader and the writer."""
+    writes = re.compile(r"\.carried(\[[^\]]+\]\)? =|\.setdefault)|carried=\{\"")
+    found = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in modules()
+        if owner(path) != "format" and (lines := writes.findall(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
 def test_types_are_imported_as_they_are() -> None:
     """TYPE_CHECKING would hide an import from the rule; `record` needs it for a name that has no run-time home."""
     hidden = {name_of(path) for path in modules() if "if TYPE_CHECKING" in path.read_text(encoding="utf-8")}

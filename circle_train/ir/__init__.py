@@ -1,7 +1,7 @@
 """The model in memory: objects that reference objects, never indices."""
 
 from circle_train.ir.graph import Graph, Metadata, Module
-from circle_train.ir.node import Buffer, Node, Operation, Role, StateKey, Tensor
+from circle_train.ir.node import Buffer, Node, Operation, Role, StateKey, Tensor, Variable, Weight
 from circle_train.ir.tensor_type import DType, Quantization, TensorType
 
 __all__ = [
@@ -17,4 +17,6 @@ __all__ = [
     "StateKey",
     "Tensor",
     "TensorType",
+    "Variable",
+    "Weight",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.ir.edges import Edges
-from circle_train.ir.node import Buffer, Node, Operation, Tensor, known_type, moved
+from circle_train.ir.node import Buffer, Node, Operation, Tensor, Variable, known_type, moved
 from circle_train.ir.tensor_type import Array, DType, TensorType
 
 
@@ -26,6 +26,8 @@ class Graph:
         self.outputs = list(outputs)
         self.tensors = list(tensors)
         """The file's tensor table, in its order, also of tensors that no node uses; empty in graphs we make."""
+        self.variables: list[Variable] = []
+        """What runs remember, where operators on variables were lowered."""
         self.carried: dict[str, Any] = {}
         self.cursor: Node | None = None
         """What is emitted goes before this node; None: behind all."""
@@ -196,7 +198,7 @@ class Graph:
             if tensor not in twins:
                 twins[tensor] = Tensor(
                     tensor.name, tensor.type, tensor.buffer, None, tensor.state, tensor.quantization,
-                    tensor.is_variable, tensor.shape_signature, tensor, tensor.role, dict(tensor.carried),
+                    tensor.is_variable, tensor.shape_signature, tensor, tensor.role, tensor.weight, dict(tensor.carried),
                 )  # fmt: skip
             return twins[tensor]
 

@@ -52,6 +52,32 @@ class Role(enum.Flag):
     """A parameter whose value the file left out."""
     TIED = enum.auto()
     """The source of the model calls it by one name: whoever reads it reads one weight."""
+    GRID = enum.auto()
+    """No number of the model, but of the scales of its integers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight:
+    """What passes found out about a constant, for those who train it and write it back."""
+
+    unit: float | None = None
+    """In an integer model: what steps are counted in whose length does not follow the gradient's."""
+    one_with: tuple[Tensor, ...] = ()
+    """Further tensors of the loaded module that hold these numbers."""
+    readers: tuple[int, ...] | None = None
+    """The loaded operators that read it, where others read the same tensor as something else."""
+
+
+NO_WEIGHT = Weight()
+
+
+@dataclass(eq=False, slots=True)
+class Variable:
+    """What a run of a streaming model begins with, and what it leaves behind."""
+
+    name: str
+    first: Tensor | None = None
+    last: Tensor | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +95,7 @@ class Tensor:
     origin: Tensor | None = field(default=None, repr=False)
     """The tensor of the loaded module that this one was copied from."""
     role: Role = Role.PLAIN
+    weight: Weight = NO_WEIGHT
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
     """Fields of the file that we keep without interpreting them."""
 
@@ -138,14 +165,6 @@ class Node:
         name = self.outputs[0].name if self.outputs else ""
         where = f" (operator {self.index})" if self.index >= 0 else ""
         return f"{self.op.name} '{name}'{where}"
-
-
-UNIT = "unit"
-"""What a weight of an integer model carries: in what steps are counted whose length does not follow the gradient's."""
-
-
-GRID = "grid"
-"""What constants carry that are no numbers of the model, but the scales of its integers."""
 
 
 class Hint:

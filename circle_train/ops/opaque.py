@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from circle_train.errors import UnsupportedOpError
-from circle_train.ir import TensorType
+from circle_train.ir import Graph, TensorType
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Op
 from circle_train.record import record
@@ -25,6 +25,8 @@ class Opaque(Op):
     custom_code: str | None = None
     fields: dict[str | int, Any] = field(default_factory=dict, compare=False, repr=False)
     """The options as they lie in the file's Operator table."""
+    once: Graph | None = field(default=None, compare=False, repr=False)
+    """The graph that CALL_ONCE runs, before all others and only then."""
 
     is_runnable = False
     axes = Mixes("nothing is known of it")

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from circle_train.errors import ConfigError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
-from circle_train.ir.node import UNIT
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import refuse_misfits
 from circle_train.ops.internal.update import ClipByValue, ClipFactor, ScaleBy, Update
@@ -186,7 +185,8 @@ class Optimizer:
             assert weight.state is not None
             group = self.group_of(weight.state.owner)
             rule = self.rules[group]
-            key = scalars_key(group, weight.state.owner if rule.has_units and UNIT in weight.carried else "")
+            counts = rule.has_units and weight.weight.unit is not None
+            key = scalars_key(group, weight.state.owner if counts else "")
             if key not in scalars:
                 type_ = TensorType(DType.FLOAT32, (len(rule.scalars(1.0, 1)),))
                 scalars[key] = Tensor(f"scalars:{key.owner}", type_, state=key)

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from circle_train.ir import DType, Graph, Node, Quantization, Role, Tensor, TensorType
+from circle_train.ir import DType, Graph, Node, Quantization, Role, Tensor, TensorType, Weight
 from circle_train.ir.graph import constant
-from circle_train.ir.node import GRID, UNIT
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
@@ -148,9 +147,9 @@ class _Grid:
             master = constant(values, tensor.name)
             master.origin, master.role, master.quantization = tensor, tensor.role, meaning
             if isinstance(node.op, Movement):
-                master.carried[GRID] = True
+                master.role |= Role.GRID
             else:
-                master.carried[UNIT] = unit_of(node.op, index, meaning)
+                master.weight = Weight(unit=unit_of(node.op, index, meaning))
             self.masters[key] = self._rounded(master, tensor, meaning) if tensor.dtype in BYTES else master
         return self.masters[key]
 
@@ -244,7 +243,7 @@ def in_bytes(grid: OnGrid) -> Form:
 
 def _fixed(scale: Array) -> Tensor:
     tensor = constant(scale, "scales")
-    tensor.role, tensor.carried[GRID] = Role.FIXED, True
+    tensor.role = Role.FIXED | Role.GRID
     return tensor
 
 

@@ -18,10 +18,6 @@ from circle_train.ir.graph import constant
 from circle_train.ops.shapes.shape import Reshape
 
 Key = tuple[Hashable, ...]
-ONE_WITH = "one with"
-"""The tensors of the loaded module that a constant also stands for."""
-READERS = "readers"
-"""The loaded operators that read a constant, where others read the same tensor of the file as something else."""
 
 
 def settle_shared_weights(graph: Graph) -> None:
@@ -63,7 +59,7 @@ def _part(graph: Graph, tensors: Iterable[Tensor]) -> None:
                 twin = replace(tensor, origin=tensor, carried=dict(tensor.carried))
                 for node in nodes:
                     graph.reconnect(node, [twin if t is tensor else t for t in node.inputs])
-            twin.carried[READERS] = tuple(node.index for node in nodes)
+            twin.weight = replace(twin.weight, readers=tuple(node.index for node in nodes))
 
 
 def _role(graph: Graph, node: Node, tensor: Tensor) -> Key:
@@ -100,7 +96,7 @@ def _merge(graph: Graph, tensors: Iterable[Tensor]) -> None:
         chosen = first.setdefault((tensor.buffer, tensor.dtype, tensor.type.size), tensor)
         if chosen is tensor:
             continue
-        chosen.carried[ONE_WITH] = (*chosen.carried.get(ONE_WITH, ()), tensor.root())
+        chosen.weight = replace(chosen.weight, one_with=(*chosen.weight.one_with, tensor.root()))
         new = chosen
         if chosen.shape != tensor.shape:
             node = _reshaped(chosen, tensor)

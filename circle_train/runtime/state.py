@@ -11,7 +11,6 @@ from circle_train.errors import ConfigError
 from circle_train.fitting.course import BrokenOff, Course
 from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.mapped import mapped
-from circle_train.ir.node import UNIT
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers.optimizer import Optimizer
 from circle_train.passes.as_shipped import Rounding
@@ -116,7 +115,9 @@ class State:
     def set_scalars(self, rule: Optimizer) -> None:
         """Write the numbers that the next update needs."""
         units = {
-            name: p.tensor.carried[UNIT] for name, p in self.parameters.items() if UNIT in p.tensor.carried
+            name: p.tensor.weight.unit
+            for name, p in self.parameters.items()
+            if p.tensor.weight.unit is not None
         }
         for key, numbers in rule.numbers(self.learning_rate, self.step, units).items():
             if key in self.arrays:

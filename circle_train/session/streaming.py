@@ -8,7 +8,7 @@ import numpy as np
 
 from circle_train.ir import Graph
 from circle_train.ir.tensor_type import Array
-from circle_train.passes.control.variables import VARIABLES, Variable, lower_variables
+from circle_train.passes.control.variables import lower_variables
 
 
 class Memory:
@@ -16,8 +16,7 @@ class Memory:
 
     def __init__(self, graph: Graph) -> None:
         lower_variables(graph)
-        found: list[Variable] = graph.carried.get(VARIABLES, [])
-        kept = [(v.first, v.last) for v in found if v.first is not None and v.last is not None]
+        kept = [(v.first, v.last) for v in graph.variables if v.first is not None and v.last is not None]
         kept = [(first, last) for first, last in kept if first is not last]
         self.first = [first.data for first, _ in kept]
         for first, last in kept:

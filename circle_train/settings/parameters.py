@@ -9,8 +9,6 @@ from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, Role, StateKey, Tensor
-from circle_train.ir.node import GRID
-from circle_train.passes.shared import ONE_WITH, READERS
 from circle_train.settings.config import Trainable, names_of
 from circle_train.settings.roles import Roles
 
@@ -44,12 +42,12 @@ class Parameter:
     @property
     def stands_for(self) -> tuple[Tensor, ...]:
         """The tensors of the loaded module that hold its values."""
-        return (self.root, *self.tensor.carried.get(ONE_WITH, ()))
+        return (self.root, *self.tensor.weight.one_with)
 
     @property
     def readers(self) -> tuple[int, ...] | None:
         """The loaded operators that read it, where others read the same tensor as something else."""
-        return self.tensor.carried.get(READERS)
+        return self.tensor.weight.readers
 
     def is_read_as(self, tensor: Tensor, reader: int) -> bool:
         """Whether this operator of the loaded module reads its values in that tensor."""
@@ -94,7 +92,7 @@ def _is_leaf(tensor: Tensor) -> bool:
         tensor.is_constant
         and tensor.dtype.is_float
         and tensor.producer is None
-        and GRID not in tensor.carried
+        and Role.GRID not in tensor.role
     )
 
 

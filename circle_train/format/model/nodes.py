@@ -27,7 +27,7 @@ CUSTOM_PREFIX = "CUSTOM:"
 PLACEHOLDER = 127
 """The old one-byte code of operators whose number does not fit it."""
 CALL_ONCE = "CALL_ONCE"
-"""The operator whose graph sets variables before the first run; its node carries that graph under this name."""
+"""The operator whose graph sets variables before the first run."""
 LARGE_OPTIONS = "large_custom_options"
 """What custom options behind the flatbuffer are carried as; written anew they move into it."""
 CONNECTIONS = frozenset({"opcode_index", "inputs", "outputs", "intermediates"})
@@ -121,7 +121,8 @@ def link_graphs(graphs: Sequence[Graph]) -> None:
                 node.op = node.op.linked(graphs)
             elif node.op.name == CALL_ONCE:
                 options = node.op.fields.get("builtin_options") or {}
-                node.carried[CALL_ONCE] = pick(graphs, options.get("init_subgraph_index", 0), "subgraph")
+                graph_number = options.get("init_subgraph_index", 0)
+                node.op = replace(node.op, once=pick(graphs, graph_number, "subgraph"))
     _require_an_end(graphs)
 
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import DType, Graph, Node, Tensor, TensorType
+from circle_train.ir import DType, Graph, Node, Tensor, TensorType, Variable
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.control.subgraph import WithGraphs
+from circle_train.ops.opaque import Opaque
 
 HANDLE, READ, ASSIGN, CALL_ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
 NAMES = (HANDLE, READ, ASSIGN, CALL_ONCE)
-VARIABLES = "variables"
-"""What a graph carries its variables as, once they are plain tensors."""
-
-
-@dataclass
-class Variable:
-    """What a run begins with, and what it leaves behind."""
-
-    name: str
-    first: Tensor | None = None
-    last: Tensor | None = None
 
 
 def lower_variables(graph: Graph) -> None:
@@ -36,7 +26,7 @@ def lower_variables(graph: Graph) -> None:
         return
     lowering = _Lowering(graph, {}, _initial_values(nodes))
     lowering.run()
-    graph.carried[VARIABLES] = list(lowering.variables.values())
+    graph.variables = list(lowering.variables.values())
 
 
 def begin_each_sample(graph: Graph, batch_size: int | None) -> None:
@@ -44,7 +34,7 @@ def begin_each_sample(graph: Graph, batch_size: int | None) -> None:
     made_for = next((tensor.shape[0] for tensor in graph.inputs if tensor.shape), None)
     if made_for != 1 or batch_size in (None, 1):
         return
-    for variable in graph.carried.get(VARIABLES, []):
+    for variable in graph.variables:
         first = variable.first
         if first is not None and first.shape[:1] == (1,):
             many = constant(np.repeat(first.data, batch_size, axis=0), first.name)
@@ -146,7 +136,6 @@ def _begun(name: str, like: Tensor, initial: dict[str, Array]) -> Tensor:
     value = initial[name] if name in initial else np.zeros(like.shape, like.dtype.numpy)
     first = constant(value, name)
     first.quantization = like.quantization
-    first.carried["trainable"] = False
     return first
 
 
@@ -154,7 +143,7 @@ def _initial_values(nodes: list[Node]) -> dict[str, Array]:
     """What the graphs that are called once assign."""
     found: dict[str, Array] = {}
     for node in nodes:
-        inner: Graph | None = node.carried.get(CALL_ONCE)
+        inner = node.op.once if isinstance(node.op, Opaque) else None
         if inner is None:
             continue
         for assignment in inner.nodes:

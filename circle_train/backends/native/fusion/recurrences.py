@@ -47,7 +47,7 @@ def _tapes(rewriter: Rewriter, node: Node, named: Named) -> dict[str, Tensor]:
         tape, names = Tape(node.op, direction), tape_names(direction)
         types = tape.infer(*(None if t is None else t.type for t in named.values()))
         made = [Tensor(f"{name}({node.outputs[0].name})", t) for name, t in zip(names, types, strict=True)]
-        extra = Node(tape, list(named.values()), list(made), carried={"members": []})
+        extra = Node(tape, list(named.values()), list(made), members=[])
         rewriter.insert(extra, after=last)
         last = extra
         tapes |= dict(zip(names, made, strict=True))
