@@ -127,10 +127,10 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
             f"data is {type(data).__name__}, expected labelled samples: ct.data.images('photos/') and its like"
         )
     began = time.process_time()
-    course = Finetuning(load(model), data, asked, threads)
-    course.train_head(callbacks, verbose)
-    course.train_deeper(callbacks, verbose)
-    return course.result(time.process_time() - began)
+    finetuning = Finetuning(load(model), data, asked, threads)
+    finetuning.train_head(callbacks, verbose)
+    finetuning.train_deeper(callbacks, verbose)
+    return finetuning.result(time.process_time() - began)
 
 
 class Finetuning:
@@ -176,8 +176,8 @@ class Finetuning:
             for name, value in before.items():
                 self.session.parameters[name] = value
             LOG.info("that did not help: the weights of the head's phase stay")
-            for course in (self.histories, self.kept, self.phases):
-                course.pop()
+            for of_phases in (self.histories, self.kept, self.phases):
+                of_phases.pop()
 
     def _go_deeper(self) -> str:
         """What was asked for, or the last layers."""

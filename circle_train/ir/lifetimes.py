@@ -21,9 +21,6 @@ class Block:
     offset: int = 0
     tensors: list[Tensor] = field(default_factory=list)
 
-    def overlaps(self, other: Block) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 @dataclass
 class Order:

@@ -15,18 +15,21 @@ onnxruntime = pytest.importorskip("onnxruntime")
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
+def sessions(graph: Any) -> tuple[ct.InferenceSession, Any]:
+    """Of the graph: ours, and onnxruntime's."""
+    data = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    theirs = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return ct.InferenceSession(data), theirs
+
+
 def compared(nodes: list[Any], inputs: dict[str, list[Any]], *sizes: dict[str, tuple[int, ...]]) -> None:
     """The last node's first output at each of the sizes, computed here and by onnxruntime."""
     infos = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
     out = helper.make_tensor_value_info(nodes[-1].output[0], FLOAT, None)
     graph = helper.make_graph(nodes, "net", infos, [out])
-    data = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    ).SerializeToString()
-    ours, theirs = (
-        ct.InferenceSession(data),
-        onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]),
-    )
+    ours, theirs = sessions(graph)
     for shapes in sizes:
         feeds = {name: numbers(shape) for name, shape in shapes.items()}
         found, wanted = ours.run(None, feeds)[0], theirs.run(None, feeds)[0]
@@ -89,13 +92,7 @@ def test_bounds_that_are_computed_while_running(has_steps: bool) -> None:
     axes = onnx.numpy_helper.from_array(np.array([1, 2]), "axes")
     out = helper.make_tensor_value_info("y", FLOAT, None)
     graph = helper.make_graph([node], "net", infos, [out], [axes])
-    data = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    ).SerializeToString()
-    ours, theirs = (
-        ct.InferenceSession(data),
-        onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]),
-    )
+    ours, theirs = sessions(graph)
     random = np.random.default_rng(0)
     for case in range(30):
         feeds = {
