@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_FILES = ["circle_train", "tests", "tools"]
+LONGEST = 2400
+"""Seconds that a stage may take."""
 BOTH_CORES = ["-n", "auto", "--dist", "worksteal"]
 
 
@@ -55,6 +59,18 @@ def stages(fast: bool, passed: Path | None) -> list[tuple[str, list[str]]]:
     return found
 
 
+def ended(command: list[str]) -> int | None:
+    """Its exit status; None where it hangs, with all that it started ended."""
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    try:
+        return process.wait(LONGEST)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -66,12 +82,12 @@ def main() -> int:
     for name, command in stages(arguments.fast, arguments.passed):
         print(f"== {name}: {' '.join(command)}", flush=True)
         start = time.perf_counter()
-        status = subprocess.run(command, cwd=ROOT, env=os.environ, check=False).returncode
+        status = ended(command)
         print(
-            f"== {name}: {'ok' if status == 0 else 'FAILED'} in {time.perf_counter() - start:.0f} s",
+            f"== {name}: {'ok' if status == 0 else 'DID NOT END' if status is None else 'FAILED'} in {time.perf_counter() - start:.0f} s",
             flush=True,
         )
-        if status:
+        if status != 0:
             failed.append(name)
     print(f"== failed: {', '.join(failed)}" if failed else "== all checks passed", flush=True)
     return 1 if failed else 0

@@ -174,6 +174,12 @@ def test_a_convolution_whose_stride_is_longer_than_the_image(channels: int, stri
         check("_".join(filter(None, ("CONV", kernel))), ask(conv(2, 1, 3, channels, 300, 3, stride)), tier)
 
 
+@pytest.mark.parametrize("tier", tiers())
+def test_a_convolution_without_channels_has_gradients(tier: int) -> None:
+    """Weights that are none, over enough pixels that they are summed in chunks, and the bias that is there all the same."""
+    check("CONV_GRAD_W", Convolution.grad_w(conv(3, 15, 6, 0, 3, 2, 1)), tier)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", tiers())
 @pytest.mark.parametrize("way", WAYS, ids=IDS)

@@ -228,7 +228,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     if (sums && !p.transposed) left.panel == 1 ? add_row_sums(left.at, left.col, kc, u.rows, sum_at) : add_panel_sums(a, kc, u.rows, sum_at);
     Ahead ahead;
     // Whole rows that the next chunk reads.
-    const int64_t steps = ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows), next = k0 + kc;
+    const int64_t steps = std::max<int64_t>(1, ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows)), next = k0 + kc;
     if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, s.depth * p.m, p.a_dense + p.k * p.m, steps);
     if (p.b_dense && u.cols == p.b_row && !p.b_bf16) ahead.add(p.b_dense + next * p.b_row, s.depth * p.b_row, p.b_dense + p.k * p.b_row, steps);
     if (p.w && is_rounded) {
