@@ -83,10 +83,8 @@ def main() -> int:
         print(f"== {name}: {' '.join(command)}", flush=True)
         start = time.perf_counter()
         status = ended(command)
-        print(
-            f"== {name}: {'ok' if status == 0 else 'DID NOT END' if status is None else 'FAILED'} in {time.perf_counter() - start:.0f} s",
-            flush=True,
-        )
+        verdict = {0: "ok", None: "DID NOT END"}.get(status, "FAILED")
+        print(f"== {name}: {verdict} in {time.perf_counter() - start:.0f} s", flush=True)
         if status != 0:
             failed.append(name)
     print(f"== failed: {', '.join(failed)}" if failed else "== all checks passed", flush=True)
