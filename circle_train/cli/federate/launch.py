@@ -25,6 +25,8 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Telemetry, the search for newer versions, the installation of packages, Ray's telemetry: off."""
+STEADY = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""Its handlers now and then end the process that Flower's forks to start Ray's (a segmentation fault in cygrpc)."""
 HOME, CONNECTION, LOOPBACK = ".flwr", "fleet", "127.0.0.1"
 STARTS = 4
 """How often Flower may try to start the SuperLink of a simulation."""
@@ -170,7 +172,7 @@ def _environment(folder: str, connection: Sequence[str], more: Mapping[str, str]
     text = [f'[superlink]\ndefault = "{CONNECTION}"\n', f"[superlink.{CONNECTION}]", *connection]
     write_text(home / "config.toml", "\n".join(text) + "\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = {**os.environ, "PATH": path, "FLWR_HOME": str(home), **QUIET, **more}
+    environment = {**os.environ, "PATH": path, "FLWR_HOME": str(home), **QUIET, **STEADY, **more}
     if shutil.which("flwr", path=path) is None:
         raise ConfigError(
             "Flower is not installed; pip install 'circle-train[federated]', with Python 3.11 or later"
