@@ -35,7 +35,7 @@ class Span:
         return cls(0 if starts else span.start, 0 if ends else span.stop, span.step, starts, ends)
 
 
-def strided(keys: Sequence[int | slice], shape: Sequence[int]) -> tuple[list[Array], dict[str, int]]:
+def strided(keys: Sequence[int | slice], shape: Sequence[int]) -> tuple[list[Array], dict[str, Any]]:
     """The inputs begin, end and step, and the masks as options."""
     spans = [Span.of(key, size) for key, size in zip(keys, shape, strict=True)]
     columns = [np.array([getattr(span, end) for span in spans], np.int32) for end in ("begin", "end", "step")]

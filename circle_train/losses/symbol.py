@@ -16,6 +16,18 @@ from circle_train.losses import numpy_names
 from circle_train.losses.indexing import strided, whole_key
 from circle_train.ops import REGISTRY
 from circle_train.ops.base import Op
+from circle_train.ops.layers.linear import BatchMatMul
+from circle_train.ops.numeric.activation import Logistic, LogSoftmax, Relu, Softmax, Tanh
+from circle_train.ops.numeric.arithmetic import Add, Div, Maximum, Minimum, Mul, Pow, Sub
+from circle_train.ops.numeric.fill import Cast
+from circle_train.ops.numeric.logic import Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual
+from circle_train.ops.numeric.reduce import Mean, ReduceMax, ReduceMin, Sum
+from circle_train.ops.numeric.select import SelectV2
+from circle_train.ops.numeric.unary import Abs, Cos, Exp, Log, Neg, Sin, Sqrt, Square
+from circle_train.ops.shapes.index import Gather
+from circle_train.ops.shapes.join import Concatenation
+from circle_train.ops.shapes.shape import Reshape, Transpose
+from circle_train.ops.shapes.slice import StridedSlice
 
 Axes = int | Sequence[int] | None
 
@@ -77,19 +89,19 @@ class Symbol:
         return constant(array.astype(self.tensor.dtype.numpy) if is_alike else array)
 
     def __add__(self, other: Symbol | float | Array) -> Symbol:
-        return self._with("ADD", other)
+        return self._with(Add(), other)
 
     def __sub__(self, other: Symbol | float | Array) -> Symbol:
-        return self._with("SUB", other)
+        return self._with(Sub(), other)
 
     def __mul__(self, other: Symbol | float | Array) -> Symbol:
-        return self._with("MUL", other)
+        return self._with(Mul(), other)
 
     def __truediv__(self, other: Symbol | float | Array) -> Symbol:
-        return self._with("DIV", other)
+        return self._with(Div(), other)
 
     def __pow__(self, other: Symbol | float | Array) -> Symbol:
-        return self.square() if isinstance(other, (int, float)) and other == 2 else self._with("POW", other)
+        return self.square() if isinstance(other, (int, float)) and other == 2 else self._with(Pow(), other)
 
     def __radd__(self, other: float | Array) -> Symbol:
         return self + other
@@ -98,37 +110,37 @@ class Symbol:
         return self * other
 
     def __rsub__(self, other: float | Array) -> Symbol:
-        return self._like(other)._with("SUB", self)
+        return self._like(other)._with(Sub(), self)
 
     def __rtruediv__(self, other: float | Array) -> Symbol:
-        return self._like(other)._with("DIV", self)
+        return self._like(other)._with(Div(), self)
 
     def __neg__(self) -> Symbol:
-        return self.apply("NEG")
+        return self.apply(Neg())
 
     def __abs__(self) -> Symbol:
-        return self.apply("ABS")
+        return self.apply(Abs())
 
     def __matmul__(self, other: Symbol) -> Symbol:
-        return self.apply("BATCH_MATMUL", other)
+        return self.apply(BatchMatMul(), other)
 
     def __lt__(self, other: Any) -> Symbol:
-        return self._with("LESS", other).as_float()
+        return self._with(Less(), other).as_float()
 
     def __gt__(self, other: Any) -> Symbol:
-        return self._with("GREATER", other).as_float()
+        return self._with(Greater(), other).as_float()
 
     def __le__(self, other: Any) -> Symbol:
-        return self._with("LESS_EQUAL", other).as_float()
+        return self._with(LessEqual(), other).as_float()
 
     def __ge__(self, other: Any) -> Symbol:
-        return self._with("GREATER_EQUAL", other).as_float()
+        return self._with(GreaterEqual(), other).as_float()
 
     def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return self._with("EQUAL", other).as_float()
+        return self._with(Equal(), other).as_float()
 
     def __ne__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return self._with("NOT_EQUAL", other).as_float()
+        return self._with(NotEqual(), other).as_float()
 
     __hash__ = object.__hash__
 
@@ -142,71 +154,71 @@ class Symbol:
         keys = whole_key(key, self.shape)
         picks = [k for k in keys if k is not None]
         columns, masks = strided(picks, self.shape)
-        picked = self.apply("STRIDED_SLICE", *columns, **masks)
+        picked = self.apply(StridedSlice(**masks), *columns)
         if len(picks) == len(keys):
             return picked
         sizes = iter(picked.shape)
         return picked.reshape(*[1 if k is None else next(sizes) for k in keys if not isinstance(k, int)])
 
     def square(self) -> Symbol:
-        return self.apply("SQUARE")
+        return self.apply(Square())
 
     def abs(self) -> Symbol:
-        return self.apply("ABS")
+        return self.apply(Abs())
 
     def pow(self, exponent: Symbol | float | Array) -> Symbol:
         return self**exponent
 
     def sqrt(self) -> Symbol:
-        return self.apply("SQRT")
+        return self.apply(Sqrt())
 
     def exp(self) -> Symbol:
-        return self.apply("EXP")
+        return self.apply(Exp())
 
     def log(self) -> Symbol:
-        return self.apply("LOG")
+        return self.apply(Log())
 
     def sin(self) -> Symbol:
-        return self.apply("SIN")
+        return self.apply(Sin())
 
     def cos(self) -> Symbol:
-        return self.apply("COS")
+        return self.apply(Cos())
 
     def relu(self) -> Symbol:
-        return self.apply("RELU")
+        return self.apply(Relu())
 
     def tanh(self) -> Symbol:
-        return self.apply("TANH")
+        return self.apply(Tanh())
 
     def sigmoid(self) -> Symbol:
-        return self.apply("LOGISTIC")
+        return self.apply(Logistic())
 
     def softmax(self) -> Symbol:
-        return self.apply("SOFTMAX", beta=1.0)
+        return self.apply(Softmax(beta=1.0))
 
     def log_softmax(self) -> Symbol:
-        return self.apply("LOG_SOFTMAX")
+        return self.apply(LogSoftmax())
 
     def maximum(self, other: Symbol | float | Array) -> Symbol:
-        return self._with("MAXIMUM", other)
+        return self._with(Maximum(), other)
 
     def minimum(self, other: Symbol | float | Array) -> Symbol:
-        return self._with("MINIMUM", other)
+        return self._with(Minimum(), other)
 
     def clip(self, low: float, high: float) -> Symbol:
         return self.maximum(low).minimum(high)
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Symbol:
-        return self._reduce("MEAN", axis, keepdims)
+        return self._reduce(Mean(keep_dims=keepdims), axis)
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> Symbol:
-        return self._reduce("SUM", axis, keepdims)
+        return self._reduce(Sum(keep_dims=keepdims), axis)
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Symbol:
-        return self._reduce("REDUCE_MAX", axis, keepdims)
+        return self._reduce(ReduceMax(keep_dims=keepdims), axis)
 
     def min(self, axis: Axes = None, keepdims: bool = False) -> Symbol:
-        return self._reduce("REDUCE_MIN", axis, keepdims)
+        return self._reduce(ReduceMin(keep_dims=keepdims), axis)
 
     def var(self, axis: Axes = None, keepdims: bool = False) -> Symbol:
         return (self - self.mean(axis, keepdims=True)).square().mean(axis, keepdims)
@@ -216,24 +228,24 @@ class Symbol:
 
     def reshape(self, *shape: int | Sequence[int]) -> Symbol:
         """To a shape given in one piece or in several; -1 is what remains."""
-        return self.apply("RESHAPE", np.array(_in_one(shape), np.int32))
+        return self.apply(Reshape(), np.array(_in_one(shape), np.int32))
 
     def transpose(self, *axes: int | Sequence[int]) -> Symbol:
         """With its axes in this order; reversed if none is given."""
         order = _in_one(axes) or tuple(reversed(range(len(self.shape))))
-        return self.apply("TRANSPOSE", np.array(order, np.int32))
+        return self.apply(Transpose(), np.array(order, np.int32))
 
     def gather(self, indices: Symbol, axis: int = 0) -> Symbol:
         """Elements along an axis, by number."""
-        return self.apply("GATHER", indices, axis=axis)
+        return self.apply(Gather(axis=axis), indices)
 
     def as_float(self) -> Symbol:
         """Numbers and truth values as float32."""
         if self.tensor.dtype is DType.FLOAT32:
             return self
-        return self.apply("CAST", in_data_type=self.tensor.dtype, out_data_type=DType.FLOAT32)
+        return self.apply(Cast(self.tensor.dtype, DType.FLOAT32))
 
-    def _with(self, op: str, other: Symbol | float | Array) -> Symbol:
+    def _with(self, op: Op, other: Symbol | float | Array) -> Symbol:
         """An op of two operands; a number or array becomes one of this symbol's element type."""
         return self.apply(op, other if isinstance(other, Symbol) else self._like(other))
 
@@ -245,18 +257,18 @@ class Symbol:
         return value if isinstance(value, Symbol) else self._like(value)
 
     def _where(self, condition: Any, chosen: Any, other: Any) -> Symbol:
-        truth = self._lifted(condition)._with("NOT_EQUAL", 0.0)
-        return truth.apply("SELECT_V2", self._lifted(chosen), self._lifted(other))
+        truth = self._lifted(condition)._with(NotEqual(), 0.0)
+        return truth.apply(SelectV2(), self._lifted(chosen), self._lifted(other))
 
     def _concatenate(self, parts: Sequence[Any], axis: int = 0) -> Symbol:
         first, *rest = [self._lifted(part) for part in parts]
-        return first.apply("CONCATENATION", *rest, axis=axis)
+        return first.apply(Concatenation(axis=axis), *rest)
 
-    def _reduce(self, op: str, axis: Axes, keepdims: bool) -> Symbol:
+    def _reduce(self, op: Op, axis: Axes) -> Symbol:
         axes = range(len(self.shape)) if axis is None else [axis] if isinstance(axis, int) else axis
         if not len(axes):
             return self
-        return self.apply(op, constant(np.array(axes, np.int32), "axes"), keep_dims=keepdims)
+        return self.apply(op, constant(np.array(axes, np.int32), "axes"))
 
 
 def _in_one(sizes: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
