@@ -27,7 +27,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from circle_train.errors import FOREIGN, ModelError, shown
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Axes, Mixes
@@ -93,6 +93,8 @@ class Op:
     """Whether its result is random."""
     versions: ClassVar[Versions] = Versions()
     """The operator's versions in files that runtimes other than ours read."""
+    litert_lacks: ClassVar[frozenset[DType]] = frozenset()
+    """Integers, but INT32, that LiteRT 2.3 refuses or gets wrong, as all examples of all operators in every type showed."""
     in_integers: ClassVar[InIntegers | None] = None
     """How LiteRT computes it on quantized tensors; None: in float alone."""
     steep: ClassVar[tuple[str, ...]] = ()

@@ -18,6 +18,10 @@ Feature = Callable[[Node, Sequence[Tensor]], int]
 INT8 = {DType.INT8: 2}
 INT8_INT16 = {DType.INT8: 2, DType.INT16: 3}
 BOTH_2 = {DType.INT8: 2, DType.INT16: 2}
+SMALL = frozenset({DType.BOOL, DType.INT8, DType.UINT8})
+"""Without a scale; with one most operators take bytes."""
+SHORT = SMALL | {DType.INT16}
+SHORT_OR_LONG = SHORT | {DType.INT64}
 
 
 @record

@@ -16,7 +16,6 @@ from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops import REGISTRY
 from circle_train.passes.litert.bias import OUTPUTS
-from circle_train.passes.litert.integers import IN_FLOATS, LACKS
 from circle_train.passes.litert.spelling import SPELLINGS
 from circle_train.runtime.litert import for_litert
 
@@ -101,7 +100,7 @@ def test_operators_of_circle_alone_are_spelt_out(name: str, number: int, tmp_pat
     check(*of_example(name, in_float32, number), tmp_path / "net.tflite")
 
 
-CASES = [(name, dtype) for name, dtypes in LACKS.items() for dtype in sorted(dtypes)]
+CASES = [(name, dtype) for name, op in REGISTRY.items() for dtype in sorted(op.litert_lacks)]
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda case: getattr(case, "name", case))
@@ -118,7 +117,6 @@ def test_integers_that_litert_lacks_are_computed_as_others(name: str, dtype: DTy
 
 
 def test_pools_of_integers_are_computed_in_floats(tmp_path: Path) -> None:
-    assert "MAX_POOL_2D" in IN_FLOATS
     model, feeds = of_example("MAX_POOL_2D", lambda value: (value * 50).astype(np.int32))
     check(model, feeds, tmp_path / "net.tflite")
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from circle_train.errors import DataError, ModelError
-from circle_train.ir import DType, TensorType
+from circle_train.errors import DataError
+from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.axes import Elementwise
-from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.elementwise import Binary, same_dtype
+from circle_train.ops.base import Example, random, register
+from circle_train.ops.elementwise import Binary
 from circle_train.ops.integers import BOTH, BOTH_8, SUMS, InIntegers, Scales
-from circle_train.ops.versions import BOTH_2, INT8, Versions, broadcast_above_4
+from circle_train.ops.versions import BOTH_2, INT8, SHORT, SHORT_OR_LONG, Versions, broadcast_above_4
 from circle_train.record import record
 
 
@@ -43,6 +42,7 @@ class Add(FusedBinary):
     versions = Versions({DType.INT8: 2, DType.INT16: 5, DType.INT64: 4})
     formula = "add(x1, x2)"
     gradient_formulas = {"x1": "copy(dy)", "x2": "copy(dy)"}
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 + x2
@@ -64,6 +64,7 @@ class Sub(FusedBinary):
     versions = Versions({DType.INT8: 2, DType.INT64: 4, DType.INT16: 5}, (broadcast_above_4(3),))
     formula = "sub(x1, x2)"
     gradient_formulas = {"x1": "copy(dy)", "x2": "neg(dy)"}
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 - x2
@@ -81,6 +82,7 @@ class Mul(FusedBinary):
     versions = Versions({DType.INT8: 2, DType.INT64: 5, DType.COMPLEX64: 6, DType.INT16: 7, DType.UINT32: 7})
     formula = "mul(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, x2)", "x2": "mul(dy, x1)"}
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 * x2
@@ -100,6 +102,7 @@ class Div(FusedBinary):
     versions = Versions(features=(broadcast_above_4(2),))
     formula = "div(x1, x2)"
     gradient_formulas = {"x1": "div(dy, x2)", "x2": "neg(div(mul(dy, x1), square(x2)))"}
+    litert_lacks = SHORT_OR_LONG - {DType.BOOL}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         if x1.dtype.kind == "f":
@@ -127,6 +130,7 @@ class FloorDiv(Binary):
     stops_gradient = True
     formula = "floor(div(x1, x2))"
     versions = Versions({DType.FLOAT32: 2, DType.INT8: 3, DType.INT16: 3})
+    litert_lacks = frozenset({DType.UINT8, DType.INT64})
 
     def forward(self, x1: Array, x2: Array) -> Array:
         _refuse_zero(self.name, x2)
@@ -141,6 +145,7 @@ class FloorMod(Binary):
     formula = "floor_mod(x1, x2)"
     gradient_formulas = {"x1": "copy(dy)", "x2": "mul(neg(dy), floor(div(x1, x2)))"}
     versions = Versions(BOTH_2)
+    litert_lacks = frozenset({DType.UINT8})
 
     def forward(self, x1: Array, x2: Array) -> Array:
         _refuse_zero(self.name, x2)
@@ -162,6 +167,7 @@ class Maximum(Binary):
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
     formula = "max(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, greater_equal(x1, x2))", "x2": "mul(dy, less(x1, x2))"}
+    litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.maximum(x1, x2)
@@ -182,6 +188,7 @@ class Minimum(Binary):
     versions = Versions({DType.INT8: 2, DType.INT16: 4}, (broadcast_above_4(3),))
     formula = "min(x1, x2)"
     gradient_formulas = {"x1": "mul(dy, less_equal(x1, x2))", "x2": "mul(dy, greater(x1, x2))"}
+    litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.minimum(x1, x2)
@@ -206,6 +213,7 @@ class Pow(Binary):
         "x1": "mul(mul(dy, x2), pow(x1, select(equal(x2, 0), 1, add_imm(x2, imm=-1))))",
         "x2": "mul(mul(dy, y), select(greater(x1, 0), log(select(greater(x1, 0), x1, 1)), 0))",
     }
+    litert_lacks = SHORT_OR_LONG - {DType.BOOL}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         if x1.dtype.kind != "f" and (x2 < 0).any():
@@ -238,6 +246,7 @@ class SquaredDifference(Binary):
         "x1": "mul_imm(mul(dy, sub(x1, x2)), imm=2)",
         "x2": "mul_imm(mul(dy, sub(x1, x2)), imm=-2)",
     }
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         difference = x1 - x2
@@ -270,77 +279,3 @@ class Atan2(Binary):
 
     def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
         return -dy * x1 / (x1 * x1 + x2 * x2)
-
-
-class IntegerBinary(Binary):
-    """Bits of two integer operands."""
-
-    stops_gradient = True
-
-    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
-        if x1.dtype.is_float:
-            raise ModelError(
-                f"{self.name}: operand has element type {x1.dtype.name}, expected integers; insert a CAST"
-            )
-        return super().infer(x1, x2)
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        yield Example(
-            cls(), (np.array([[5, -6, 127], [-128, 0, 3]], np.int8), np.array([1, 3, 100], np.int8))
-        )
-        yield Example(cls(), (np.array([70000, -70000], np.int32), np.array([[2], [-1], [40]], np.int32)))
-        yield Example(cls(), (np.array([7, 255], np.uint8), np.array(2, np.uint8)))
-
-
-@register("BITWISE_XOR", "BitwiseXorOptions")
-class BitwiseXor(IntegerBinary):
-    def forward(self, x1: Array, x2: Array) -> Array:
-        return np.bitwise_xor(x1, x2)
-
-
-@register("RIGHT_SHIFT", "RightShiftOptions")
-class RightShift(IntegerBinary):
-    """Arithmetic shift; amounts beyond the width count as the widest, negative ones as 0."""
-
-    def forward(self, x1: Array, x2: Array) -> Array:
-        return np.right_shift(x1, np.clip(x2, 0, 8 * x1.dtype.itemsize - 1))
-
-
-@register("ADD_N", "AddNOptions")
-class AddN(Op):
-    """The sum of operands of one shape."""
-
-    identity_gradient = ("xs",)
-    axes = Elementwise()
-    formula = "add(*xs)"
-    gradient_formulas = {"xs": "copy(dy)"}
-
-    def infer(self, *xs: TensorType) -> TensorType:
-        if not xs:
-            raise ModelError(f"{self.name} has no inputs, expected at least 1: the file is damaged")
-        same_dtype(self.name, *xs)
-        if any(x.rank != xs[0].rank for x in xs):
-            raise ModelError(f"{self.name}: operands are {', '.join(map(str, xs))}; expected one shape")
-        sizes = [{x.shape[axis] for x in xs} - {-1} for axis in range(xs[0].rank)]
-        if any(len(size) > 1 for size in sizes):
-            raise ModelError(f"{self.name}: operands are {', '.join(map(str, xs))}; expected one shape")
-        return TensorType(xs[0].dtype, tuple(max(size, default=-1) for size in sizes))
-
-    def forward(self, *xs: Array) -> Array:
-        total = xs[0].copy()
-        for x in xs[1:]:
-            total += x
-        return total
-
-    def grad_xs(self, dy: Array) -> Array:
-        return dy
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        yield Example(cls(), tuple(random(2, 3, seed=i) for i in range(3)))
-        yield Example(cls(), (random(4),))
-        yield Example(cls(), (np.array([1, 2], np.int32), np.array([30, 40], np.int32)))
-
-    def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
-        return (len(inputs) - 1) * outputs[0].size

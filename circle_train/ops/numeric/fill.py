@@ -16,7 +16,7 @@ from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import length, sizes_in
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.movement import Movement
-from circle_train.ops.versions import Versions, any_type
+from circle_train.ops.versions import SHORT, Versions, any_type
 from circle_train.record import record
 
 
@@ -106,6 +106,7 @@ class Range(Op):
     stops_gradient = True
     axes = Mixes("its operands are bounds, not entries")
     versions = Versions({DType.INT64: 2})
+    litert_lacks = SHORT
 
     def infer(self, start: TensorType, limit: TensorType, delta: TensorType) -> TensorType:
         same_dtype(self.name, start, limit, delta)

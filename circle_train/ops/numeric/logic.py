@@ -12,7 +12,7 @@ from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, register
 from circle_train.ops.checks import booleans
 from circle_train.ops.elementwise import broadcast, same_dtype
-from circle_train.ops.versions import INT8, INT8_INT16, Versions
+from circle_train.ops.versions import INT8, INT8_INT16, SHORT, Versions
 
 
 class Comparison(Op):
@@ -36,6 +36,7 @@ class Comparison(Op):
 class Equal(Comparison):
     formula = "equal(x1, x2)"
     versions = Versions({DType.INT8: 2, DType.STRING: 3, DType.INT16: 4})
+    litert_lacks = SHORT - {DType.BOOL}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.equal(x1, x2)
@@ -45,6 +46,7 @@ class Equal(Comparison):
 class NotEqual(Comparison):
     formula = "not_equal(x1, x2)"
     versions = Versions({DType.INT8: 2, DType.STRING: 3})
+    litert_lacks = SHORT - {DType.BOOL}
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.not_equal(x1, x2)
@@ -54,6 +56,7 @@ class NotEqual(Comparison):
 class Less(Comparison):
     formula = "less(x1, x2)"
     versions = Versions(INT8_INT16)
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.less(x1, x2)
@@ -63,6 +66,7 @@ class Less(Comparison):
 class LessEqual(Comparison):
     formula = "less_equal(x1, x2)"
     versions = Versions(INT8)
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.less_equal(x1, x2)
@@ -72,6 +76,7 @@ class LessEqual(Comparison):
 class Greater(Comparison):
     formula = "greater(x1, x2)"
     versions = Versions(INT8)
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.greater(x1, x2)
@@ -81,6 +86,7 @@ class Greater(Comparison):
 class GreaterEqual(Comparison):
     formula = "greater_equal(x1, x2)"
     versions = Versions(INT8_INT16)
+    litert_lacks = SHORT
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.greater_equal(x1, x2)

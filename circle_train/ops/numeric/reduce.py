@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Along
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axes_in, booleans, integers
 from circle_train.ops.integers import KEPT, OWN
-from circle_train.ops.versions import BOTH_2, INT8, INT8_INT16, Versions
+from circle_train.ops.versions import BOTH_2, INT8, INT8_INT16, SHORT, Versions
 from circle_train.record import record
 
 AXES = ((-1,), (0, 2), (1, -1), (2, 1, 1), (0, 1, 2, 3), ())
@@ -73,6 +73,7 @@ class Reducer(Op):
 class Sum(Reducer):
     in_integers = OWN
     versions = Versions(INT8)
+    litert_lacks = SHORT
 
     def forward(self, x: Array, axis: Array) -> Array:
         return x.sum(axis=self.along(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)
@@ -87,6 +88,7 @@ class Mean(Reducer):
 
     in_integers = OWN
     versions = Versions(INT8_INT16)
+    litert_lacks = SHORT
 
     def forward(self, x: Array, axis: Array) -> Array:
         axes = self.along(axis, x.ndim)
@@ -118,6 +120,7 @@ class Extremum(Reducer):
 class ReduceMax(Extremum):
     in_integers = KEPT
     versions = Versions(INT8_INT16)
+    litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x: Array, axis: Array) -> Array:
         return np.max(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims)
@@ -127,6 +130,7 @@ class ReduceMax(Extremum):
 class ReduceMin(Extremum):
     in_integers = KEPT
     versions = Versions(INT8_INT16)
+    litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x: Array, axis: Array) -> Array:
         return np.min(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims)
@@ -136,6 +140,7 @@ class ReduceMin(Extremum):
 class ReduceProd(Reducer):
     low = 0.5
     versions = Versions(BOTH_2)
+    litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x: Array, axis: Array) -> Array:
         return x.prod(axis=self.along(axis, x.ndim), keepdims=self.keep_dims, dtype=x.dtype)

@@ -13,7 +13,7 @@ from circle_train.ops.axes import Along, LastAxis
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import axis_in, scalar
 from circle_train.ops.integers import ONLY_8, InIntegers
-from circle_train.ops.versions import INT8, Versions
+from circle_train.ops.versions import INT8, SHORT, Versions
 from circle_train.record import record
 
 
@@ -26,6 +26,7 @@ class Cumsum(Op):
     reverse: bool = False
 
     axes = Along()
+    litert_lacks = SHORT
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         number = scalar(self.name, "axis", axis)
@@ -90,6 +91,7 @@ class ArgExtremum(Op):
 class ArgMax(ArgExtremum):
     in_integers = InIntegers(types=ONLY_8, makes_integers=True)
     versions = Versions({DType.INT8: 2, DType.BOOL: 3})
+    litert_lacks = frozenset({DType.INT64, DType.INT16})
 
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmax(int(axis.reshape(())))).astype(self.output_type.numpy)
@@ -99,6 +101,7 @@ class ArgMax(ArgExtremum):
 class ArgMin(ArgExtremum):
     in_integers = InIntegers(types=ONLY_8, makes_integers=True)
     versions = Versions({DType.INT8: 2, DType.BOOL: 3})
+    litert_lacks = frozenset({DType.INT64, DType.INT16})
 
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmin(int(axis.reshape(())))).astype(self.output_type.numpy)

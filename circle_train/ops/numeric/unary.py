@@ -11,7 +11,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, register
 from circle_train.ops.elementwise import Unary
 from circle_train.ops.integers import OWN, OWN_8
-from circle_train.ops.versions import BOTH_2, INT8_INT16, Versions
+from circle_train.ops.versions import BOTH_2, INT8_INT16, SMALL, Versions
 
 
 class Rounding(Unary):
@@ -29,6 +29,7 @@ class Rounding(Unary):
 class Neg(Unary):
     formula = "neg(x)"
     gradient_formulas = {"x": "neg(dy)"}
+    litert_lacks = SMALL | {DType.INT64}
 
     def forward(self, x: Array) -> Array:
         return -x
@@ -48,6 +49,7 @@ class Abs(Unary):
     versions = Versions({DType.UINT8: 2, DType.INT8: 2, DType.INT16: 4, DType.INT32: 5})
     formula = "abs(x)"
     gradient_formulas = {"x": "mul(dy, sign(x))"}
+    litert_lacks = SMALL | {DType.INT64}
 
     def forward(self, x: Array) -> Array:
         return np.abs(x)
@@ -65,6 +67,7 @@ class Abs(Unary):
 class Sign(Rounding):
     versions = Versions({DType.INT32: 2})
     formula = "sign(x)"
+    litert_lacks = SMALL | {DType.INT64}
 
     def forward(self, x: Array) -> Array:
         return np.sign(x)

@@ -178,6 +178,7 @@ class Pack(Movement):
     axes = Joins(is_new=True)
     in_integers = TOGETHER
     versions = Versions(INT8_INT16)
+    litert_lacks = frozenset({DType.BOOL})
 
     def infer(self, *xs: TensorType) -> TensorType:
         if len(xs) != self.values_count:

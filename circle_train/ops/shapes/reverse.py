@@ -52,6 +52,7 @@ class ReverseSequence(Movement):
     batch_dim: int = 0
 
     axes = Mixes("an operand says how much of each sequence is turned")
+    litert_lacks = frozenset({DType.BOOL, DType.INT8})
 
     def infer(self, x: TensorType, lengths: TensorType) -> TensorType:
         integers(self.name, "lengths", lengths)

@@ -52,6 +52,7 @@ def to_space(x: Array, block: int) -> Array:
 class SpaceToDepth(BlockOp):
     in_integers = KEPT_8
     versions = Versions(INT8)
+    litert_lacks = frozenset({DType.BOOL, DType.INT16})
 
     def infer(self, x: TensorType) -> TensorType:
         self.check(x)
@@ -82,6 +83,7 @@ class SpaceToDepth(BlockOp):
 class DepthToSpace(BlockOp):
     in_integers = KEPT_8
     versions = Versions(INT8)
+    litert_lacks = frozenset({DType.BOOL, DType.INT16})
 
     def infer(self, x: TensorType) -> TensorType:
         self.check(x)
