@@ -38,10 +38,16 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     parser.add_argument(
-        "folder", nargs="?", metavar="FOLDER", help="a folder for each class, for a model that finetune wrote"
+        "folder",
+        nargs="?",
+        metavar="SAMPLES",
+        help="a folder for each class, or a table, for a model that finetune wrote",
     )
     add_shapes(parser)
     add_data(parser, required=False)
+    parser.add_argument(
+        "--tokenizer", metavar="FILE", help="of texts: the model's tokenizer.json or vocab.txt"
+    )
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
     add_training(parser)
     add_look(parser)
@@ -57,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     options.input = options.input or options.folder
     model = load_model(options, options.model)
     known = model.description
-    if known is not None and not options.loss and known.labels:
+    if known is not None and not options.loss and (known.labels or known.details.get("targets")):
         options.loss = LOSSES.get(known.scores)
     session = TrainSession(model, config_of(options, model), threads=options.threads, backend=options.backend)
     if options.checkpoint:
@@ -76,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
 
 def facts(judgement: Judgement) -> dict[str, Any]:
     """For machines."""
+    if not judgement.classes:
+        return judgement.metrics
     precision, recall = judgement.by_class
     rows = zip(judgement.classes, precision.tolist(), recall.tolist(), strict=True)
     return judgement.metrics | {"classes": {name: {"precision": p, "recall": r} for name, p, r in rows}}

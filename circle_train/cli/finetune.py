@@ -31,7 +31,7 @@ from circle_train.printable import as_json
 from circle_train.session.shipping.ship import Shipped
 from circle_train.settings.quantization import SCHEMES
 
-NEXT = {"image": "PHOTO", "audio": "RECORDING"}
+NEXT = {"image": "PHOTO", "audio": "RECORDING", "features": "TABLE", "text": "TEXT --tokenizer FILE"}
 """What may be named with the model next, by the kind of its input."""
 EPILOG = """\
 examples:
@@ -173,10 +173,16 @@ def _fill(folder: Path, options: argparse.Namespace, result: Result, shipped: Sh
 
 
 def _announce(options: argparse.Namespace, model: Model, data: Labelled) -> None:
-    counts = ", ".join(f"{name} {count}" for name, count in zip(data.classes, data.counts(), strict=True))
-    print_lines([f"{options.folder}: {len(data)} samples, {counts}"])
+    counts = zip(data.classes, data.counts() if data.classes else (), strict=True)
+    print_lines(
+        [
+            ", ".join(
+                [f"{options.folder}: {len(data)} samples", *(f"{name} {count}" for name, count in counts)]
+            )
+        ]
+    )
     if data.skipped:
-        print_lines([f"left out: {len(data.skipped)} that cannot be read, the first {data.skipped[0]}"])
+        print_lines([f"left out: {len(data.skipped)} that cannot be read, the first: {data.skipped[0]}"])
     if set(model.labels) >= set(data.classes):
         print_lines(
             [f"{options.model} knows these classes already; it gets a new head for them all the same"]
@@ -194,11 +200,7 @@ def _report(options: argparse.Namespace, result: Result, shipped: Shipped | None
             *([] if shipped is None else str(shipped).splitlines()),
             f"wrote {options.output}{' and labels.txt' * bool(result.data.classes)}"
             + (f" and {options.run_dir}/report.html" if options.run_dir else "")
-            + (
-                f"; next: circle-train predict {options.output} {NEXT[result.how.kind]}"
-                if result.how.kind in NEXT
-                else ""
-            ),
+            + f"; next: circle-train predict {options.output} {NEXT[result.how.kind]}",
         ]
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.cli.look import add_look, asked_look
+from circle_train.cli.look import READS, add_look, asked_look, look_of
 from circle_train.cli.runs.places import refuse_bad_output
 from circle_train.cli.settings import (
     add_engine,
@@ -18,12 +18,13 @@ from circle_train.cli.settings import (
     add_shapes,
     known_config,
     load_model,
+    positive,
     print_json,
     print_lines,
 )
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
-from circle_train.finetuning import answers
+from circle_train.finetuning.answers import Question, answers
 from circle_train.format.atomic import atomic_write
 from circle_train.model import Model
 from circle_train.printable import as_json
@@ -38,7 +39,7 @@ def add_parser(commands: Any) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="photographs, or folders of them, for a model that finetune wrote",
+        help="photographs, recordings or texts, folders of them, or tables, for a model that finetune wrote",
     )
     add_shapes(parser)
     add_data(parser, labels=False, required=False)
@@ -49,10 +50,13 @@ def add_parser(commands: Any) -> None:
         help="write .npy, or .npz for several outputs; of files .csv or .json (default: print)",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="samples at a time (default: 32)"
+        "--batch-size", type=positive, default=32, metavar="N", help="samples at a time (default: 32)"
     )
     parser.add_argument(
-        "--top", type=int, default=1, metavar="N", help="classes to name for each file (default: 1)"
+        "--top", type=positive, metavar="N", help="classes to name for each sample (default: 1)"
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="FILE", help="of texts: the model's tokenizer.json or vocab.txt"
     )
     add_look(parser)
     add_engine(parser)
@@ -74,9 +78,13 @@ def _name_files(options: argparse.Namespace, model: Model) -> int:
     """The likeliest classes of each file."""
     if options.checkpoint:
         raise ConfigError("--checkpoint goes with --input; export the checkpoint first: circle-train export")
-    found = answers(model, options.files, asked_look(options), options.threads)
-    rows = [(str(answer.path), answer.best(max(options.top, 1))) for answer in found]
-    data = [{"file": path, **dict(named)} for path, named in rows]
+    _refuse_look(options, model)
+    question = Question(
+        asked_look(options), options.tokenizer, options.batch_size, options.threads, options.backend
+    )
+    found = answers(model, options.files, question)
+    rows = [(answer.name, answer.best(options.top), answer.meaning) for answer in found]
+    data = [{"file": name, **dict(named)} for name, named, _ in rows]
     if options.output:
         text = as_json(data) if options.output.lower().endswith(".json") else _csv(rows)
         with atomic_write(options.output) as file:
@@ -84,24 +92,42 @@ def _name_files(options: argparse.Namespace, model: Model) -> int:
     elif options.json:
         print_json(data)
     else:
-        width = max(len(path) for path, _ in rows) if len(rows) > 1 else 0
-        print_lines(f"{path:{width}}  {_named(best)}" if width else _named(best) for path, best in rows)
+        width = max(len(name) for name, _, _ in rows) if len(rows) > 1 else 0
+        said = ((name, _named(best, meaning)) for name, best, meaning in rows)
+        print_lines(f"{name:{width}}  {words}" if width else words for name, words in said)
     return 0
 
 
-def _named(best: list[tuple[str, float]]) -> str:
+def _refuse_look(options: argparse.Namespace, model: Model) -> None:
+    """Words that say nothing of this model's samples."""
+    kind = "image" if model.description is None else model.description.kind
+    given = look_of(options)
+    if given and kind != "image":
+        raise ConfigError(
+            f"--{next(iter(given))} is for pictures, but the model reads {READS.get(kind, kind)}"
+        )
+    if options.tokenizer and kind != "text":
+        raise ConfigError(f"--tokenizer is for texts, but the model reads {READS.get(kind, kind)}")
+
+
+def _named(best: list[tuple[str, float]], meaning: str) -> str:
+    if meaning == "values":
+        return ", ".join(f"{name} {value:.6g}" for name, value in best)
     return ", ".join(f"{name} {100 * score:.0f} %" for name, score in best)
 
 
-def _csv(rows: list[tuple[str, list[tuple[str, float]]]]) -> str:
+def _csv(rows: list[tuple[str, list[tuple[str, float]], str]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "class", "score"])
-    writer.writerows((path, name, f"{score:.6g}") for path, named in rows for name, score in named)
+    writer.writerows((path, name, f"{score:.6g}") for path, named, _ in rows for name, score in named)
     return text.getvalue()
 
 
 def _predict(options: argparse.Namespace, model: Model) -> int:
+    for name in ("top", "tokenizer", *look_of(options)):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name} goes with files to name; arrays of --input are taken as they are")
     config = (known_config(model, options.checkpoint) or TrainConfig()).replace(batch_size=options.batch_size)
     session = TrainSession(model, config, threads=options.threads, backend=options.backend)
     if options.checkpoint:

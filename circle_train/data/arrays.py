@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,12 +24,39 @@ LARGEST_TABLE = 2 << 30
 
 
 @record
+class Origin:
+    """Where samples stood in a table, so that what was trained finds them again: it is stored in the model's file."""
+
+    columns: tuple[str, ...] = ()
+    """What the model reads, in this order."""
+    targets: tuple[str, ...] = ()
+    """What is to be foreseen."""
+    group: str | None = None
+    length: int | None = None
+    """Rows of a window; None where each row is a sample."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """For the model's description."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in vars(self).items()
+            if value
+        }
+
+
+@record
 class Arrays(Labelled):
     """Samples that lie in memory or in a mapped file; each column of the last axis is normalised by itself."""
 
     kind: ClassVar[str] = "features"
 
-    columns: tuple[str, ...] = ()
+    origin: Origin = field(default_factory=Origin)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what a sample's last axis holds."""
+        return self.origin.columns
 
     def describe(self, tensor: Tensor, known: Description | None) -> Description:
         found, wanted = self.items[0].shape, (tensor.shape_signature or tensor.shape)[1:]
@@ -39,11 +66,10 @@ class Arrays(Labelled):
                 f"{self.name or 'the data'}: a sample is {shapes[0]}, '{tensor.name}' takes {shapes[1]}"
             )
         mean, std = self.asked.mean, self.asked.std
-        if known is not None and known.mean is not None:
+        if known is not None and known.kind == self.kind and known.mean and len(known.mean) in (1, found[-1]):
             mean, std = known.mean, known.std
-        details = {"columns": list(self.columns)} if self.columns else {}
         return Description(
-            kind="features", mean=mean, std=std, labels=self.classes, scores=self.scores, details=details
+            kind="features", mean=mean, std=std, labels=self.classes, scores=self.scores, details=self.origin.details
         )  # fmt: skip
 
     def decode(self, item: Any, how: Description, random: np.random.Generator | None) -> Array:
@@ -57,6 +83,7 @@ def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
     group: str | None = None,
     length: int | None = None,
     step: int | None = None,
+    columns: Sequence[str] | None = None,
     validation: float = 0.2,
     normalise: bool = True,
 ) -> Arrays:
@@ -66,22 +93,21 @@ def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
         source: the file, or arrays of windows and labels.
         label, group: names of the arrays or columns; windows of one group (a person, a device) train or validate together.
         length, step: of windows in rows, for .csv files; where the label or group changes a window ends.
+        columns: of a .csv file, those that the model reads; unless given all but label and group.
         validation: the fraction that validates.
         normalise: subtract each channel's mean and divide by its deviation; both go into the export.
     """
-    columns: tuple[str, ...] = ()
+    origin = Origin(tuple(columns or ()), (label,), group, length)
     if isinstance(source, tuple):
         x, labels, groups, name = np.asarray(source[0]), np.asarray(source[1]), None, "the data"
     else:
         path = Path(source)
         name = str(path)
         if path.suffix.lower() == ".csv":
-            x, labels, groups, columns = _cut_rows(path, label, group, length, step)
+            x, labels, groups, origin = _cut_rows(path, origin, step)
         else:
             x, labels, groups = _of_archive(path, label, group)
-    return _labelled(
-        x, labels, groups, validation=validation, normalise=normalise, name=name, columns=columns
-    )
+    return _labelled(x, labels, groups, validation=validation, normalise=normalise, name=name, origin=origin)
 
 
 def table(
@@ -89,6 +115,7 @@ def table(
     *,
     label: str | Sequence[str],
     group: str | None = None,
+    columns: Sequence[str] | None = None,
     validation: float = 0.2,
     normalise: bool = True,
 ) -> Arrays:
@@ -98,25 +125,35 @@ def table(
         path: the file; its first row names the columns.
         label: the column to foresee, or several: of zeros and ones they are labels, else values.
         group: a column; rows of one group train or validate together.
+        columns: those that the model reads; unless given all but label and group.
         validation: the fraction that validates.
         normalise: subtract each column's mean and divide by its deviation; both go into the export.
     """
     header, rows = read_table(Path(path))
     wanted = [label] if isinstance(label, str) else list(label)
-    for name in (*wanted, *([group] if group else [])):
-        if name not in header:
-            raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
-    columns = tuple(name for name in header if name not in (*wanted, group))
-    x = _numbers_of(rows, header, columns, path)
+    origin = found_in(header, Origin(tuple(columns or ()), tuple(wanted), group), path)
+    x = numbers_of(rows, header, origin.columns, path)
     groups = None if group is None else np.array([row[header.index(group)] for row in rows])
     if isinstance(label, str):
         labels: Array = np.array([row[header.index(label)] for row in rows])
     else:
-        labels = _numbers_of(rows, header, wanted, path)
+        labels = numbers_of(rows, header, wanted, path)
     names = tuple(wanted) if len(wanted) > 1 and set(np.unique(labels)) <= {0.0, 1.0} else ()
     return _labelled(
-        x, labels, groups, validation=validation, normalise=normalise, name=str(path), columns=columns, several=names
+        x, labels, groups, validation=validation, normalise=normalise, name=str(path), origin=origin, several=names
     )  # fmt: skip
+
+
+def found_in(header: Sequence[str], origin: Origin, path: Any) -> Origin:
+    """With the columns that the model reads; all that are named must be there."""
+    for name in (*origin.targets, *([origin.group] if origin.group else []), *origin.columns):
+        if name not in header:
+            raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
+    if origin.columns:
+        return origin
+    return replace(
+        origin, columns=tuple(name for name in header if name not in (*origin.targets, origin.group))
+    )
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -158,7 +195,7 @@ def classes_of(labels: Array) -> tuple[Array, tuple[str, ...]]:
 
 def _labelled(  # noqa: PLR0913 -- what Arrays are made of
     x: Array, labels: Array, groups: Array | None, *, validation: float, normalise: bool, name: str,
-    columns: Sequence[str], several: tuple[str, ...] = (),
+    origin: Origin, several: tuple[str, ...] = (),
 ) -> Arrays:  # fmt: skip
     if len(x) != len(labels) or not len(x):
         raise DataError(
@@ -168,7 +205,7 @@ def _labelled(  # noqa: PLR0913 -- what Arrays are made of
         raise DataError(f"{name}: samples hold {x.dtype} or numbers that are none; expected finite numbers")
     numbers, classes = (labels, several) if labels.ndim > 1 else classes_of(labels)
     data = Arrays(
-        list(x), np.asarray(numbers), classes, groups=groups, validation=validation, name=name, columns=tuple(columns)
+        list(x), np.asarray(numbers), classes, groups=groups, validation=validation, name=name, origin=origin
     )  # fmt: skip
     if not normalise:
         return data
@@ -179,15 +216,20 @@ def _labelled(  # noqa: PLR0913 -- what Arrays are made of
     return replace(data, asked=asked)
 
 
-def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array, Array | None]:
-    """x, labels and groups of an .npz file."""
+def archive_in(path: Path) -> dict[str, Array]:
+    """All arrays of an .npz file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            found = {name: member(archive, name) for name in archive.files}
+            return {name: member(archive, name) for name in archive.files}
     except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
         raise DataError(
             f"'{path}' cannot be read ({error}); give an .npz file of arrays, or a .csv file"
         ) from None
+
+
+def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array, Array | None]:
+    """x, labels and groups of an .npz file."""
+    found = archive_in(path)
     name = label if label in found else "y" if "y" in found else label
     wanted = ["x", name, *([group] if group else [])]
     if missing := [one for one in wanted if one not in found]:
@@ -196,40 +238,47 @@ def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array
 
 
 def _cut_rows(
-    path: Path, label: str, group: str | None, length: int | None, step: int | None
-) -> tuple[Array, Array, Array | None, tuple[str, ...]]:
+    path: Path, origin: Origin, step: int | None
+) -> tuple[Array, Array, Array | None, Origin]:  # fmt: skip
     """Windows of rows in which neither label nor group changes."""
+    length, group = origin.length, origin.group
     if length is None or length < 1 or (step is not None and step < 1):
         raise ConfigError(
             f"windows of '{path}': length is {length} and step {step}, expected how many rows a window has"
         )
     header, rows = read_table(path)
-    for name in (label, *([group] if group else [])):
-        if name not in header:
-            raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
-    columns = tuple(name for name in header if name not in (label, group))
-    numbers = _numbers_of(rows, header, columns, path)
-    marks = [(row[header.index(label)], row[header.index(group)] if group else "") for row in rows]
-    ends = [i for i in range(1, len(marks)) if marks[i] != marks[i - 1]]
-    starts = [
-        start
-        for begin, end in zip([0, *ends], [*ends, len(marks)], strict=True)
-        for start in range(begin, end - length + 1, step or length)
+    origin = found_in(header, origin, path)
+    numbers = numbers_of(rows, header, origin.columns, path)
+    marks = [
+        (row[header.index(origin.targets[0])], row[header.index(group)] if group else "") for row in rows
     ]
+    starts = starts_of(marks, length, step or length)
     if not starts:
         raise DataError(f"'{path}': no stretch of one label has {length} rows; make windows shorter")
     x = np.stack([numbers[start : start + length] for start in starts])
     groups = np.array([marks[start][1] for start in starts]) if group else None
-    return x, np.array([marks[start][0] for start in starts]), groups, columns
+    return x, np.array([marks[start][0] for start in starts]), groups, origin
 
 
-def _numbers_of(rows: list[list[str]], header: list[str], columns: Sequence[str], path: Any) -> Array:
+def starts_of(marks: Sequence[Any], length: int, step: int) -> list[int]:
+    """First rows of the windows in which the mark stays the same."""
+    ends = [i for i in range(1, len(marks)) if marks[i] != marks[i - 1]]
+    return [
+        start
+        for begin, end in zip([0, *ends], [*ends, len(marks)], strict=True)
+        for start in range(begin, end - length + 1, step)
+    ]
+
+
+def numbers_of(rows: list[list[str]], header: list[str], columns: Sequence[str], path: Any) -> Array:
     """These columns as numbers."""
     places = [header.index(name) for name in columns]
     try:
         return np.array([[float(row[place]) for place in places] for row in rows], np.float32)
     except ValueError as error:
-        raise DataError(f"'{path}': {error}; expected a number in every column but label and group") from None
+        raise DataError(
+            f"'{path}': {error}; expected a number in every column that the model reads (columns=, --columns)"
+        ) from None
 
 
 def _essential(shape: Sequence[int]) -> list[int]:

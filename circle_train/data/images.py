@@ -23,7 +23,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 CROPS = ("center", "squash", "pad")
 LARGEST = 100_000_000
 """Pixels of a picture; more would be a bomb rather than a photograph."""
-
+JPEG_END = b"\xff\xd9"
 
 Found = TypeVar("Found")
 
@@ -246,12 +246,13 @@ def intact(
 
 
 def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """Pictures whose headers can be read."""
+    """Pictures that are whole."""
     image = pillow()
 
     def look(file: Path) -> None:
         with image.open(file) as picture:
             _refuse_bombs(picture, file)
+            _refuse_halves(picture, file)
 
     found, skipped = intact(files, look, "pictures", skip)
     return [(file, label) for file, label, _ in found], skipped
@@ -267,6 +268,22 @@ def _refuse_bombs(picture: Any, path: Any) -> None:
         raise DataError(
             f"'{path}' has {width}×{height} pixels, expected at most {LARGEST:,}; make it smaller"
         )
+
+
+def _refuse_halves(picture: Any, path: Path) -> None:
+    """Raise where a part is missing, which the header does not tell; the pixels of whole JPEGs and PNGs are left undecoded."""
+    if picture.format == "PNG":
+        picture.verify()
+    elif picture.format != "JPEG" or not _ends(path, JPEG_END):
+        picture.load()
+
+
+def _ends(path: Path, mark: bytes) -> bool:
+    """Whether the mark stands near the file's end; cameras append what they like."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 4096, 0))
+        return mark in file.read()
 
 
 def _of_integers(tensor: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -10,51 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.data.arrays import table, windows
 from circle_train.data.dataset import Dataset, Stream, open_data, training_count
 from circle_train.data.files import one_hot
-from circle_train.data.images import SUFFIXES as PICTURES
-from circle_train.data.images import Images
 from circle_train.data.images import images as pictures
 from circle_train.data.labelled import Labelled
-from circle_train.data.sounds import SUFFIXES as RECORDINGS
-from circle_train.data.sounds import Piece, Sounds, sounds
-from circle_train.errors import DataError
+from circle_train.data.sounds import sounds
+from circle_train.data.text import text
+from circle_train.data.unlabelled import files_of, origin_of, unlabelled
+from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.record import record
 
 SPLIT_SEED = 0
 """Of which samples of a folder validate: the same ones in every run, so that a resumed fit goes on with them."""
-SUFFIXES = {"image": PICTURES, "audio": RECORDINGS}
-"""Of the files that are samples, by the kind of a model's input."""
-
-
-def files_of(paths: Sequence[str | os.PathLike[str]], kind: str) -> list[Path]:
-    """The files themselves, and all of the kind in folders, hidden ones left out."""
-    suffixes = SUFFIXES[kind]
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in suffixes)
-            found += [
-                p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)
-            ]
-        elif path.exists():
-            found.append(path)
-        else:
-            raise DataError(f"'{path}': there is no such file or folder")
-    if not found:
-        raise DataError(f"{', '.join(map(str, paths))}: no file ends in {', '.join(suffixes)}")
-    return found
-
-
-def unlabelled(paths: Sequence[Path], asked: Description, classes: Sequence[str]) -> Labelled:
-    """Samples of which nobody says what they are."""
-    labels = np.zeros(len(paths), np.int32)
-    if asked.kind == "audio":
-        pieces = [Piece(path) for path in paths]
-        return Sounds(pieces, labels, tuple(classes), validation=0.0, asked=asked)
-    return Images(list(paths), labels, tuple(classes), validation=0.0, asked=asked)
 
 
 @record
@@ -82,7 +52,7 @@ def open_any(
     if y is None and isinstance(x, (str, os.PathLike)) and os.path.isdir(x):
         if len(targets) == 1:
             return open_folder(x, inputs, targets, known, Description())
-        if not targets and (known is None or known.kind in SUFFIXES):
+        if not targets and (known is None or known.kind in ("image", "audio")):
             return _open_unlabelled(x, inputs, known)
     return open_data(x, y, inputs, targets)
 
@@ -111,31 +81,59 @@ def _scaled(how: Description) -> Description:
 
 def open_folder(
     path: str | os.PathLike[str], inputs: Sequence[Tensor], targets: Sequence[Tensor], known: Description | None,
-    asked: Description,
+    asked: Description, tokenizer: str | None = None,
 ) -> Folder:  # fmt: skip
-    """Pictures by class for a model."""
+    """Samples by class for a model; or a file of rows, for one that says which of their columns it reads."""
     _require_one(path, inputs)
-    source = _samples_in(path, known, asked)
+    source = _samples_in(Path(path), known, asked, tokenizer)
     how = _scaled(source.describe(inputs[0], known))
-    source = _numbered(source, known.labels if known else (), targets[0])
+    if source.scores == "softmax":
+        source = _numbered(source, known.labels if known else (), targets[0])
     return _folder(source, how, (inputs[0], targets[0]))
 
 
-def _samples_in(
-    path: str | os.PathLike[str], known: Description | None, asked: Description
-) -> Labelled:  # fmt: skip
-    """Samples by class, of the kind that the model takes."""
-    if known is not None and known.kind == "audio":
+def _samples_in(path: Path, known: Description | None, asked: Description, tokenizer: str | None) -> Labelled:
+    """Samples of the kind that the model takes."""
+    kind = "image" if known is None else known.kind
+    if kind == "text":
+        if tokenizer is None:
+            raise ConfigError("the model reads texts: give its vocabulary, --tokenizer tokenizer.json")
+        return text(path, tokenizer=tokenizer, validation=0.0)
+    if kind == "audio":
         return replace(sounds(path, validation=0.0), asked=replace(asked, kind="audio"))
+    if kind == "features" and known is not None and not path.is_dir():
+        return _rows_of(path, known)
     return replace(pictures(path, validation=0.0), asked=asked)
 
 
+def _rows_of(path: Path, known: Description) -> Labelled:
+    """Rows or windows with what is to be foreseen, from the columns that the model's file names."""
+    origin = origin_of(known)
+    if not origin.targets:
+        raise ConfigError(
+            f"'{path}': the model's file does not say what of it is to be foreseen; give arrays, --input and --expected"
+        )
+    label, columns = origin.targets[0], origin.columns or None
+    if path.suffix.lower() == ".npz" or origin.length is not None:
+        found = windows(
+            path, label=label, group=origin.group, length=origin.length, columns=columns, validation=0.0, normalise=False
+        )  # fmt: skip
+    else:
+        wanted = label if len(origin.targets) == 1 else list(origin.targets)
+        found = table(path, label=wanted, columns=columns, validation=0.0, normalise=False)
+    if known.scores == "values" and found.classes and found.labels.ndim == 1:
+        numbers = np.array(list(map(float, found.classes)), np.float32)
+        return replace(found, labels=numbers[found.labels], classes=())
+    return found
+
+
 def _folder(source: Labelled, how: Description, tensors: tuple[Tensor, Tensor]) -> Folder:
-    labels = (
-        source.labels
-        if not tensors[1].dtype.is_float
-        else one_hot(source.labels, tensors[1].shape[-1], "labels")
-    )
+    if source.scores != "softmax":
+        labels = source.targets()
+    elif tensors[1].dtype.is_float:
+        labels = one_hot(source.labels, tensors[1].shape[-1], "labels")
+    else:
+        labels = source.labels
     return Folder([source.open(tensors[0], how)], [labels], source, how, tensors)
 
 

@@ -37,7 +37,8 @@ class Texts(Labelled):
         sizes = (tensor.shape_signature or tensor.shape)[1:]
         if len(sizes) != 1 or tensor.dtype.is_float:
             raise ConfigError(f"input '{tensor.name}' is {tensor.type}, expected batch × tokens of integers")
-        length = sizes[0] if sizes[0] > 0 else self.longest or LONGEST
+        said = known.details.get("tokens") if known is not None and known.kind == "text" else None
+        length = sizes[0] if sizes[0] > 0 else self.longest or said or LONGEST
         details = {"tokens": length}
         return replace(
             known or Description(kind="text"), kind="text", labels=self.classes, scores=self.scores, details=details
@@ -75,7 +76,7 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
         length: tokens of a sample, where the model takes any number (default: 512).
         validation: the fraction that validates.
     """
-    path, cutter = Path(source), _tokenizer(Path(tokenizer))
+    path, cutter = Path(source), tokenizer_in(Path(tokenizer))
     groups = None
     if path.is_dir():
         files, classes = files_by_class(path, (".txt",), "texts")
@@ -94,7 +95,7 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
     )  # fmt: skip
 
 
-def _tokenizer(path: Path) -> Any:
+def tokenizer_in(path: Path) -> Any:
     """What cuts a text into numbers."""
     try:
         import tokenizers

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import field, replace
 
 import numpy as np
 
-from circle_train.data.opening import SUFFIXES, files_of, unlabelled
+from circle_train.data.labelled import Labelled
+from circle_train.data.unlabelled import files_of, origin_of, rows_in, unlabelled
 from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Quantization
@@ -24,43 +24,84 @@ BATCH = 16
 
 @record
 class Answer:
-    """What a model says of one file: a score for each of its classes."""
+    """What a model says of one sample: a score for each of its classes, or numbers."""
 
-    path: Path
+    name: str
     classes: tuple[str, ...]
     scores: Array
+    meaning: str = "softmax"
+    """What the scores are: "softmax", "sigmoid" or "values"."""
 
-    def best(self, count: int) -> list[tuple[str, float]]:
-        """The likeliest classes."""
-        order = np.argsort(-self.scores, kind="stable")[:count]
+    def best(self, count: int | None = None) -> list[tuple[str, float]]:
+        """The likeliest classes; unless told how many, one, or all that are likelier than not where several may be; numbers
+        in their order."""
+        order = np.argsort(-self.scores, kind="stable")
+        if self.meaning == "values":
+            order = np.arange(len(self.scores))
+        elif count is None and self.meaning == "sigmoid":
+            order = order[: max(int((self.scores > 0.5).sum()), 1)]
+        else:
+            order = order[: count or 1]
         return [(self.classes[i], float(self.scores[i])) for i in order]
 
 
+@record
+class Question:
+    """What is asked of a model: samples, and how they are read."""
+
+    asked: Description = field(default_factory=Description)
+    tokenizer: str | None = None
+    batch_size: int = BATCH
+    threads: int | None = None
+    backend: str = "auto"
+
+
 def answers(
-    model: Model,
-    paths: Sequence[str | os.PathLike[str]],
-    asked: Description | None = None,
-    threads: int | None = None,
+    model: Model, paths: Sequence[str | os.PathLike[str]], question: Question | None = None
 ) -> list[Answer]:
-    """Answers for files and for all files in folders, read as the model's file says unless the caller asks otherwise."""
+    """Answers for files, for all files in folders and for rows of tables, read as the model's file says unless the caller
+    asks otherwise."""
+    question = question or Question()
     known = model.description
-    kind = known.kind if known is not None and known.kind in SUFFIXES else "image"
-    files = files_of(paths, kind)
     tensor = model.module.main.inputs[0]
-    samples = unlabelled(files, replace(asked or Description(), kind=kind), model.labels)
+    names, samples = _samples(model, paths, question)
     how = samples.describe(tensor, known)
-    if how.mean is None:
+    if how.mean is None and how.kind == "image":
         raise ConfigError(
             "the model's file does not say what becomes of pixels; say it: --scale 127.5 --offset 127.5 for -1…1, "
             "--scale 255 for 0…1"
         )
-    session = InferenceSession(model, threads=threads)
-    array = samples.open(tensor, how)
-    found = [_first(session(array[at : at + BATCH])) for at in range(0, len(array), BATCH)]
+    session = InferenceSession(model, threads=question.threads, backend=question.backend)
+    array, size = samples.open(tensor, how), question.batch_size
+    found = [_first(session(array[at : at + size])) for at in range(0, len(array), size)]
     scales = model.module.main.outputs[0].quantization
     scores = np.concatenate([_real(part, scales).reshape(len(part), -1) for part in found])
-    names = model.labels if len(model.labels) == scores.shape[1] else tuple(map(str, range(scores.shape[1])))
-    return [Answer(file, names, row) for file, row in zip(files, scores, strict=True)]
+    classes = _classes(model, scores.shape[1])
+    meaning = "softmax" if known is None else known.scores
+    return [Answer(name, classes, row, meaning) for name, row in zip(names, scores, strict=True)]
+
+
+def _samples(
+    model: Model, paths: Sequence[str | os.PathLike[str]], question: Question
+) -> tuple[list[str], Labelled]:
+    """A name for each, and what is read."""
+    known = model.description
+    if known is not None and known.kind == "features":
+        return rows_in(paths, known)
+    kind = "image" if known is None else known.kind
+    files = files_of(paths, kind)
+    asked = replace(question.asked, kind=kind)
+    return list(map(str, files)), unlabelled(files, asked, model.labels, question.tokenizer)
+
+
+def _classes(model: Model, count: int) -> tuple[str, ...]:
+    """Names of the outputs, as far as the file knows them."""
+    known = model.description
+    targets = () if known is None or model.labels else origin_of(known).targets
+    for names in (model.labels, targets):
+        if len(names) == count:
+            return names
+    return tuple(map(str, range(count)))
 
 
 def _real(scores: Array, scales: Quantization | None) -> Array:

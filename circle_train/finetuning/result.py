@@ -94,6 +94,9 @@ def examined(session: TrainSession, data: Dataset) -> Judgement | None:
         return None
     found = session.predict(data)
     scores = np.asarray(found[0] if isinstance(found, list) else found, np.float32)
+    if data.source.scores != "softmax":
+        truth = data.source.targets()
+        return Judgement(scores.reshape(truth.shape), truth, data.source.classes)
     known = session.model.labels
     classes = known if set(data.source.classes) <= set(known) else data.source.classes
     if scores.ndim != 2 or scores.shape[1] != len(classes):

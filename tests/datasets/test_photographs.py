@@ -81,6 +81,27 @@ def test_damaged_pictures_are_named_together_or_skipped(tmp_path: Path) -> None:
     assert len(data) == 6 and len(data.skipped) == 2
 
 
+@pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "bmp", "webp"])
+def test_halves_of_pictures_are_damaged_before_anything_is_trained(tmp_path: Path, suffix: str) -> None:
+    photographs(tmp_path, a=2, b=2)
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    whole = tmp_path / "a" / f"x.{suffix}"
+    Image.fromarray(noise).save(whole)
+    assert len(ct.data.images(tmp_path)) == 5
+    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    with pytest.raises(ct.DataError, match=rf"1 of 5 pictures cannot be read: .*x\.{suffix}"):
+        ct.data.images(tmp_path)
+    assert len(ct.data.images(tmp_path, skip_damaged=True)) == 4
+
+
+def test_bytes_behind_a_pictures_end_are_no_damage(tmp_path: Path) -> None:
+    photographs(tmp_path, a=2, b=2)
+    Image.new("RGB", (32, 32)).save(tmp_path / "a" / "x.jpg")
+    with open(tmp_path / "a" / "x.jpg", "ab") as file:
+        file.write(b"a camera's own notes" * 1000)
+    assert len(ct.data.images(tmp_path)) == 5
+
+
 def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path) -> None:
     pixels = np.zeros((8, 16, 3), np.uint8)
     pixels[:, :8] = 255

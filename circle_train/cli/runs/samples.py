@@ -18,6 +18,7 @@ KINDS = ("images", "sounds", "text", "table", "windows")
 BELONGS = {
     "label": ("table", "text", "windows"),
     "group": ("table", "text", "windows"),
+    "columns": ("table", "windows"),
     "length": ("windows", "text"),
     "step": ("windows",),
     "tokenizer": ("text",),
@@ -41,6 +42,12 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
         "--label",
         metavar="COLUMN",
         help="of a .csv file: what is to be foreseen, or several as a,b (default: label)",
+    )
+    group.add_argument(
+        "--columns",
+        type=lambda word: word.split(","),
+        metavar="A,B",
+        help="of a .csv file: what the model reads (default: all but label and group)",
     )
     group.add_argument(
         "--group", metavar="COLUMN", help="people or devices: each trains or validates as a whole"
