@@ -26,6 +26,8 @@ class Mode(enum.Enum):
     UPDATE = "update"
     """An optimizer step on the accumulated gradients."""
 
+    __hash__ = object.__hash__  # an enumeration's own is Python, and each step asks for its program
+
     @property
     def has_loss(self) -> bool:
         return self in (Mode.EVALUATE, Mode.TRAIN, Mode.ACCUMULATE)

@@ -17,6 +17,8 @@ NUMERIC = "fiub"
 
 def coerce(value: Any, tensors: Sequence[Tensor], what: str) -> list[Array]:
     """One C-contiguous array for each tensor, of its shape and type; `what` is the argument's name."""
+    if len(tensors) == 1 and type(value) is np.ndarray:
+        return [to_tensor(value, tensors[0], what)]
     return [
         to_tensor(part, tensor, what)
         for part, tensor in zip(parts(value, tensors, what), tensors, strict=True)

@@ -187,7 +187,7 @@ class SparseCategoricalCrossentropy(ClassLoss):
 
     def check_target(self, target: Array, output: TensorType) -> None:
         classes = output.shape[-1]
-        if not target.size or target.view(np.uint32).max() < classes:
+        if not target.size or np.maximum.reduce(target.view(np.uint32), None) < classes:
             return
         bad = (target < 0) | (target >= classes)
         if self.ignore_index is not None:

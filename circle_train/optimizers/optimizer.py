@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from circle_train.errors import ConfigError
@@ -211,6 +211,7 @@ class Optimizer:
             raise ConfigError(f"{type(self).__name__}: {name} is {getattr(self, name)}, expected {expected}")
 
 
+@lru_cache(maxsize=1024)
 def scalars_key(group: int, weight: str = "") -> StateKey:
     """Where the numbers of a group's next update lie, or of one of its weights that has a unit."""
     return StateKey("scalars", f"{group}:{weight}" if weight else str(group))

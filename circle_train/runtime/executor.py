@@ -28,6 +28,8 @@ OPERATOR = 5_600
 LARGE = 1 << 20
 """Bytes of an arena from which Ctrl-C does not wait for those steps too that change nothing."""
 
+UNLIMITED = nullcontext()
+
 
 class Executor:
     """A program bound to memory: its arena, the session's state, the file's constants."""
@@ -74,7 +76,7 @@ class Executor:
 
     def advance(self, undisturbed: Undisturbed | None = None) -> None:
         """Take every step on what lies in the arena."""
-        with nullcontext() if self._numpy_threads is None else blas.limited(self._numpy_threads):
+        with UNLIMITED if self._numpy_threads is None else blas.limited(self._numpy_threads):
             for step in self.steps[: self.reading]:
                 step()
             if undisturbed is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from math import isfinite
+from types import TracebackType
 
 import numpy as np
 
 from circle_train.errors import ConfigError, DataError
-from circle_train.ir import Tensor
+from circle_train.ir import StateKey, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import NotFinite
 from circle_train.runtime.state import State
@@ -22,31 +22,44 @@ FAR = 1e12
 """Numbers and losses of this size may overflow where gradients are made of them."""
 
 
-@contextmanager
-def unspoiled(state: State, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed) -> Iterator[None]:
-    """Run a step in this block. A loss that is no number is refused before anything is updated; where input is none, or far
+class Unspoiled:
+    """A step is run in this block. A loss that is no number is refused before anything is updated; where input is none, or far
     from 0 as the last loss was, a finite loss may have gradients that are not: what it makes of the weights is looked at.
     """
-    far = [tensor.name for tensor, array in feeds.items() if is_far(array)]
-    bad = [tensor.name for tensor, array in feeds.items() if tensor.name in far and is_spoiled(array)]
-    saved = {}
-    if far or state.runs_far:
-        undisturbed.begin()
-        saved = {key: a.copy() for key, a in state.arrays.items() if a.flags.writeable}
-    where = f"step {state.step + 1}"
-    reason = f"because {', '.join(bad)} holds NaN or infinite values; {KEPT}"
-    try:
-        yield
-    except NotFinite as error:
-        if bad:
-            raise DataError(f"{where}: {error}, {reason}") from None
-        raise refusal(error, state) from None
-    if any(is_spoiled(state.arrays[key]) for key in saved):
-        for key, array in saved.items():
-            np.copyto(state.arrays[key], array)
-        if bad:
-            raise DataError(f"{where}: the gradients are not finite, {reason}")
-        raise refusal(NotFinite(f"the loss is finite, but {OVERFLOW}"), state)
+
+    __slots__ = ("_feeds", "_saved", "_state")
+
+    def __init__(self, state: State, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed) -> None:
+        self._state, self._feeds = state, feeds
+        self._saved: dict[StateKey, Array] = {}
+        if state.runs_far or any(map(is_far, feeds.values())):
+            undisturbed.begin()
+            self._saved = {key: a.copy() for key, a in state.arrays.items() if a.flags.writeable}
+
+    def __enter__(self) -> Unspoiled:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, NotFinite):
+            raise self._refusal(error) from None
+        arrays = self._state.arrays
+        if error is None and any(is_spoiled(arrays[key]) for key in self._saved):
+            for key, array in self._saved.items():
+                np.copyto(arrays[key], array)
+            found = "gradients are not finite" if self._spoiled() else f"loss is finite, but {OVERFLOW}"
+            raise self._refusal(NotFinite(f"the {found}"))
+
+    def _spoiled(self) -> str:
+        """The inputs and targets that hold NaN or infinity."""
+        return ", ".join(tensor.name for tensor, array in self._feeds.items() if is_spoiled(array))
+
+    def _refusal(self, error: NotFinite) -> ConfigError | DataError:
+        if bad := self._spoiled():
+            step = f"step {self._state.step + 1}"
+            return DataError(f"{step}: {error}, because {bad} holds NaN or infinite values; {KEPT}")
+        return refusal(error, self._state)
 
 
 def refusal(error: NotFinite, state: State) -> ConfigError:
@@ -89,6 +102,11 @@ def is_lost(state: State) -> bool:
 def is_far(array: Array) -> bool:
     """Whether NaN, infinity, or what is far from 0 may be among floats: the sum of their squares says so at once."""
     return array.dtype.kind == "f" and not np.vdot(array, array) < FAR * FAR
+
+
+def runs_far(loss: float | Array) -> bool:
+    """The same of a loss, a number or several."""
+    return not abs(loss) < FAR if isinstance(loss, float) else is_far(loss)
 
 
 def is_spoiled(array: Array) -> bool:

@@ -129,8 +129,8 @@ class Programs:
             self._make_room(mode)
         self._executors[key] = executor
         if executor.generation != executor.state.generation:
-            self._executors[key] = executor.rebound()
-        return self._executors[key]
+            executor = self._executors[key] = executor.rebound()
+        return executor
 
     def _besides(self, program: Program) -> int:
         """What the process takes besides a step."""

@@ -26,16 +26,21 @@ class Turns:
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:
         """No other thread changes the weights meanwhile; refused where one is at it."""
-        lock = self.training
-        if not lock.acquire(blocking=False):
-            raise ConfigError(
-                f"{what}: another thread is training this session, expected one at a time; "
-                "give each thread a session of its own, or train from one of them"
-            )
+        lock = self.taken(what)
         try:
             yield
         finally:
             lock.release()
+
+    def taken(self, what: str) -> threading.RLock:
+        """The lock of who trains, to be released."""
+        lock = self.training
+        if lock.acquire(blocking=False):
+            return lock
+        raise ConfigError(
+            f"{what}: another thread is training this session, expected one at a time; "
+            "give each thread a session of its own, or train from one of them"
+        )
 
 
 class TakesTurns(Protocol):
@@ -62,11 +67,17 @@ def waits(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
 
 def trains(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """The same, and no other thread is training."""
+    name = getattr(method, "__name__", "training")
 
     @wraps(method)
     def taken(session: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with session.turns.alone(getattr(method, "__name__", "training")), session.turns.running:
-            return method(session, *args, **kwargs)
+        turns = session.turns
+        lock = turns.taken(name)
+        try:
+            with turns.running:
+                return method(session, *args, **kwargs)
+        finally:
+            lock.release()
 
     return taken
 

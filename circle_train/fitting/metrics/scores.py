@@ -89,7 +89,7 @@ class Scores:
 
     def update(self, outputs: Sequence[Any], targets: Sequence[Any]) -> None:
         """Add a batch; without targets nothing is measured, nor is what the loss ignores."""
-        if not targets:
+        if not targets or not self.named:
             return
         for group, loss, output, target in zip(self.groups, self.losses, outputs, targets, strict=True):
             counted = _counted(loss, output, target) if group else None
