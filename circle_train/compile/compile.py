@@ -25,7 +25,7 @@ from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
 from circle_train.passes.control.subgraphs import write_out
 from circle_train.passes.dead import drop_dead_nodes
-from circle_train.passes.dropout import drop_at_random
+from circle_train.passes.dropout import randomise
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.on_grid import grids_of, round_again, store_in_bytes
 from circle_train.passes.schedule import update_early
@@ -129,10 +129,9 @@ def compile_inference(
 
 
 def behave_as_in_training(graph: Graph, config: TrainConfig) -> list[Node]:
-    """Batch statistics and dropout, where asked for; the nodes that move running statistics, to be run last."""
+    """Batch statistics and dropout, where asked for, and draws; the nodes that move running statistics, to be run last."""
     moves = normalise_by_batch(graph) if config.batch_norm is BatchNormMode.TRAIN else []
-    if config.dropout:
-        drop_at_random(graph)
+    randomise(graph, config.dropout)
     return moves
 
 

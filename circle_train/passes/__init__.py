@@ -11,6 +11,7 @@ from circle_train.passes.batch import Shapes, batch_in, set_batch
 from circle_train.passes.control.subgraphs import decompose, prepare_subgraphs, write_out
 from circle_train.passes.control.variables import begin_each_sample, lower_variables
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.dropout import refuse_draws, tell_draws_apart
 from circle_train.passes.fold import fold_integers
 from circle_train.passes.masters import decode_weights, make_float_masters, widen_float16
 from circle_train.passes.on_grid import learn_on_grid
@@ -45,6 +46,7 @@ def before_inference() -> list[Pass]:
         decompose,
         recognise_sweeps,
         lower_variables,
+        tell_draws_apart,
         sort_topologically,
         drop_dead_nodes,
         reset_states,
@@ -57,6 +59,7 @@ def before_inference() -> list[Pass]:
 
 def _prepare(graph: Graph) -> None:
     """A graph that an operator runs."""
+    refuse_draws(graph)
     run(before_inference(), graph)
 
 

@@ -48,7 +48,12 @@ def infer_node(node: Node) -> None:
 
 def _fold(node: Node, fold_floats: bool) -> bool:
     """Make the outputs constants if they are known; whether the node has become superfluous."""
-    if node.op.mutates or not node.op.is_runnable or any(t.is_variable for t in node.outputs):
+    if (
+        node.op.mutates
+        or node.op.draws
+        or not node.op.is_runnable
+        or any(t.is_variable for t in node.outputs)
+    ):
         return False
     values: list[Array | None] = [t.type.value for t in node.outputs]
     if any(value is None for value in values):

@@ -79,6 +79,8 @@ def test_forward_is_litert(example: Example, litert: LiteRT) -> None:
     for result, expected in zip(results, computed(example.op, values), strict=True):
         assert result.dtype == expected.dtype
         assert result.shape == expected.shape
+        if example.op.draws:
+            continue
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-6)
     compared[example.op.name] += 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
-from circle_train.ir import DType, Tensor
+from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 
 Result = Tensor | Sequence[Tensor]
@@ -25,9 +25,10 @@ class Bundle(Tensor):
 
     @classmethod
     def of(cls, parts: Sequence[Tensor]) -> Bundle:
-        if not parts or any(isinstance(part, Bundle) for part in parts):
-            raise Refusal("it makes a sequence that is empty or holds sequences, which Circle has not")
-        return cls("sequence", parts[0].type, parts=parts)
+        if any(isinstance(part, Bundle) for part in parts):
+            raise Refusal("it makes a sequence that holds sequences, which Circle has not")
+        type_ = parts[0].type if parts else TensorType(DType.FLOAT32, (0,))
+        return cls("sequence", type_, parts=parts)
 
 
 @dataclass

@@ -32,6 +32,11 @@ def construct(c: Call) -> Tensor:
     return Bundle.of([c[i] for i in range(len(c.inputs))])
 
 
+@handles("SequenceEmpty")
+def empty(c: Call) -> Tensor:
+    return Bundle.of([])
+
+
 MOST_PARTS = 1 << 12
 """Tensors that one operator may split another into."""
 
@@ -96,6 +101,8 @@ def erase(c: Call) -> Tensor:
 @handles("ConcatFromSequence")
 def concat_from_sequence(c: Call) -> Tensor:
     b, parts = c.b, parts_of(c)
+    if not parts:
+        raise Refusal("its sequence is empty")
     stacks = bool(c.attr("new_axis", 0))
     axis = front(int(c.required("axis")), parts[0].type.rank + stacks)
     if stacks:
