@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from circle_train.cli.look import add_look
 from circle_train.cli.runs.places import MODELS, refuse_bad_output, unused
+from circle_train.cli.runs.record import is_finished, resumed, write_record
 from circle_train.cli.runs.samples import add_kind, samples_of
 from circle_train.cli.settings import (
     add_json,
     add_shapes,
     load_model,
+    positive,
     print_json,
     print_lines,
     told,
@@ -22,12 +26,14 @@ from circle_train.cli.settings import (
 )
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
-from circle_train.finetuning import Result, finetune
-from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS, LOG
+from circle_train.finetuning import Result
+from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS, LOG, Finetuning
+from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import summary
+from circle_train.finetuning.stages import Stages
 from circle_train.format.atomic import make_folder, write_text
 from circle_train.model import Model
-from circle_train.printable import as_json
+from circle_train.printable import as_json, printable
 from circle_train.session.shipping.ship import Shipped
 from circle_train.settings.quantization import SCHEMES
 
@@ -53,14 +59,11 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "folder",
+        nargs="?",
         help="a folder for each class with its photographs, recordings or texts; or a .csv or .npz file",
     )
-    parser.add_argument(
-        "--model", required=True, metavar="NET", help="the .tflite, .circle or .onnx file to start from"
-    )
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="OUT", help="what to write: .tflite, .circle or .onnx"
-    )
+    parser.add_argument("--model", metavar="NET", help="the .tflite, .circle or .onnx file to start from")
+    parser.add_argument("-o", "--output", metavar="OUT", help="what to write: .tflite, .circle or .onnx")
     parser.add_argument(
         "--quantize",
         choices=SCHEMES,
@@ -92,12 +95,27 @@ def add_parser(commands: Any) -> None:
     course.add_argument(
         "--patience",
         type=int,
-        default=5,
         metavar="N",
-        help="epochs without gain that end a phase (default: 5)",
+        help=f"epochs without gain that end a phase (default: {PATIENCE})",
     )
     course.add_argument(
-        "--augment", default="", metavar="LIST", help="vary pictures: flip,crop,colour or all (default: none)"
+        "--augment",
+        default="",
+        metavar="LIST",
+        help="vary pictures: flip,crop,colour,mixup; recordings: speed,shift,volume,noise,mixup; or all (but mixup)",
+    )
+    course.add_argument(
+        "--variants",
+        type=positive,
+        metavar="N",
+        help=f"forms of each sample in an epoch, with --augment (default: {VARIANTS})",
+    )
+    course.add_argument(
+        "--label-smoothing",
+        type=float,
+        default=0.0,
+        metavar="F",
+        help="share of each label that goes to all classes alike (default: 0)",
     )
     course.add_argument(
         "--trainable",
@@ -126,41 +144,89 @@ def add_parser(commands: Any) -> None:
     course.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of split, order and variation (default: 0)"
     )
-    parser.add_argument("--run-dir", metavar="DIR", help="report.html, metrics.json and plan.txt of this run")
+    parser.add_argument(
+        "--run-dir",
+        metavar="DIR",
+        help="report.html, metrics.json, plan.txt and checkpoints; DIR-2 where there is one",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=positive,
+        metavar="N",
+        help="write the run's checkpoint every N steps too (default: after each epoch)",
+    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a stopped run, as it began")
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.resume:
+        options = resumed(options)
+        if is_finished(Path(options.run_dir), options):
+            return _say_finished(options)
+    if not (options.folder and options.model and options.output):
+        options.parser.error("give the samples, --model and -o, or --resume RUN")
+    if options.checkpoint_every and not options.run_dir:
+        raise ConfigError("--checkpoint-every goes with --run-dir, the folder for the checkpoints")
     refuse_bad_output(options.output, MODELS, options.model)
     model = load_model(options, options.model)
     if model.provenance is None:
         refuse_bad_output(options.output, MODELS[:2])
-    if options.run_dir:
-        options.run_dir = str(unused(options.run_dir)) if Path(options.run_dir).is_dir() else options.run_dir
-        make_folder(options.run_dir, "run folder")
     data = samples_of(options)
     _check_classes(options.classes, data)
+    if options.run_dir and not options.resume:
+        options.run_dir = str(unused(options.run_dir)) if Path(options.run_dir).is_dir() else options.run_dir
+        make_folder(options.run_dir, "run folder")
+        write_record(Path(options.run_dir), options)
     if not options.json:
         _announce(options, model, data)
-    try:
-        with told(LOG, not options.json):
-            result = finetune(
-                model, data, epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
-                trainable="auto" if options.trainable == "auto" else trainable_of(options.trainable),
-                learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
-                threads=options.threads, budget=options.budget, verbose=0 if options.json else "auto",
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        print(
-            "stopped; nothing was written: the same command begins again, --epochs N makes it shorter",
-            file=sys.stderr,
-        )
-        return 130
-    shipped = result.export(options.output, quantize=options.quantize)
+    with tempfile.TemporaryDirectory(prefix="circle-train-") as other:
+        stages = Stages(options.run_dir or other, options.checkpoint_every, is_kept=bool(options.run_dir))
+        try:
+            with told(LOG, not options.json):
+                course = Finetuning(model, data, _recipe(options), options.threads, stages)
+                result = course.run((), 0 if options.json else "auto")
+        except KeyboardInterrupt:
+            return _stop(options, stages)
+        shipped = result.export(options.output, quantize=options.quantize)
     if options.run_dir:
         _fill(Path(options.run_dir), options, result, shipped)
+        stages.clear()
     _report(options, result, shipped)
+    return 0
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    return Recipe(
+        epochs=options.epochs, patience=options.patience, batch_size=options.batch_size, seed=options.seed,
+        trainable="auto" if options.trainable == "auto" else trainable_of(options.trainable),
+        learning_rate=options.learning_rate, class_weights="balanced" if options.balanced else None,
+        label_smoothing=options.label_smoothing, variants=options.variants, budget=options.budget,
+    )  # fmt: skip
+
+
+def _stop(options: argparse.Namespace, stages: Stages) -> int:
+    """What was learned by Ctrl-C is kept, and it is said how to go on."""
+    place = stages.folder
+    if not options.run_dir:
+        place = unused(f"{Path(options.output).stem}-run")
+        shutil.copytree(stages.folder, place)
+        write_record(place, options)
+    go_on = shlex.join(["circle-train", "finetune", "--resume", str(place)])
+    print(printable(f"stopped; what was learned is in {place}; to go on: {go_on}"), file=sys.stderr)
+    return 130
+
+
+def _say_finished(options: argparse.Namespace) -> int:
+    if options.json:
+        print_json({"done": True, "output": options.output})
+    else:
+        print_lines(
+            [
+                f"{options.run_dir}: the run is done, {options.output} is written; there is nothing to go on with"
+            ]
+        )
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from circle_train.data.dataset import Dataset
 from circle_train.data.labelled import Labelled
-from circle_train.errors import ConfigError, DataError
+from circle_train.errors import DataError
 from circle_train.finetuning.account import Result
 from circle_train.finetuning.choosing.budget import parse_budget
 from circle_train.finetuning.choosing.choice import Choice
@@ -19,13 +20,14 @@ from circle_train.finetuning.choosing.choose import choose_for
 from circle_train.finetuning.choosing.task import task_of_course
 from circle_train.finetuning.deadline import Deadline
 from circle_train.finetuning.look import settle
+from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import judged
+from circle_train.finetuning.stages import DEEPER, HEAD, Stages
 from circle_train.fitting.callbacks import Callback, EarlyStopping
 from circle_train.fitting.history import History
 from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Loss, MeanSquaredError
 from circle_train.model import Model, Source, load
 from circle_train.optimizers import Adam
-from circle_train.record import record
 from circle_train.session import TrainSession
 from circle_train.session.fit import describe_choice
 from circle_train.settings.config import TrainConfig
@@ -38,49 +40,9 @@ GAIN = 1e-3
 """Of the validation's loss; an epoch that gains less is one without gain."""
 HEAD_SHARE = 0.3
 """Of the time that there is, for the head's phase."""
-DEEPER = 0.4
+DEEPER_SHARE = 0.4
 """The share of the operators, from the end, that the second phase trains."""
 MONITOR = "val_loss"
-
-
-@record
-class Recipe:
-    """What a course may be told; None is decided by data and model."""
-
-    epochs: int | None = None
-    """In each phase at the most."""
-    batch_size: int = 16
-    """Samples a step."""
-    learning_rate: float | None = None
-    """Of the head's phase."""
-    trainable: Any = "auto"
-    """What the second phase trains; "auto", "none", or as in TrainConfig."""
-    patience: int = 5
-    """Epochs without a gain that end a phase."""
-    variants: int = 4
-    """Forms of each sample in an epoch, where samples are varied."""
-    class_weights: str | None = None
-    """ "balanced": rare classes count as much as frequent ones."""
-    label_smoothing: float = 0.0
-    """The share of each label that goes to all classes alike."""
-    memory_budget: int | str | None = None
-    """What a step may take."""
-    budget: str | None = None
-    """Memory and time, within which it is found out what to train."""
-    seed: int = 0
-    """Of split, order and variation."""
-
-    def __post_init__(self) -> None:
-        if self.class_weights not in (None, "balanced"):
-            raise ConfigError(f"class_weights is {self.class_weights!r}, expected 'balanced' or None")
-        if self.budget is not None and self.memory_budget is not None:
-            raise ConfigError(
-                "budget and memory_budget are both given; leave out memory_budget: budget='150MB,60s' says it"
-            )
-        for name in ("epochs", "batch_size", "patience", "variants"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
 
 
 def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by name
@@ -91,13 +53,14 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
     batch_size: int = 16,
     learning_rate: float | None = None,
     trainable: Any = "auto",
-    patience: int = 5,
-    variants: int = 4,
+    patience: int | None = None,
+    variants: int | None = None,
     class_weights: str | None = None,
     label_smoothing: float = 0.0,
     memory_budget: int | str | None = None,
     budget: str | None = None,
     seed: int = 0,
+    run_dir: str | os.PathLike[str] | None = None,
     callbacks: tuple[Callback, ...] = (),
     threads: int | None = None,
     verbose: int | str = "auto",
@@ -110,11 +73,12 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
         epochs: passes over the data in each phase at the most.
         trainable: what the second phase trains, as in TrainConfig; "auto" the last layers, "none" leaves it out.
         learning_rate: of the head; the second phase takes a tenth of it.
-        patience: epochs without a better validation after which a phase ends.
-        variants: how often each sample stands in an epoch, where the data are varied at random.
+        patience: epochs without a better validation after which a phase ends (5).
+        variants: how often each sample stands in an epoch, where the data are varied at random (4).
         class_weights: "balanced" lets rare classes count as much as frequent ones.
         budget: memory of a step and seconds of processor time for the whole course, as "150MB,60s"; what the second phase
             trains is then found out by trials (see `ct.choose`), and `result.choice` shows them.
+        run_dir: a folder for a checkpoint after each epoch; a course that was stopped goes on where it finds its own there.
         label_smoothing, memory_budget, batch_size, seed: as in TrainConfig and TrainSession.
         callbacks, threads, verbose: as in TrainSession.
     """
@@ -122,28 +86,31 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
         epochs, batch_size, learning_rate, trainable, patience, variants, class_weights, label_smoothing, memory_budget,
         budget, seed,
     )  # fmt: skip
-    if not isinstance(data, Labelled):
-        raise DataError(
-            f"data is {type(data).__name__}, expected labelled samples: ct.data.images('photos/') and its like"
-        )
-    began = time.process_time()
-    finetuning = Finetuning(load(model), data, asked, threads)
-    finetuning.train_head(callbacks, verbose)
-    finetuning.train_deeper(callbacks, verbose)
-    return finetuning.result(time.process_time() - began)
+    stages = None if run_dir is None else Stages(run_dir)
+    result = Finetuning(load(model), data, asked, threads, stages).run(callbacks, verbose)
+    if stages is not None:
+        stages.clear()
+    return result
 
 
 class Finetuning:
     """One fine-tuning: the session, what trains and what validates."""
 
-    def __init__(self, model: Model, data: Labelled, recipe: Recipe, threads: int | None) -> None:
-        self.data, self.recipe, self.threads = data, recipe, threads
+    def __init__(
+        self, model: Model, data: Labelled, recipe: Recipe, threads: int | None, stages: Stages | None
+    ) -> None:
+        if not isinstance(data, Labelled):
+            raise DataError(
+                f"data is {type(data).__name__}, expected labelled samples: ct.data.images('photos/') and its like"
+            )
+        recipe.refuse_idle(data)
+        self.began = time.process_time()
+        self.data, self.recipe, self.threads, self.stages = data, recipe, threads, stages
         self.how, self.why = settle(model, data, recipe.seed)
         self.train, self.held_out = data.parts(recipe.seed)
         headed = model.with_head(data.classes or data.outputs, scores=data.scores)
         self.model = headed.described(replace(self.how, labels=data.classes, scores=data.scores))
         self.budget = None if recipe.budget is None else parse_budget(recipe.budget)
-        self.began = time.process_time()
         self.choice: Choice | None = None
         self.config = self._config()
         self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
@@ -152,10 +119,32 @@ class Finetuning:
         LOG.info("%s%s", self.model.description, f" ({self.why})" if self.why else "")
         self.kept: list[int] = []
         self.phases: list[str] = []
+        self.under_way = ""
+        """The checkpoint's name of the phase that is being fitted."""
+
+    def run(self, callbacks: tuple[Callback, ...], verbose: int | str) -> Result:
+        """Both phases; what they learned is left in the stages' folder when Ctrl-C ends them."""
+        try:
+            self.train_head(callbacks, verbose)
+            self.train_deeper(callbacks, verbose)
+        except KeyboardInterrupt:
+            if self.stages is not None and self.under_way:
+                self.stages.save(self.session, self.under_way)
+            raise
+        return self.result(time.process_time() - self.began)
 
     def train_head(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         """The new layer alone; what it reads is computed once a sample."""
-        self._fit("head", self.recipe.epochs or HEAD_EPOCHS, callbacks, verbose, HEAD_SHARE)
+        done = None if self.stages is None else self.stages.head()
+        if self.stages is None or done is None:
+            self._fit("head", self.recipe.epochs or HEAD_EPOCHS, callbacks, verbose, HEAD_SHARE)
+            if self.stages is not None:
+                self.stages.end_head(self.session, self.histories[0], self.kept[0])
+            return
+        self.stages.take_up(self.session, HEAD)
+        history, best = done
+        LOG.info("the head was trained in %d epochs before", len(history.epoch))
+        self._note("head", history, best)
 
     def train_deeper(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         """The layers before it, carefully; they go back to what they were where that does not help."""
@@ -182,7 +171,7 @@ class Finetuning:
     def _go_deeper(self) -> str:
         """What was asked for, or the last layers."""
         wish, operators = self.recipe.trainable, len(self.model.operators)
-        what = ("last", max(int(operators * DEEPER), 1)) if wish == "auto" else wish
+        what = ("last", max(int(operators * DEEPER_SHARE), 1)) if wish == "auto" else wish
         LOG.info("the head is trained; now %s at a tenth of the rate", describe_choice(what))
         self.session.set_trainable(what, learning_rate=self.config.rule.base_learning_rate / 10)
         return "last layers" if wish == "auto" else describe_choice(what)
@@ -236,19 +225,39 @@ class Finetuning:
         seconds = None if self.budget is None else self.budget.seconds
         end = [] if seconds is None else [Deadline(self.began + share * seconds)]
         stop = (
-            [EarlyStopping(MONITOR, min_delta=GAIN, patience=self.recipe.patience, restore_best=True)]
+            [
+                EarlyStopping(
+                    MONITOR, min_delta=GAIN, patience=self.recipe.patience or PATIENCE, restore_best=True
+                )
+            ]
             if self.held_out is not None
             else []
         )
         validation = None if self.held_out is None else self._open(self.held_out)
-        variants = self.recipe.variants if self.varied else 0
+        variants = (self.recipe.variants or VARIANTS) if self.varied else 0
+        name = DEEPER if self.histories else HEAD
+        self._take_up(name)
+        self.under_way = name
         history = self.session.fit(
             self._open(self.train, variants), epochs=epochs, validation_data=validation,
-            callbacks=[*stop, *end, *callbacks], verbose=verbose,
+            callbacks=[*stop, *end, *(self.stages.callbacks(name) if self.stages else ()), *callbacks], verbose=verbose,
         )  # fmt: skip
+        self.under_way = ""
+        self._note(phase, history, stop[0].best_epoch if stop else len(history.epoch) - 1)
+
+    def _take_up(self, name: str) -> None:
+        """Go on with a phase that was stopped; what a budget's trials chose may be another thing this time."""
+        if self.stages is None or (name == DEEPER and self.budget is not None):
+            return
+        if self.stages.take_up(self.session, name):
+            LOG.info(
+                "%d epochs of this phase are done, step %d", self.session.state.epoch, self.session.state.step
+            )
+
+    def _note(self, phase: str, history: History, best: int) -> None:
         self.histories.append(history)
         self.phases.append(phase)
-        self.kept.append(stop[0].best_epoch if stop else len(history.epoch) - 1)
+        self.kept.append(best)
 
     def _open(self, data: Labelled, variants: int = 0) -> Dataset:
         tensor = self.session.program.inputs[0]

@@ -249,24 +249,3 @@ def test_a_table_and_a_folder_of_sounds_are_kinds_by_themselves(
     ):
         assert main([*words, *wrong]) == 1
         assert message in capsys.readouterr().err
-
-
-def test_a_stopped_course_says_how_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    picture_net().save(tmp_path / "net.tflite")
-    monkeypatch.setattr(ct.callbacks.EarlyStopping, "on_epoch_end", stop)
-    words = [
-        "finetune",
-        str(SHAPES),
-        "--model",
-        str(tmp_path / "net.tflite"),
-        "-o",
-        str(tmp_path / "o.tflite"),
-    ]
-    assert main(words) == 130
-    assert "the same command begins again" in capsys.readouterr().err
-    assert not (tmp_path / "o.tflite").exists()

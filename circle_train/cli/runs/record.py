@@ -14,7 +14,10 @@ from circle_train.format.atomic import write_text
 from circle_train.release import VERSION
 
 RECORD = "run.json"
-PATHS = ("model", "input", "expected", "checkpoint", "export", "export_circleplus", "export_checkpoint")
+PATHS = (
+    "model", "input", "expected", "checkpoint", "export", "export_circleplus", "export_checkpoint",
+    "folder", "output", "tokenizer",
+)  # fmt: skip
 CHANGEABLE = ("resume", "epochs", "threads", "json", "debug")
 """What may be said beside --resume: how far and how fast, not what."""
 OURS = ("run", "parser", "resume", "run_dir", "json", "debug")
@@ -24,9 +27,13 @@ OURS = ("run", "parser", "resume", "run_dir", "json", "debug")
 def write_record(folder: Path, options: argparse.Namespace) -> None:
     """All words of the command, paths from the root on."""
     words = {name: value for name, value in vars(options).items() if name not in OURS}
-    for name in PATHS:
-        words[name] = words[name] and os.path.abspath(words[name])
-    write_text(folder / RECORD, json.dumps({"version": VERSION, "options": words}, indent=2) + "\n")
+    for name in (*PATHS, "validation"):
+        word = words.get(name)
+        if word and (name != "validation" or os.path.isdir(word)):
+            words[name] = os.path.abspath(word)
+    command = options.parser.prog.split()[-1]
+    text = json.dumps({"version": VERSION, "command": command, "options": words}, indent=2)
+    write_text(folder / RECORD, f"{text}\n")
 
 
 def resumed(options: argparse.Namespace) -> argparse.Namespace:
@@ -40,7 +47,7 @@ def resumed(options: argparse.Namespace) -> argparse.Namespace:
         raise ConfigError(
             f"--resume {folder} takes everything else from the run; leave out {given[0].replace('_', '-')}"
         )
-    words = _read(folder / RECORD)
+    words = _read(folder / RECORD, options.parser.prog)
     changed = {
         name: getattr(options, name) for name in ("epochs", "threads") if getattr(options, name) is not None
     }
@@ -50,7 +57,9 @@ def resumed(options: argparse.Namespace) -> argparse.Namespace:
 
 def is_finished(folder: Path, options: argparse.Namespace) -> bool:
     """Whether the run was whole with as many epochs; the report is written last."""
-    return (folder / REPORT).exists() and _read(folder / RECORD)["epochs"] == options.epochs
+    return (folder / REPORT).exists() and _read(folder / RECORD, options.parser.prog)[
+        "epochs"
+    ] == options.epochs
 
 
 def checkpoint_in(folder: Path) -> Path | None:
@@ -59,14 +68,23 @@ def checkpoint_in(folder: Path) -> Path | None:
     return last if last.exists() else None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, program: str) -> dict[str, Any]:
     try:
-        words = json.loads(path.read_text(encoding="utf-8"))["options"]
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
+        told = json.loads(path.read_text(encoding="utf-8"))
+        words = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in told["options"].items()
+        }
+        command = told.get("command", "train")
     except OSError as error:
         raise ConfigError(
             f"--resume {path.parent}: {path.name} cannot be read ({error.strerror}); give the folder of a run that "
-            "`circle-train train --run-dir` made"
+            f"`{program} --run-dir` made"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"--resume {path.parent}: {path.name} is damaged; begin the run anew") from None
+    if command != program.rsplit(maxsplit=1)[-1]:
+        raise ConfigError(
+            f"--resume {path.parent}: that is a run of `circle-train {command}`; resume it there"
+        )
+    return words
