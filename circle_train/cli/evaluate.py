@@ -8,8 +8,8 @@ from typing import Any
 from circle_train.cli.look import add_look, opened_input
 from circle_train.cli.settings import (
     add_json,
+    add_judging,
     add_shapes,
-    add_training,
     config_of,
     load_model,
     print_json,
@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
         "--tokenizer", metavar="FILE", help="of texts: the model's tokenizer.json or vocab.txt"
     )
     parser.add_argument("--checkpoint", metavar="FILE", help="take the weights from here")
-    add_training(parser)
+    add_judging(parser)
     add_look(parser)
     add_json(parser)
     parser.set_defaults(run=run)

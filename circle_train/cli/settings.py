@@ -95,12 +95,7 @@ def _value_of(word: str) -> tuple[str, Any]:
 def add_training(parser: argparse.ArgumentParser) -> None:
     """What to train and how; whatever is not given comes from the model's Circle+ settings."""
     group = parser.add_argument_group("training (default: the model's Circle+ settings)")
-    group.add_argument(
-        "--loss", choices=sorted(losses.BY_NAME), metavar="NAME", help=", ".join(sorted(losses.BY_NAME))
-    )
-    group.add_argument(
-        "--loss-reduction", choices=["mean", "sum"], help="of the samples' losses (default: mean)"
-    )
+    _add_loss(group)
     group.add_argument(
         "--optimizer",
         choices=sorted(optimizers.BY_NAME),
@@ -108,19 +103,46 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         help=", ".join(sorted(optimizers.BY_NAME)),
     )
     group.add_argument("--learning-rate", type=float, metavar="X", help=LEARNING_RATE_HELP)
-    group.add_argument("--batch-size", type=int, metavar="N", help="samples a step (default: 32)")
-    group.add_argument(
-        "--memory-budget",
-        metavar="SIZE",
-        help="what training may take, e.g. 150MB, or auto: what there is left; results are then made again and "
-        "batches taken in parts (default: all at once)",
-    )
+    _add_memory(group)
     group.add_argument("--activations", choices=[kind.value for kind in Activations], help=ACTIVATIONS_HELP)
     group.add_argument(
         "--trainable",
         metavar="WHAT",
         help="all, none, last:N, operators as 3,7,8, or parameters as 'fc.*,head.bias'",
     )
+    _add_metric(group)
+    add_engine(parser)
+
+
+def add_judging(parser: argparse.ArgumentParser) -> None:
+    """By what samples are judged, where nothing is trained."""
+    group = parser.add_argument_group("judged (default: by the model's Circle+ settings)")
+    _add_loss(group)
+    _add_memory(group)
+    _add_metric(group)
+    add_engine(parser)
+
+
+def _add_loss(group: Any) -> None:
+    group.add_argument(
+        "--loss", choices=sorted(losses.BY_NAME), metavar="NAME", help=", ".join(sorted(losses.BY_NAME))
+    )
+    group.add_argument(
+        "--loss-reduction", choices=["mean", "sum"], help="of the samples' losses (default: mean)"
+    )
+
+
+def _add_memory(group: Any) -> None:
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples a step (default: 32)")
+    group.add_argument(
+        "--memory-budget",
+        metavar="SIZE",
+        help="what may be taken, e.g. 150MB, or auto: what there is left; results are then made again and "
+        "batches taken in parts (default: all at once)",
+    )
+
+
+def _add_metric(group: Any) -> None:
     group.add_argument(
         "--metric",
         action="append",
@@ -129,7 +151,6 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=", ".join(sorted(METRICS)),
     )
-    add_engine(parser)
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -156,16 +177,17 @@ def config_of(options: argparse.Namespace, model: Model) -> TrainConfig:
     if options.loss or options.loss_reduction:
         loss = by_name(options.loss or config.loss, losses.BY_NAME, Loss, "loss")
         changes["loss"] = _replaced(loss, reduction=options.loss_reduction)
-    if options.optimizer or options.learning_rate is not None:
-        optimizer = by_name(options.optimizer or config.optimizer, optimizers.BY_NAME, Optimizer, "optimizer")
-        changes["optimizer"] = _replaced(optimizer, learning_rate=options.learning_rate)
+    wish, rate = getattr(options, "optimizer", None), getattr(options, "learning_rate", None)
+    if wish or rate is not None:
+        optimizer = by_name(wish or config.optimizer, optimizers.BY_NAME, Optimizer, "optimizer")
+        changes["optimizer"] = _replaced(optimizer, learning_rate=rate)
     if options.batch_size is not None:
         changes["batch_size"] = options.batch_size
     if options.memory_budget is not None:
         changes["memory_budget"] = _budget_of(options.memory_budget)
-    if options.activations is not None:
+    if getattr(options, "activations", None) is not None:
         changes["activations"] = options.activations
-    if options.trainable is not None:
+    if getattr(options, "trainable", None) is not None:
         changes["trainable"] = trainable_of(options.trainable)
     if options.metric:
         changes["metrics"] = options.metric

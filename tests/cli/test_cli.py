@@ -198,3 +198,10 @@ def test_the_demo_learns_the_other_digits(tmp_path: pathlib.Path, capsys: pytest
     assert before < 60
     assert after > 90
     assert (tmp_path / "demo" / "report.html").exists()
+
+
+@pytest.mark.parametrize("word", ["--learning-rate", "--optimizer", "--trainable", "--activations"])
+def test_eval_knows_no_words_of_training(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", "net.tflite", "--input", "x.npy", word, "1"])
+    assert ended.value.code == 2 and f"unrecognized arguments: {word}" in capsys.readouterr().err
