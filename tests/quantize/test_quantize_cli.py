@@ -70,7 +70,7 @@ def test_folders_calibrate_and_judge_as_the_file_says(
     assert "as shipped" in capsys.readouterr().out
     floats, shipped = (answers(ct.load(told / name), [SHAPES]) for name in ("net.tflite", "out.tflite"))
     for one, other in zip(floats, shipped, strict=True):
-        assert one.path == other.path
+        assert one.name == other.name
         np.testing.assert_allclose(other.scores, one.scores, atol=0.03)
 
 

@@ -144,7 +144,7 @@ def test_masks_differ_from_pass_to_pass_and_keep_the_mean() -> None:
 
 def test_the_generator_is_c_plus_plus_minstd_rand0() -> None:
     """Its ten thousandth number is 1043618065, says the standard."""
-    from circle_train.ops.internal.dropout import MODULUS, uniform
+    from circle_train.ops.numeric.lehmer import MODULUS, uniform
 
     expected = np.float32((1043618065 - 1) / (MODULUS - 1))
     assert uniform(1, 10_000)[-1] == pytest.approx(expected, rel=1e-6)

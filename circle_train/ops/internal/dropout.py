@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 import numpy as np
 
@@ -12,10 +11,8 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, register
 from circle_train.ops.elementwise import Unary
+from circle_train.ops.numeric.lehmer import uniform
 from circle_train.record import record
-
-MODULUS = 2**31 - 1
-MULTIPLIER = 16807
 
 
 @register("DROPOUT_MASK", internal=True)
@@ -68,20 +65,3 @@ class Dropout(Unary):
 
     def forward(self, x: Array) -> Array:
         return x
-
-
-def uniform(seed: int, count: int, skipped: int = 0) -> Array:
-    """Float32 numbers from 0 to 1, as C++'s uniform_real_distribution makes them of minstd_rand0; not the first of them."""
-    start = np.uint64((seed % MODULUS or 1) * pow(MULTIPLIER, skipped, MODULUS) % MODULUS)
-    states = _powers(max(count - 1, 0).bit_length())[:count] * start % np.uint64(MODULUS)
-    numbers = (states - np.uint64(1)).astype(np.float32) / np.float32(MODULUS - 1)
-    return np.minimum(numbers, np.nextafter(np.float32(1), np.float32(0)))
-
-
-@lru_cache(maxsize=4)
-def _powers(doublings: int) -> Array:
-    """The multiplier's first 2^doublings powers, from the first on."""
-    powers = np.array([MULTIPLIER], np.uint64)
-    for _ in range(doublings):
-        powers = np.concatenate([powers, powers * powers[-1] % np.uint64(MODULUS)])
-    return powers

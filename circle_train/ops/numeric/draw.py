@@ -13,7 +13,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, register
 from circle_train.ops.checks import length, sizes_in
-from circle_train.ops.internal.dropout import uniform
+from circle_train.ops.numeric.lehmer import uniform
 from circle_train.record import record
 
 BITS = (1 << 64) - 1
