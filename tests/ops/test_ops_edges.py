@@ -9,9 +9,11 @@ import pytest
 from single_operator import computed
 
 from circle_train.errors import DataError, ModelError
-from circle_train.ir import DType, TensorType
+from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
+from circle_train.ops.control.subgraph import infer_graph
 from circle_train.ops.internal.norms.batch_norm import BatchNorm
 
 F, I, B = DType.FLOAT32, DType.INT32, DType.BOOL
@@ -219,3 +221,13 @@ def test_batch_norm_is_its_definition() -> None:
     variance = rng.uniform(0.5, 2, 3)
     found = BatchNorm(0.1).forward(x, gamma, beta, mean, variance)
     np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 0.1) * gamma + beta, rtol=1e-12)
+
+
+def test_a_graph_within_has_outputs_of_what_it_is_given() -> None:
+    """Not of what its tensors say, which is what the file was made for."""
+    x = Tensor("x", TensorType(DType.FLOAT32, (2, 3)))
+    five = constant(np.ones(5, np.float32), "five")
+    graph = Graph("within", [x])
+    graph.outputs = [graph.emit(REGISTRY["RELU"](), x), five]
+    found = infer_graph(graph, [TensorType(DType.FLOAT32, (7, 3))])
+    assert [type_.shape for type_ in found] == [(7, 3), (5,)]
