@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from circle_train.ir import Graph
 from circle_train.ir.verify import verify
@@ -13,6 +13,7 @@ from circle_train.passes.control.variables import begin_each_sample, lower_varia
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import refuse_draws, tell_draws_apart
 from circle_train.passes.fold import fold_integers
+from circle_train.passes.hybrid import multiply_in_bytes
 from circle_train.passes.masters import decode_weights, make_float_masters, widen_float16
 from circle_train.passes.on_grid import learn_on_grid
 from circle_train.passes.order import sort_topologically
@@ -27,7 +28,7 @@ Pass = Callable[[Graph], None]
 def before_training(sizes: int | Shapes | None) -> list[Pass]:
     """What makes a loaded graph ready to be differentiated or run; `sizes` are inputs' shapes, or a batch, None the file's."""
     return [
-        *before_inference(),
+        *_before([decode_weights]),
         learn_on_grid,
         widen_float16,
         settle_shared_weights,
@@ -41,7 +42,11 @@ def before_training(sizes: int | Shapes | None) -> list[Pass]:
 
 
 def before_inference() -> list[Pass]:
-    """The same without a batch size: it comes with the data."""
+    """The same without a batch size: it comes with the data. Weights in integers are multiplied as such."""
+    return _before([multiply_in_bytes, decode_weights])
+
+
+def _before(of_integer_weights: Sequence[Pass]) -> list[Pass]:
     return [
         decompose,
         recognise_sweeps,
@@ -51,16 +56,16 @@ def before_inference() -> list[Pass]:
         drop_dead_nodes,
         reset_states,
         make_float_masters,
-        decode_weights,
+        *of_integer_weights,
         run_quantized,
-        lambda graph: prepare_subgraphs(graph, _prepare),
+        lambda graph: prepare_subgraphs(graph, lambda part: _prepare(part, of_integer_weights)),
     ]
 
 
-def _prepare(graph: Graph) -> None:
+def _prepare(graph: Graph, of_integer_weights: Sequence[Pass]) -> None:
     """A graph that an operator runs."""
     refuse_draws(graph)
-    run(before_inference(), graph)
+    run(_before(of_integer_weights), graph)
 
 
 def run(passes: list[Pass], graph: Graph) -> Graph:

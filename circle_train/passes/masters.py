@@ -9,6 +9,7 @@ import numpy as np
 from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.internal.hybrid import Hybrid
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.numeric.quantize import Densify, Dequantize, Spread, dequantize
 
@@ -37,7 +38,12 @@ def decode_weights(graph: Graph) -> None:
     for node in graph.nodes:
         coded = [t for t in node.inputs if t is not None and _is_coded(t)]
         others = [t for t in (*node.inputs, *node.outputs) if t is not None and not t.is_constant]
-        if not coded or not others or not all(t.dtype.is_float for t in others):
+        if (
+            isinstance(node.op, Hybrid)
+            or not coded
+            or not others
+            or not all(t.dtype.is_float for t in others)
+        ):
             continue
         inputs = list(node.inputs)
         for index, tensor in enumerate(inputs):

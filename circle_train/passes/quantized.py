@@ -7,6 +7,7 @@ import numpy as np
 from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Quantization, Tensor
 from circle_train.ops.attributes import Activation
+from circle_train.ops.internal.hybrid import Hybrid
 from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.movement import Movement
 from circle_train.ops.opaque import Opaque
@@ -23,7 +24,7 @@ def run_quantized(graph: Graph) -> None:
     What only moves integers that mean the same on both sides needs no meaning.
     """
     for node in graph.nodes:
-        if isinstance(node.op, (Opaque, Quantized)):
+        if isinstance(node.op, (Opaque, Quantized, Hybrid)):
             continue
         given = tuple(quantization_of(node, tensor) for tensor in node.inputs)
         made = tuple((tensor.dtype, quantization_of(node, tensor)) for tensor in node.outputs)

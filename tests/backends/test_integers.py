@@ -216,8 +216,15 @@ def test_what_has_no_kernel_of_bytes_runs_by_those_of_floats(name: str) -> None:
     graph = Graph("main", [x], list(node.outputs), [node])
     widen_integers(Rewriter(graph, graph.outputs))
     assert len(graph.nodes) == 3
-    known = dict(zip(inputs, arrays, strict=True))
+    for result in by_kernels(graph, dict(zip(inputs, arrays, strict=True))):
+        apart = np.abs(result.astype(np.float64) - wanted)
+        assert apart.max() <= 1 and (apart > 0).mean() <= 0.01
+
+
+def by_kernels(graph: Graph, fed: dict[Tensor | None, Array]) -> Iterator[Array]:
+    """What a graph's nodes give, every one by a kernel."""
     for engine in engines():
+        known = dict(fed)
         for step_of in graph.nodes:
             given = [t.data if t.is_constant and t not in known else known[t] for t in step_of.inputs]
             made = [np.zeros(t.shape, t.dtype.numpy) for t in step_of.outputs]
@@ -225,5 +232,52 @@ def test_what_has_no_kernel_of_bytes_runs_by_those_of_floats(name: str) -> None:
             assert step is not None, step_of
             step()
             known |= dict(zip(step_of.outputs, made, strict=True))
-        apart = np.abs(known[node.outputs[0]].astype(np.float64) - wanted)
+        yield known[graph.outputs[0]]
+
+
+def wide() -> Iterator[tuple[str, dict[str, Any], list[Tensor], Tensor]]:
+    """Operators on int16, whose weights are int8."""
+
+    def fed16(*shape: int, scale: float = 0.00071828) -> Tensor:
+        meaning = Quantization((float(np.float32(scale)),), (0,))
+        return Tensor("x", TensorType(DType.INT16, shape), quantization=meaning)
+
+    x, y = fed16(*IMAGE), fed16(scale=0.0031417)
+    b = constant(RNG.integers(-300000, 300000, 21), "b")
+    yield (
+        "CONV_2D",
+        {"fused_activation_function": Activation.RELU6},
+        [x, held(DType.INT8, (21, 3, 2, 6), 0), b],
+        y,
+    )
+    yield "DEPTHWISE_CONV_2D", {"stride_w": 2, "stride_h": 2}, [x, held(DType.INT8, (1, 3, 2, 6), 3)], y
+    yield "FULLY_CONNECTED", {}, [fed16(5, 33), held(DType.INT8, (21, 33), 0), b], y
+    for name in ("ADD", "SUB", "MUL"):
+        yield name, {}, [x, fed16(9, 1, 6, scale=0.0003)], y
+    yield "AVERAGE_POOL_2D", {"filter_width": 3, "filter_height": 2}, [x], y
+    yield "MAX_POOL_2D", {"filter_width": 3, "filter_height": 2}, [x], fed16()
+    yield "MEAN", {}, [x, plain(1, 2)], y
+    yield "SOFTMAX", {}, [fed16(7, 41)], fed16(scale=1 / 32768)
+    for name in ("LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU"):
+        yield name, {}, [x], fed16(scale=1 / 32768)
+    yield "CONCATENATION", {"axis": 2}, [x, fed16(3, 9, 2, 6, scale=0.002)], y
+    yield "QUANTIZE", {}, [x], y
+    yield "QUANTIZE", {}, [x], fed(DType.INT8, scale=0.1)
+    yield "QUANTIZE", {}, [Tensor("x", TensorType(DType.FLOAT32, (3, 50)))], y
+    yield "DEQUANTIZE", {}, [x], Tensor("y", TensorType(DType.FLOAT32, ()))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "inputs", "like"), [pytest.param(*c, id=f"{c[0]}-{i}") for i, c in enumerate(wide())]
+)
+def test_int16_runs_by_kernels(
+    name: str, options: dict[str, Any], inputs: list[Tensor], like: Tensor
+) -> None:
+    node = node_of(name, options, inputs, like)
+    arrays = [values_of(tensor) for tensor in inputs]
+    (wanted,) = node.op.compute(arrays)
+    graph = Graph("main", [t for t in inputs if not t.is_constant], list(node.outputs), [node])
+    widen_integers(Rewriter(graph, graph.outputs))
+    for result in by_kernels(graph, dict(zip(inputs, arrays, strict=True))):
+        apart = np.abs(result.astype(np.float64) - wanted)
         assert apart.max() <= 1 and (apart > 0).mean() <= 0.01

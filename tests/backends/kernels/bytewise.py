@@ -7,7 +7,9 @@ from native import struct
 from sized import Arrays, Call, Make, args
 
 from circle_train.backends.native.engine import abi
+from circle_train.ops.internal.hybrid import rounded as rounded_samples
 
+TYPES = {np.int8: abi.IntType.INT8, np.uint8: abi.IntType.UINT8, np.int16: abi.IntType.INT16}
 RANGE = {"y_zero": 3, "low": -120, "high": 100}
 
 
@@ -62,12 +64,18 @@ def convolved(image: Windows, ins: int, outs: int, kernel: int, zero: int) -> Ca
     sums = np.zeros((len(image.x), *image.out, outs), np.int64)
     for cell, values in zip(image.cells, weights.astype(np.int64) - zero, strict=True):
         sums += cell @ values
+    return image.call(panels_of(weights, kernel), sums, weights.reshape(kernel * kernel * ins, outs), zero)
+
+
+def panels_of(weights: np.ndarray, kernel: int) -> np.ndarray:
+    """Of cells × ins × outs: [panel][run][fours][16][4]."""
+    _, ins, outs = weights.shape
     runs = weights.reshape(kernel, kernel * ins, outs)
     panels, fours = -(-outs // abi.INT_PANEL), -(-kernel * ins // 4)
     whole = np.zeros((kernel, fours * 4, panels * abi.INT_PANEL), np.int8)
     whole[:, : runs.shape[1], :outs] = runs
     split = whole.reshape(kernel, fours, 4, panels, abi.INT_PANEL).transpose(3, 0, 1, 4, 2)
-    return image.call(np.ascontiguousarray(split), sums, weights.reshape(kernel * kernel * ins, outs), zero)
+    return np.ascontiguousarray(split)
 
 
 def int_conv(batch: int, h: int, w: int, ins: int, outs: int, kernel: int, stride: int) -> Call:
@@ -172,18 +180,75 @@ def int_table_of_floats(rows: int, width: int) -> Call:
     return mapped(rows, width, np.float32)
 
 
-def int_round(size: int) -> Call:
+def rounded(size: int, kind: type) -> Call:
     x = np.random.default_rng(size).uniform(-40, 40, size).astype(np.float32)
     x[::5] = np.round(x[::5] * 4) / 4 + 0.125  # ties
-    make = args("ct_int_round_args", x=x, size=size, scale=4.0, **RANGE)
-    return stored(make, in_range(x * np.float32(4)))
+    make = args("ct_int_round_args", x=x, size=size, scale=4.0, type=TYPES[kind], **RANGE)
+    return stored(make, in_range(x * np.float32(4)).astype(kind))
 
 
-def int_widen(size: int) -> Call:
-    x = numbers(size)
-    make = args("ct_int_widen_args", x=x, size=size, is_signed=1, scale=0.25, zero=3.0)
-    want = np.float32(0.25) * (x.astype(np.float32) - 3)
+def int_round(size: int) -> Call:
+    return rounded(size, np.int8)
+
+
+def int_round_to_short(size: int) -> Call:
+    return rounded(size, np.int16)
+
+
+def widened(outer: int, channels: int, inner: int, kind: type) -> Call:
+    limits = np.iinfo(kind)
+    x = np.random.default_rng(0).integers(limits.min, limits.max + 1, (outer, channels, inner)).astype(kind)
+    scale = 2.0 ** -np.arange(channels).astype(np.float32) * np.float32(1.5)
+    zero = np.arange(channels).astype(np.float32) * 3 - 5
+    make = args(
+        "ct_int_widen_args",
+        x=x,
+        scale=scale,
+        zero=zero,
+        outer=outer,
+        channels=channels,
+        inner=inner,
+        type=TYPES[kind],
+    )
+    want = scale[:, None] * (x.astype(np.float32) - zero[:, None])
     return Call(make, {"y": np.zeros_like(want)}, {"y": want})
+
+
+def int_widen(outer: int, channels: int, inner: int) -> Call:
+    return widened(outer, channels, inner, np.int8)
+
+
+def int_widen_unsigned(channels: int) -> Call:
+    return widened(2, channels, 1, np.uint8)
+
+
+def int_widen_of_short(outer: int, inner: int) -> Call:
+    return widened(outer, 1, inner, np.int16)
+
+
+def hybrid(batch: int, h: int, w: int, ins: int, outs: int, kernel: int) -> Call:
+    """A convolution of floats and bytes, each image rounded to bytes of its own."""
+    x = np.random.default_rng(0).normal(size=(batch, h, w, ins)).astype(np.float32) * 2 + 1
+    weights = numbers(kernel * kernel, ins, outs, seed=1)
+    pad, scale = kernel // 2, 2.0 ** -np.random.default_rng(1).integers(6, 12, outs + 80).astype(np.float32)
+    out = [max(0, n + 2 * pad - kernel + 1) if n else 0 for n in (h, w)]
+    on_grid = rounded_samples(x.reshape(batch, -1)).reshape(x.shape) if x.size else x
+    padded = np.pad(on_grid.astype(np.float64), ((0, 0), (pad, kernel), (pad, kernel), (0, 0)))
+    want = np.zeros((batch, *out, outs))
+    for cell, values in enumerate(weights.astype(np.float64)):
+        i, j = divmod(cell, kernel)
+        want += padded[:, i : i + out[0], j : j + out[1]] @ values
+    counted, bias = np.zeros(outs + 80, np.int32), np.ones(outs + 80, np.float32)
+    counted[:outs] = weights.astype(np.int32).sum((0, 1))
+    shape = struct(
+        "ct_conv_shape", batch=batch, in_h=h, in_w=w, in_c=ins, out_h=out[0], out_w=out[1], out_c=outs, kernel_h=kernel,
+        kernel_w=kernel, stride_h=1, stride_w=1, dilation_h=1, dilation_w=1, pad_top=pad, pad_left=pad, groups=1,
+    )  # fmt: skip
+    make = args(
+        "ct_int_hybrid_args", x=x, w=panels_of(weights, kernel), w_sums=counted, w_scale=scale, bias=bias, shape=shape,
+        samples=batch, low=-50.0, high=np.inf,
+    )  # fmt: skip
+    return stored(make, np.maximum(want * scale[:outs] + 1, -50).astype(np.float32))
 
 
 def int_settle(size: int) -> Call:

@@ -103,7 +103,11 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("INT_TABLE", bytewise.int_table, Call.itself),
     ("INT_TABLE", bytewise.int_table_of_floats, Call.itself),
     ("INT_ROUND", bytewise.int_round, Call.itself),
+    ("INT_ROUND", bytewise.int_round_to_short, Call.itself),
     ("INT_WIDEN", bytewise.int_widen, Call.itself),
+    ("INT_WIDEN", bytewise.int_widen_unsigned, Call.itself),
+    ("INT_WIDEN", bytewise.int_widen_of_short, Call.itself),
+    ("INT_HYBRID", bytewise.hybrid, Call.itself),
     ("INT_SETTLE", bytewise.int_settle, Call.itself),
 ]
 """Each kernel, what is made of extents, and which call of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x9C2A702
+ABI_VERSION = 0xB49FFE9
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -70,13 +70,14 @@ class Kernel(enum.IntEnum):
     POOL_CONV_GRAD_W = 46
     INT_CONV = 47
     INT_DEPTHWISE = 48
-    INT_POOL = 49
-    INT_BINARY = 50
-    INT_SOFTMAX = 51
-    INT_TABLE = 52
-    INT_ROUND = 53
-    INT_WIDEN = 54
-    INT_SETTLE = 55
+    INT_HYBRID = 49
+    INT_POOL = 50
+    INT_BINARY = 51
+    INT_SOFTMAX = 52
+    INT_TABLE = 53
+    INT_ROUND = 54
+    INT_WIDEN = 55
+    INT_SETTLE = 56
 
 
 class Act(enum.IntEnum):
@@ -217,6 +218,14 @@ class Reduce(enum.IntEnum):
     MIN = 2
     SUM_SQUARES = 3
     PROD = 4
+
+
+class IntType(enum.IntEnum):
+    """ct_int_type."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT16 = 2
 
 
 class Status(enum.IntEnum):
@@ -816,6 +825,23 @@ class IntConvArgs(Structure):
     ]
 
 
+class IntHybridArgs(Structure):
+    """ct_int_hybrid_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("w", c_void_p),
+        ("w_sums", c_void_p),
+        ("w_scale", c_void_p),
+        ("bias", c_void_p),
+        ("y", c_void_p),
+        ("shape", ConvShape),
+        ("samples", c_int64),
+        ("low", c_float),
+        ("high", c_float),
+    ]
+
+
 class IntPoolArgs(Structure):
     """ct_int_pool_args."""
 
@@ -898,6 +924,7 @@ class IntRoundArgs(Structure):
         ("y_zero", c_int32),
         ("low", c_int32),
         ("high", c_int32),
+        ("type", c_int32),
         ("scale", c_float),
     ]
 
@@ -908,10 +935,12 @@ class IntWidenArgs(Structure):
     _fields_ = [
         ("x", c_void_p),
         ("y", c_void_p),
-        ("size", c_int64),
-        ("is_signed", c_int32),
-        ("scale", c_float),
-        ("zero", c_float),
+        ("scale", c_void_p),
+        ("zero", c_void_p),
+        ("outer", c_int64),
+        ("channels", c_int64),
+        ("inner", c_int64),
+        ("type", c_int32),
     ]
 
 
@@ -993,6 +1022,7 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.POOL_CONV_GRAD_W: PoolConvGradWArgs,
     Kernel.INT_CONV: IntConvArgs,
     Kernel.INT_DEPTHWISE: IntConvArgs,
+    Kernel.INT_HYBRID: IntHybridArgs,
     Kernel.INT_POOL: IntPoolArgs,
     Kernel.INT_BINARY: IntBinaryArgs,
     Kernel.INT_SOFTMAX: IntSoftmaxArgs,

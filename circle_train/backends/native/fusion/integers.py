@@ -19,6 +19,7 @@ from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.record import record
 
 BYTES = (DType.INT8, DType.UINT8)
+STORED = (*BYTES, DType.INT16)
 APART = (Quantize, Dequantize, ResizeBilinear)
 """Conversions; and what makes halves by the thousand, which the specification rounds as LiteRT does, and kernels to even."""
 
@@ -43,7 +44,11 @@ def widen_integers(rewriter: Rewriter) -> None:
             for t, real, (dtype, meaning) in zip(node.outputs, made, op.made, strict=True)
             if meaning is not None
         ]
-        rewriter.replace([node], *before, Node(op.of, inputs, made, node.index, [node]), *behind)
+        if isinstance(op.of, Quantize):
+            behind[0].inputs[0], computed = inputs[0], []
+        else:
+            computed = [Node(op.of, inputs, made, node.index, [node])]
+        rewriter.replace([node], *before, *computed, *behind)
 
 
 def _is_computed(node: Node, op: Quantized) -> bool:
@@ -62,10 +67,17 @@ def _gains(node: Node, op: Quantized) -> bool:
     known = [(t, meaning) for t, meaning in zip(node.inputs, op.given, strict=True) if t is not None]
     known += [(t, meaning) for t, (_, meaning) in zip(node.outputs, op.made, strict=True)]
     fits = all(
-        meaning is None or t.is_constant or (t.dtype in BYTES and len(meaning.scale) == 1)
+        meaning is None or t.is_constant or (t.dtype in STORED and len(meaning.scale) == 1)
         for t, meaning in known
     )
-    return fits and not isinstance(op.of, APART) and type(op.of) in OPS and node.outputs[0].type.is_static
+    return fits and _has_floats(op) and node.outputs[0].type.is_static
+
+
+def _has_floats(op: Quantized) -> bool:
+    """Whether what it wraps has kernels of floats, or comes from integers to others."""
+    if isinstance(op.of, APART):
+        return isinstance(op.of, Quantize) and op.given[0] is not None
+    return type(op.of) in OPS or bool(op.of.formula)
 
 
 def _widened(tensor: Tensor, meaning: Quantization, before: list[Node]) -> Tensor:

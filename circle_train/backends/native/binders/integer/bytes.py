@@ -65,9 +65,9 @@ class Meaning:
         return int(np.clip(stored, self.limits.min, self.limits.max))
 
 
-def meaning(array: Array | None, quantization: Quantization | None) -> Meaning | None:
-    """Of bytes with one scale; None where an array holds something else."""
-    if array is None or quantization is None or array.itemsize != 1 or array.dtype.kind not in "iu":
+def meaning(array: Array | None, quantization: Quantization | None, widest: int = 1) -> Meaning | None:
+    """Of integers of so many bytes with one scale; None where an array holds something else."""
+    if array is None or quantization is None or array.itemsize > widest or array.dtype.kind not in "iu":
         return None
     if len(quantization.scale) != 1 or len(set(quantization.zero_point)) > 1:
         return None

@@ -1,4 +1,4 @@
-"""Sums and products of bytes, pools and means, softmax, what only moves, and the ways from and to floats."""
+"""Sums and products of bytes, pools and means, softmax, and what only moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from circle_train.ops.internal.quantized import Quantized
 from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D
 from circle_train.ops.numeric.activation import Softmax
 from circle_train.ops.numeric.arithmetic import Add, Mul, Sub
-from circle_train.ops.numeric.quantize import Dequantize, Quantize
+from circle_train.ops.numeric.quantize import Quantize
 from circle_train.ops.numeric.reduce import Mean
 from circle_train.ops.shapes.join import Concatenation
 from circle_train.ops.shapes.pad import Pad, PadV2
@@ -125,31 +125,6 @@ def softmax(op: Quantized, inputs: Values, y: Array) -> Calls:
         **(wanted.range(Activation.NONE) or {}), scale=1 / wanted.scale,
     )  # fmt: skip
     return [call(Kernel.INT_SOFTMAX, args, x, y, power)]
-
-
-@binds_bytes(Quantize)
-def rounded(op: Quantized, inputs: Values, y: Array) -> Calls:
-    """From floats; from other bytes by a table."""
-    (x,) = inputs
-    wanted = made(op, y)
-    if wanted is None or x.dtype != np.float32:
-        return None
-    args = abi.IntRoundArgs(
-        pointer(x), pointer(y), x.size, **(wanted.range(Activation.NONE) or {}), scale=1 / wanted.scale
-    )
-    return [call(Kernel.INT_ROUND, args, x, y)]
-
-
-@binds_bytes(Dequantize)
-def widened(op: Quantized, inputs: Values, y: Array) -> Calls:
-    """To floats."""
-    (x,) = inputs
-    given = meaning(x, op.given[0])
-    if given is None or y.dtype != np.float32 or float(np.float32(given.scale)) != given.scale:
-        return None
-    kind = int(x.dtype == np.int8)
-    args = abi.IntWidenArgs(pointer(x), pointer(y), x.size, kind, given.scale, float(given.zero))
-    return [call(Kernel.INT_WIDEN, args, x, y)]
 
 
 @binds_fused("settle")

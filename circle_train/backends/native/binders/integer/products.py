@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,9 +57,14 @@ def fully_connected(op: Quantized, inputs: Values, y: Array) -> Calls:
     """A pointwise convolution of one long row."""
     x, w, b = inputs
     outputs, taken = w.shape
+    return _by_panels(op, Product(x, w.reshape(outputs, 1, 1, taken), b, y, long_row(y, w.shape)))
+
+
+def long_row(y: Array, weights: Sequence[int]) -> abi.ConvShape:
+    """A matrix product as a convolution."""
+    outputs, taken = weights
     rows = y.size // max(outputs, 1)
-    shape = abi.ConvShape(1, 1, rows, taken, 1, rows, outputs, 1, 1, 1, 1, 1, 1, 0, 0, 1)
-    return _by_panels(op, Product(x, w.reshape(outputs, 1, 1, taken), b, y, shape))
+    return abi.ConvShape(1, 1, rows, taken, 1, rows, outputs, 1, 1, 1, 1, 1, 1, 0, 0, 1)
 
 
 @binds_bytes(DepthwiseConv2D)
@@ -148,7 +154,7 @@ def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, pan
     bias = bias.astype(np.int32)
     scale = np.broadcast_to(unit / np.float32(wanted.scale), len(w))
     groups = product.shape.groups
-    places = (_in_panels(bias, groups), _in_panels(scale, groups))
+    places = (in_panels(bias, groups), in_panels(scale, groups))
     args = abi.IntConvArgs(
         pointer(x), pointer(panels), *map(pointer, places), pointer(y), product.shape, x_flip=given.flip,
         x_zero=given.unsigned_zero, w_zero=weights.zero, **limits,
@@ -156,7 +162,7 @@ def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, pan
     return [call(kernel, args, x, panels, places, y)]
 
 
-def _in_panels(values: Array, groups: int) -> Array:
+def in_panels(values: Array, groups: int) -> Array:
     """The outputs of each group from a panel's begin; a whole vector of the widest kind can be read everywhere."""
     outputs = values.size // groups
     width = -(-outputs // PANEL) * PANEL

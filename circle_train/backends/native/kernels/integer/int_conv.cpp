@@ -1,176 +1,33 @@
-// Convolutions and matrix products of bytes: an implicit product over parts of the image, requantised where the sums arise.
-#include "integer/dot_tile.h"
+// Convolutions and matrix products of bytes, requantised where the sums arise.
+#include "integer/byte_product.h"
 #include "integer/requantize.h"
-#include "integer/window.h"
 #include "run/table.h"
 
 namespace ct {
 namespace CT_TIER {
 namespace {
 
-constexpr int P = CT_INT_PANEL;
-constexpr int64_t kUnits = 8;  // so many at least, if there are panels enough
+struct Requantized {
+  explicit Requantized(const ct_int_conv_args& args) : t(args), range(args) {}
 
-// A pointwise convolution is one long row.
-ct_conv_shape flattened(ct_conv_shape s) {
-  const bool is_pointwise = s.kernel_h * s.kernel_w == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_top == 0 &&
-                            s.pad_left == 0 && s.out_h == s.in_h && s.out_w == s.in_w;
-  if (!is_pointwise) return s;
-  s.in_w = s.out_w = s.batch * s.in_h * s.in_w;
-  s.batch = s.in_h = s.out_h = s.in_w > 0;
-  return s;
-}
-
-struct Plan {
-  explicit Plan(const ct_int_conv_args& args) : t(args), shape(flattened(args.shape)), parts(shape), tiles(dot_tiles()) {
-    const bool lies_together = shape.dilation_w == 1 && shape.groups == 1;
-    each = shape.in_c / shape.groups;
-    run_count = shape.kernel_h * (lies_together ? 1 : shape.kernel_w);
-    run = each * (lies_together ? shape.kernel_w : 1);
-    fours = ceil_div(run, 4);
-    outputs = shape.out_c / shape.groups;
-    group_panels = ceil_div(outputs, P);
-    w_panel = run_count * fours * 4 * P;
-    const int64_t blocks = ceil_div(group_panels, tiles.panels) * shape.groups, wanted = ceil_div(kUnits, std::max<int64_t>(parts.count(), 1));
-    shares = std::max<int64_t>(1, std::min(wanted, blocks));
-    share = ceil_div(blocks, shares);
-    shares = share ? ceil_div(blocks, share) : 0;
+  int32_t zero(int64_t) const { return t.x_zero; }
+  void operator()(const int32_t* sums, int64_t place, int64_t channels, int64_t output, int64_t channel, int32_t less) const {
+    requantize(sums, t.bias + place, t.scale + place, channels, less, range, t.y + output * t.shape.out_c + channel);
   }
-  int64_t cell_bytes() const { return round_up((parts.cells() + kBeyond) * tiles.cell_bytes, CT_ALIGNMENT); }
-  int64_t outputs_of_part() const { return parts.rows * parts.columns; }
 
   const ct_int_conv_args& t;
-  const ct_conv_shape shape;
-  const Parts parts;
-  const DotTiles& tiles;
-  int64_t each, run_count, run, fours, outputs, group_panels, w_panel;
-  int64_t shares, share;  // how blocks of panels are dealt out, and how many to each
+  const Range range;
 };
-
-struct Memory {
-  Memory(Carver& carver, const Plan& plan)
-      : cells(carver.take<char>(plan.cell_bytes())), runs(carver.take<int64_t>(plan.run_count)), sums(carver.take<int32_t>(plan.outputs_of_part())) {}
-  char* cells;
-  int64_t* runs;
-  int32_t* sums;
-};
-
-template <class Cell>
-int32_t sum_of(const Cell* x, int64_t n) {
-  int32_t sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
-  return sum;
-}
-
-class Worker {
- public:
-  Worker(const Plan& plan, const Memory& memory) : p_(plan), m_(memory), range_(plan.t) {}
-
-  void run(int64_t begin, int64_t end) {
-    int64_t held = -1;
-    for (int64_t unit = begin; unit < end; ++unit) {
-      if (unit / p_.shares != held) hold(held = unit / p_.shares);
-      const int64_t blocks = ceil_div(p_.group_panels, p_.tiles.panels), first = unit % p_.shares * p_.share;
-      for (int64_t b = first; b < std::min(first + p_.share, blocks * p_.shape.groups); ++b) {
-        const int64_t panel = b % blocks * p_.tiles.panels;
-        multiply(b / blocks, panel, int(std::min<int64_t>(p_.tiles.panels, p_.group_panels - panel)));
-      }
-    }
-  }
-
- private:
-  void hold(int64_t index) {
-    part_ = p_.parts.at(index);
-    if (p_.tiles.cell_bytes == 1)
-      fill<uint8_t>();
-    else
-      fill<uint16_t>();
-  }
-
-  template <class Cell>
-  void fill() {
-    Cell* const cells = reinterpret_cast<Cell*>(m_.cells);
-    fill_part(flat(), p_.parts, part_, cells);
-    if (p_.t.w_zero) add_up(cells);
-  }
-
-  ct_int_conv_args flat() const {
-    ct_int_conv_args t = p_.t;
-    t.shape = p_.shape;
-    return t;
-  }
-
-  // Cells from a window's begin to one of its runs, of the first group.
-  int64_t offset(int64_t run) const {
-    const ct_conv_shape& s = p_.shape;
-    const int64_t across = p_.run_count / s.kernel_h;
-    return run / across * s.dilation_h * p_.parts.pitch() + run % across * s.dilation_w * s.in_c;
-  }
-
-  // With groups every group would have sums of its own: the binder gives no w_zero then.
-  template <class Cell>
-  void add_up(const Cell* cells) {
-    for (int64_t r = 0, i = 0; r < part_.rows; ++r)
-      for (int64_t c = 0; c < part_.columns; ++c, ++i) {
-        const Cell* const window = cells + window_at(r, c);
-        m_.sums[i] = 0;
-        for (int64_t run = 0; run < p_.run_count; ++run) m_.sums[i] += sum_of(window + offset(run), p_.run);
-      }
-  }
-
-  int64_t window_at(int64_t row, int64_t column) const {
-    return row * p_.shape.stride_h * p_.parts.pitch() + column * p_.shape.stride_w * p_.shape.in_c;
-  }
-
-  void multiply(int64_t group, int64_t panel, int panels) {
-    const ct_conv_shape& s = p_.shape;
-    const int64_t first = group * p_.group_panels + panel, bytes = p_.tiles.cell_bytes;
-    for (int64_t run = 0; run < p_.run_count; ++run) m_.runs[run] = (offset(run) + group * p_.each) * bytes;
-    alignas(CT_ALIGNMENT) int32_t sums[kDotRows * kDotPanels * P];
-    const int64_t most = p_.tiles.rows[panels - 1], pieces = ceil_div(part_.columns, most), few = ceil_div(part_.columns, pieces);
-    const int64_t channel = group * p_.outputs + panel * P, channels = std::min<int64_t>(panels * P, p_.outputs - panel * P);
-    DotTile tile{nullptr, s.stride_w * s.in_c * bytes, m_.runs, p_.run_count, p_.fours, p_.t.w + first * p_.w_panel, p_.w_panel, sums};
-    for (int64_t r = 0; r < part_.rows; ++r)
-      for (int64_t c = 0; c < part_.columns; c += few) {
-        const int64_t count = std::min(few, part_.columns - c);
-        tile.x = m_.cells + window_at(r, c) * bytes;
-        p_.tiles.of[panels - 1][count - 1](tile);
-        uint8_t* y = p_.t.y + ((part_.image * s.out_h + part_.row + r) * s.out_w + part_.column + c) * s.out_c + channel;
-        for (int64_t i = 0; i < count; ++i, y += s.out_c) {
-          const int32_t less = p_.t.w_zero ? p_.t.w_zero * m_.sums[r * part_.columns + c + i] : 0;
-          requantize(sums + i * panels * P, p_.t.bias + first * P, p_.t.scale + first * P, channels, less, range_, y);
-        }
-      }
-  }
-
-  const Plan& p_;
-  const Memory& m_;
-  const Range range_;
-  Part part_{};
-};
-
-int64_t memory_bytes(const Plan& plan) {
-  Carver carver(nullptr);
-  Memory memory(carver, plan);
-  return carver.used();
-}
 
 }  // namespace
 
 int64_t int_conv_scratch(const void* opaque, int threads) {
-  return memory_bytes(Plan(*static_cast<const ct_int_conv_args*>(opaque))) * threads;
+  return byte_memory(BytePlan(*static_cast<const ct_int_conv_args*>(opaque))) * threads;
 }
 
 int32_t int_conv(Context& context, const void* opaque) {
-  const Plan plan(*static_cast<const ct_int_conv_args*>(opaque));
-  const ct_conv_shape& s = plan.shape;
-  const int64_t bytes = memory_bytes(plan);
-  const double products = double(s.batch * s.out_h * s.out_w) * double(s.out_c) * double(plan.run_count * plan.run);
-  context.parallel(plan.parts.count() * plan.shares, products / 100, [&](int worker, int64_t begin, int64_t end) {
-    Carver carver(context.scratch() + worker * bytes);
-    const Memory memory(carver, plan);
-    Worker(plan, memory).run(begin, end);
-  });
+  const auto& t = *static_cast<const ct_int_conv_args*>(opaque);
+  multiply_bytes(context, BytePlan(t), context.scratch(), Requantized(t));
   return CT_OK;
 }
 

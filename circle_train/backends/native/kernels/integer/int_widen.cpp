@@ -1,4 +1,4 @@
-// Bytes as the floats that they stand for.
+// Integers as the floats that they stand for.
 #include <algorithm>
 
 #include "integer/requantize.h"
@@ -6,20 +6,53 @@
 
 namespace ct {
 namespace CT_TIER {
+namespace {
+
+constexpr int64_t kPiece = 8192;
+
+// A signed byte is the unsigned one of its other half, less 128.
+struct Bytes {
+  const uint8_t* x;
+  int32_t flip;
+  vf operator()(int64_t i, int lanes) const { return to_float(load_bytes(x + i, lanes, flip) - flip); }
+};
+
+struct Shorts {
+  const int16_t* x;
+  vf operator()(int64_t i, int lanes) const { return to_float(load_shorts(x + i, lanes)); }
+};
+
+// By rows of one channel, or of all channels.
+template <class Stored>
+void widen(Context& context, const ct_int_widen_args& t, Stored stored) {
+  const bool is_across = t.inner == 1 && t.channels > 1;
+  const int64_t rows = is_across ? t.outer : t.outer * t.channels, width = is_across ? t.channels : t.inner;
+  const int64_t pieces = ceil_div(width, kPiece);
+  const double size = double(t.outer) * double(t.channels) * double(t.inner);
+  context.parallel(rows * pieces, size * 0.1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t row = unit / pieces, first = unit % pieces * kPiece, count = std::min(kPiece, width - first), at = row * width + first;
+      if (is_across) {
+        each_vector(count, [&](int64_t i, auto lanes) {
+          const vf real = (stored(at + i, lanes) - load_some(t.zero + first + i, lanes)) * load_some(t.scale + first + i, lanes);
+          store_some(t.y + at + i, real, lanes);
+        });
+      } else {
+        const float scale = t.scale[row % t.channels], zero = t.zero[row % t.channels];
+        each_vector(count, [&](int64_t i, auto lanes) { store_some(t.y + at + i, (stored(at + i, lanes) - zero) * scale, lanes); });
+      }
+    }
+  });
+}
+
+}  // namespace
 
 int32_t int_widen(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_int_widen_args*>(opaque);
-  constexpr int64_t kPiece = 8192;
-  // A signed byte is the unsigned one of its other half, less 128.
-  const int32_t flip = t.is_signed ? 0x80 : 0;
-  const float zero = t.zero + float(flip);
-  context.parallel(ceil_div(t.size, kPiece), double(t.size) * 0.1, [&](int, int64_t begin, int64_t end) {
-    const int64_t first = begin * kPiece;
-    each_vector(std::min(end * kPiece, t.size) - first, [&](int64_t i, auto lanes) {
-      const vf stored = to_float(load_bytes(t.x + first + i, lanes, flip));
-      store_some(t.y + first + i, (stored - zero) * t.scale, lanes);
-    });
-  });
+  if (t.type == CT_INT_INT16)
+    widen(context, t, Shorts{static_cast<const int16_t*>(t.x)});
+  else
+    widen(context, t, Bytes{static_cast<const uint8_t*>(t.x), t.type == CT_INT_INT8 ? 0x80 : 0});
   return CT_OK;
 }
 

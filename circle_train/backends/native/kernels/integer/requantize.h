@@ -7,6 +7,7 @@ namespace ct {
 namespace CT_TIER {
 
 typedef uint8_t vb __attribute__((vector_size(W), may_alias));
+typedef int16_t vs __attribute__((vector_size(W * 2), may_alias));
 
 inline vi load_ints(const int32_t* p) {
   vi v;
@@ -31,6 +32,25 @@ inline vi load_bytes(const uint8_t* p, int lanes, int32_t flip) {
   vb bytes{};
   std::memcpy(&bytes, p, size_t(lanes));
   return __builtin_convertvector(bytes, vi) ^ flip;
+#endif
+}
+
+inline void store_shorts(int16_t* p, vi v, int lanes) {
+#if defined(__AVX512F__)
+  _mm512_mask_cvtepi32_storeu_epi16(p, __mmask16((1u << lanes) - 1), (__m512i)v);
+#else
+  const vs shorts = __builtin_convertvector(v, vs);
+  std::memcpy(p, &shorts, size_t(lanes) * sizeof(int16_t));
+#endif
+}
+
+inline vi load_shorts(const int16_t* p, int lanes) {
+#if defined(__AVX512F__)
+  return (vi)_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(__mmask16((1u << lanes) - 1), p));
+#else
+  vs shorts{};
+  std::memcpy(&shorts, p, size_t(lanes) * sizeof(int16_t));
+  return __builtin_convertvector(shorts, vi);
 #endif
 }
 

@@ -84,6 +84,7 @@ extern "C" {
   X(POOL_CONV_GRAD_W, pool_conv_grad_w, pool_conv_grad_w_scratch, ct_pool_conv_grad_w_args)             \
   X(INT_CONV, int_conv, int_conv_scratch, ct_int_conv_args)                                             \
   X(INT_DEPTHWISE, int_depthwise, int_depthwise_scratch, ct_int_conv_args)                              \
+  X(INT_HYBRID, int_hybrid, int_hybrid_scratch, ct_int_hybrid_args)                                     \
   X(INT_POOL, int_pool, no_scratch, ct_int_pool_args)                                                   \
   X(INT_BINARY, int_binary, no_scratch, ct_int_binary_args)                                             \
   X(INT_SOFTMAX, int_softmax, no_scratch, ct_int_softmax_args)                                          \
@@ -746,7 +747,7 @@ typedef struct ct_clip_factor_args {
   float limit;
 } ct_clip_factor_args;
 
-/* ---- 8 bit integers that stand for reals ------------------------------------------------------------------------------ */
+/* ---- integers that stand for reals ----------------------------------------------------------------------------------- */
 
 /* Bytes are int8_t or uint8_t; x_flip, XORed to them, makes int8_t v the unsigned v + 128 (0x80) and leaves uint8_t (0). The
  * zeros and the limits of y are those of y's own type. A real result r is stored as y_zero + round(r), ties to even, brought
@@ -774,6 +775,22 @@ typedef struct ct_int_conv_args {
   int32_t low;
   int32_t high;
 } ct_int_conv_args;
+
+/* INT_HYBRID: floats times bytes. What comes in is rounded to bytes with a scale s and a zero z for each of `samples` equal parts of
+ * the outputs, from its least and largest number (and 0): y(c) = s * w_scale[c] * (sum u(x) w - z * w_sums[c]) + bias[c], between
+ * low and high; NaN where a part holds a number that is not finite. Weights, w_sums and the like lie as those of INT_CONV. */
+typedef struct ct_int_hybrid_args {
+  const float* x;
+  const int8_t* w;
+  const int32_t* w_sums;
+  const float* w_scale;
+  const float* bias;
+  float* y;
+  ct_conv_shape shape;
+  int64_t samples;
+  float low;
+  float high;
+} ct_int_hybrid_args;
 
 /* op SUM: r = scale * sum (u(x) - x_zero) over the cells inside the image, divided by their number; op MAX: the largest, whose
  * scale and zero y has too. */
@@ -837,25 +854,31 @@ typedef struct ct_int_table_args {
   int32_t element_size;
 } ct_int_table_args;
 
-/* r = scale * x; NaN is stored as `low`. */
+/* How integers lie. */
+typedef enum ct_int_type { CT_INT_INT8 = 0, CT_INT_UINT8 = 1, CT_INT_INT16 = 2 } ct_int_type;
+
+/* r = scale * x; NaN is stored as `low`. y has 1 byte, or is INT16. */
 typedef struct ct_int_round_args {
   const float* x;
-  uint8_t* y;
+  void* y;
   int64_t size;
   int32_t y_zero;
   int32_t low;
   int32_t high;
+  int32_t type;
   float scale;
 } ct_int_round_args;
 
-/* y = scale * (x - zero), x signed or not. */
+/* y = scale[c] * (x - zero[c]); x and y: outer, channels, inner. */
 typedef struct ct_int_widen_args {
-  const uint8_t* x;
+  const void* x;
   float* y;
-  int64_t size;
-  int32_t is_signed;
-  float scale;
-  float zero;
+  const float* scale; /* channels */
+  const float* zero;
+  int64_t outer;
+  int64_t channels;
+  int64_t inner;
+  int32_t type;
 } ct_int_widen_args;
 
 /* r = clip(round(inverse * x) + zero, low, high); y = scale * (r - zero), bytes = r, bit i of bits whether pass_low < x < pass_high.

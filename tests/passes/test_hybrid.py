@@ -1,0 +1,100 @@
+"""Floats times weights in integers: rounded while running, as LiteRT rounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import circle_train as ct
+from circle_train import format
+from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ir.tensor_type import Array
+from circle_train.ops import REGISTRY
+from circle_train.runtime.litert import for_litert
+
+RNG = np.random.default_rng(0)
+
+
+def stored(name: str, fed: Sequence[int], weights: Sequence[int], scales: int, **options: Any) -> bytes:
+    """A .tflite file of one operator between floats, whose weights are int8."""
+    graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, tuple(fed)))])
+    codes = RNG.integers(-127, 128, weights).astype(np.int8)
+    b = constant(RNG.normal(size=weights[0]).astype(np.float32), "b")
+    y = graph.emit(
+        REGISTRY[name](**options), graph.inputs[0], constant(codes.astype(np.float32), "w"), b, name="y"
+    )
+    w = constant(codes, "w")
+    w.quantization = Quantization(tuple(0.001 * (1 + i % 5) for i in range(scales)), (0,) * scales)
+    assert y.producer is not None and w.buffer is not None and b.buffer is not None
+    graph.reconnect(y.producer, [graph.inputs[0], w, b])
+    graph.outputs = [y]
+    return format.write(for_litert(Module([graph], [Buffer(), w.buffer, b.buffer])), "TFL3")
+
+
+def by_litert(model: bytes, x: Array) -> Array:
+    runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    interpreter = runtime.Interpreter(model_content=model, num_threads=1)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    made: Array = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    return made
+
+
+CASES = [
+    ("FULLY_CONNECTED", (7, 64), (33, 64), {"asymmetric_quantize_inputs": True}),
+    ("FULLY_CONNECTED", (1, 301), (10, 301), {"asymmetric_quantize_inputs": True}),
+    ("CONV_2D", (2, 9, 8, 6), (20, 3, 3, 6), {}),
+    ("CONV_2D", (1, 9, 8, 16), (20, 1, 1, 16), {"stride_h": 2, "stride_w": 2}),
+    ("CONV_2D", (1, 9, 8, 16), (20, 1, 1, 16), {}),
+]
+
+
+@pytest.mark.parametrize("is_along", [True, False])
+@pytest.mark.parametrize(("name", "fed", "weights", "options"), CASES)
+def test_the_numbers_are_those_of_litert(
+    name: str, fed: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any], is_along: bool
+) -> None:
+    model = stored(name, fed, weights, weights[0] if is_along else 1, **options)
+    x = (RNG.normal(size=fed) * 2 + 1).astype(np.float32)
+    x.reshape(-1)[:3] = 0
+    wanted = by_litert(model, x)
+    for backend in ("reference", "auto"):
+        found = ct.InferenceSession(ct.load(model), backend=backend)(x)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("backend", ["reference", "auto"])
+def test_a_sample_that_is_not_finite_spoils_no_other(value: float, backend: str) -> None:
+    """Nor does one whose range is beyond float32; what comes of it itself is no number."""
+    session = ct.InferenceSession(ct.load(stored("FULLY_CONNECTED", (3, 20), (5, 20), 1)), backend=backend)
+    x = RNG.normal(size=(3, 20)).astype(np.float32)
+    wanted = session(x)
+    x[1, :2] = value, -value
+    found = session(x)
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(found[[0, 2]], wanted[[0, 2]])
+
+
+def test_rows_of_zeros_give_the_bias() -> None:
+    session = ct.InferenceSession(ct.load(stored("FULLY_CONNECTED", (2, 20), (5, 20), 5)))
+    found = session(np.zeros((2, 20), np.float32))
+    bias = next(t.data for t in session.model.module.main.all_tensors() if t.name == "b")
+    np.testing.assert_array_equal(found, np.stack([bias, bias]))
+
+
+def test_training_computes_what_the_weights_stand_for() -> None:
+    """Its gradients know of no rounding."""
+    model = ct.load(stored("FULLY_CONNECTED", (4, 20), (5, 20), 5))
+    x = RNG.normal(size=(4, 20)).astype(np.float32)
+    w = next(t for t in model.module.main.all_tensors() if t.name == "w")
+    bias = next(t.data for t in model.module.main.all_tensors() if t.name == "b")
+    assert w.quantization is not None
+    real = w.data * np.array(w.quantization.scale, np.float32)[:, None]
+    found = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=4)).predict(x)
+    np.testing.assert_allclose(found, x @ real.T + bias, rtol=1e-4, atol=1e-5)
