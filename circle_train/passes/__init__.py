@@ -13,6 +13,7 @@ from circle_train.passes.control.variables import begin_each_sample, lower_varia
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import refuse_draws, tell_draws_apart
 from circle_train.passes.fold import fold_integers
+from circle_train.passes.four_bits import unpack_four_bits
 from circle_train.passes.hybrid import multiply_in_bytes
 from circle_train.passes.masters import decode_weights, make_float_masters, widen_float16
 from circle_train.passes.on_grid import learn_on_grid
@@ -55,6 +56,7 @@ def _before(of_integer_weights: Sequence[Pass]) -> list[Pass]:
         sort_topologically,
         drop_dead_nodes,
         reset_states,
+        unpack_four_bits,
         make_float_masters,
         *of_integer_weights,
         run_quantized,

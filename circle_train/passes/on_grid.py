@@ -24,6 +24,7 @@ from circle_train.ops.numeric.arithmetic import Mul
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.passes.bfloat16 import LEAST, Form, is_backward, store
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.four_bits import LIMITS
 
 BYTES = (DType.INT8, DType.UINT8)
 SPAN = 127.0
@@ -156,13 +157,15 @@ class _Grid:
     def _rounded(self, master: Tensor, stored: Tensor, meaning: Quantization) -> Tensor:
         """Where channels have scales of their own: rounded in units of them."""
         if len(meaning.scale) == 1:
-            return self._emit(on_grid(meaning, stored.dtype, Activation.NONE), master)
+            return self._emit(on_grid(meaning, stored.root().dtype, Activation.NONE), master)
         shape = [1] * stored.type.rank
         shape[meaning.axis] = -1
         scale = np.array(meaning.scale, np.float32).reshape(shape)
         zero = (meaning.zero_point or (0,))[0]
         units = self._emit(Mul(), master, _fixed(_inverse(scale)))
-        rounded = self._emit(on_grid(Quantization((1.0,), (zero,)), stored.dtype, Activation.NONE), units)
+        rounded = self._emit(
+            on_grid(Quantization((1.0,), (zero,)), stored.root().dtype, Activation.NONE), units
+        )
         return self._emit(Mul(), rounded, _fixed(scale))
 
     def _emit(self, op: Op, *inputs: Tensor) -> Tensor:
@@ -254,13 +257,18 @@ def _inverse(scale: Array) -> Array:
 
 def on_grid(meaning: Quantization, dtype: DType, clip: Activation) -> OnGrid:
     """The grid of a tensor, within a fused activation."""
-    limits = np.iinfo(dtype.numpy)
+    low, high = limits_of(dtype)
     scale, zero = float(np.float32(meaning.scale[0])), float((meaning.zero_point or (0,))[0])
     ends = [
-        float(edge if bound is None else np.clip(np.rint(bound / scale) + zero, limits.min, limits.max))
-        for bound, edge in zip(clip.bounds, (limits.min, limits.max), strict=True)
+        float(edge if bound is None else np.clip(np.rint(bound / scale) + zero, low, high))
+        for bound, edge in zip(clip.bounds, (low, high), strict=True)
     ]
     return OnGrid(scale, zero, ends[0], max(ends))
+
+
+def limits_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest integer of a type."""
+    return LIMITS[dtype] if dtype in LIMITS else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
 
 
 def unit_of(op: Op, index: int, meaning: Quantization) -> float:

@@ -47,8 +47,8 @@ def quantization_of(node: Node, tensor: Tensor | None) -> Quantization | None:
         return None
     if tensor.dtype in PACKED:
         raise UnsupportedOpError(
-            f"{node}: {tensor} packs two elements into a byte, which is not computed; "
-            "export the model with 8 bit or float weights"
+            f"{node}: {tensor} packs two elements into a byte and is no constant with a scale, which is not computed; "
+            "export the model with 8 bit or float tensors"
         )
     stored = tensor.quantization
     if stored is None or not stored.scale or tensor.dtype not in INTEGERS:

@@ -16,6 +16,7 @@ from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.four_bits import LIMITS, WIDE, packed
 from circle_train.passes.given import fix_inputs
 from circle_train.passes.heads.float_head import make_float_head
 from circle_train.passes.heads.new_head import make_head
@@ -119,8 +120,11 @@ LARGEST_BIAS = (1 << 31) - 1
 
 def encode(root: Tensor, value: Array, meaning: Quantization | None = None) -> Array:
     """A float32 value as the bytes that the file's tensor holds; `meaning` of its integers, if it does not say so itself."""
-    assert root.dtype.numpy is not None
     meaning = meaning or root.quantization
+    if root.dtype in WIDE and meaning is not None:
+        halves = quantize(value, meaning, DType.of(WIDE[root.dtype]))
+        return packed(np.clip(halves, *LIMITS[root.dtype]))
+    assert root.dtype.numpy is not None
     if meaning is not None and not root.dtype.is_float:
         value = quantize(value, meaning, root.dtype)
         if root.dtype is DType.INT32 and np.abs(value.astype(np.int64)).max(initial=0) >= LARGEST_BIAS:

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from integer_weights import by_litert, stored
 
 import circle_train as ct
-from circle_train import format
-from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor, TensorType
-from circle_train.ir.graph import constant
-from circle_train.ir.tensor_type import Array
-from circle_train.ops import REGISTRY
-from circle_train.runtime.litert import for_litert
 
 RNG = np.random.default_rng(0)
-
-
-def stored(name: str, fed: Sequence[int], weights: Sequence[int], scales: int, **options: Any) -> bytes:
-    """A .tflite file of one operator between floats, whose weights are int8."""
-    graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, tuple(fed)))])
-    codes = RNG.integers(-127, 128, weights).astype(np.int8)
-    b = constant(RNG.normal(size=weights[0]).astype(np.float32), "b")
-    y = graph.emit(
-        REGISTRY[name](**options), graph.inputs[0], constant(codes.astype(np.float32), "w"), b, name="y"
-    )
-    w = constant(codes, "w")
-    w.quantization = Quantization(tuple(0.001 * (1 + i % 5) for i in range(scales)), (0,) * scales)
-    assert y.producer is not None and w.buffer is not None and b.buffer is not None
-    graph.reconnect(y.producer, [graph.inputs[0], w, b])
-    graph.outputs = [y]
-    return format.write(for_litert(Module([graph], [Buffer(), w.buffer, b.buffer])), "TFL3")
-
-
-def by_litert(model: bytes, x: Array) -> Array:
-    runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-    interpreter = runtime.Interpreter(model_content=model, num_threads=1)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    made: Array = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    return made
 
 
 CASES = [
