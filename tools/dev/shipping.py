@@ -142,7 +142,7 @@ def main() -> None:
             for way in options.ways:
                 try:
                     measure(options.folder, name, way)
-                except LookupError as missing:
+                except (LookupError, RuntimeError) as missing:  # RuntimeError: LiteRT refuses the file
                     print(f"{name} {way}: {missing}", flush=True)
         return
     page = PAGE.read_text(encoding="utf-8")
