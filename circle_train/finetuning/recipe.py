@@ -45,6 +45,10 @@ class Recipe:
             raise ConfigError(
                 "budget and memory_budget are both given; leave out memory_budget: budget='150MB,60s' says it"
             )
+        if self.trainable in ("last:0", ("last", 0), []):
+            raise ConfigError(
+                f"trainable is {self.trainable!r}, which trains nothing; 'none' trains the head alone"
+            )
         for name in ("epochs", "batch_size", "patience", "variants"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

@@ -117,7 +117,14 @@ def test_rare_classes_can_count_as_much(tmp_path: Path) -> None:
 
 def test_what_the_recipe_cannot_mean_is_refused() -> None:
     data = ct.data.images(SHAPES)
-    for wrong in ({"epochs": 0}, {"patience": 1.5}, {"class_weights": "yes"}, {"batch_size": True}):
+    wrongs = (
+        {"epochs": 0},
+        {"patience": 1.5},
+        {"class_weights": "yes"},
+        {"batch_size": True},
+        {"trainable": "last:0"},
+    )
+    for wrong in wrongs:
         with pytest.raises(ct.ConfigError, match=next(iter(wrong))):
             ct.finetune(picture_net(), data, **wrong)
     with pytest.raises(ct.DataError, match=r"ct\.data\.images"):
