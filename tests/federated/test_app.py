@@ -41,6 +41,11 @@ def test_a_new_app_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is there already" in capsys.readouterr().err
 
 
+def test_a_new_app_names_no_packages(tmp_path: Path) -> None:
+    """`flwr run` would install them anew for every run, from the network."""
+    assert "dependencies = []" in (new_app(tmp_path / "app") / "pyproject.toml").read_text()
+
+
 def test_a_folder_without_an_app_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["federate", "run", str(tmp_path)]) == 1
     assert "make one with circle-train federate new" in capsys.readouterr().err
