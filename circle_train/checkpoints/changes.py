@@ -10,7 +10,7 @@ from circle_train.fitting.course import BrokenOff
 from circle_train.ir import StateKey
 from circle_train.ir.mapped import release
 from circle_train.ir.tensor_type import Array
-from circle_train.passes.as_shipped import Rounding
+from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.runtime.state import State
 
 

@@ -17,7 +17,7 @@ from circle_train.fitting.course import BrokenOff, pack, unpack
 from circle_train.ir import Graph, Module, StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers import Optimizer
-from circle_train.passes.as_shipped import Rounding
+from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.runtime.state import State
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.config import TrainConfig

@@ -17,9 +17,7 @@ from circle_train.losses import Joint
 from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite
-from circle_train.ops.internal.on_grid import OnGrid
-from circle_train.passes.affine import fold_into_products
-from circle_train.passes.as_shipped import Rounding, round_as_shipped
+from circle_train.ops.internal.integers.on_grid import OnGrid
 from circle_train.passes.batch import Shapes, batch_in, set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
@@ -27,7 +25,9 @@ from circle_train.passes.control.subgraphs import write_out
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import randomise
 from circle_train.passes.fold import fold_constants
-from circle_train.passes.on_grid import grids_of, round_again, store_in_bytes
+from circle_train.passes.integers.affine import fold_into_products
+from circle_train.passes.integers.as_shipped import Rounding, round_as_shipped
+from circle_train.passes.integers.on_grid import grids_of, round_again, store_in_bytes
 from circle_train.passes.schedule import update_early
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states

@@ -17,8 +17,8 @@ from circle_train.compile.thrift.budget import indivisible, share_of_loss
 from circle_train.compile.thrift.shares import formula
 from circle_train.errors import MadeForFewer
 from circle_train.ir import Graph, Node, Tensor
-from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes, batch_in, shapes_with
+from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.settings.config import TrainConfig
 
 

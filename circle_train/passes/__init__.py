@@ -13,15 +13,15 @@ from circle_train.passes.control.variables import begin_each_sample, lower_varia
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import refuse_draws, tell_draws_apart
 from circle_train.passes.fold import fold_integers
-from circle_train.passes.four_bits import unpack_four_bits
-from circle_train.passes.hybrid import multiply_in_bytes
-from circle_train.passes.masters import decode_weights, make_float_masters, widen_float16
-from circle_train.passes.on_grid import learn_on_grid
+from circle_train.passes.integers.four_bits import unpack_four_bits
+from circle_train.passes.integers.hybrid import multiply_in_bytes
+from circle_train.passes.integers.masters import decode_weights, make_float_masters, widen_float16
+from circle_train.passes.integers.on_grid import learn_on_grid
+from circle_train.passes.integers.quantized import run_quantized
+from circle_train.passes.integers.straight_through import learn_through_rounding
 from circle_train.passes.order import sort_topologically
-from circle_train.passes.quantized import run_quantized
 from circle_train.passes.shared import settle_shared_weights
 from circle_train.passes.states import reset_states
-from circle_train.passes.straight_through import learn_through_rounding
 
 Pass = Callable[[Graph], None]
 

@@ -14,8 +14,8 @@ from circle_train.format.metadata.description import Description, described
 from circle_train.ir import DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ir.verify import verify
-from circle_train.passes.as_shipped import Rounding
-from circle_train.passes.quantized import LARGEST_SCALE
+from circle_train.passes.integers.as_shipped import Rounding
+from circle_train.passes.integers.quantized import LARGEST_SCALE
 from circle_train.quantize.calibrate import Observed, observe, range_of
 from circle_train.quantize.equalise import equalise
 from circle_train.quantize.floors import floors, weighed_rows

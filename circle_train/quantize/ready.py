@@ -8,10 +8,10 @@ from circle_train.ir import Graph, Node
 from circle_train.ops.attributes import Activation
 from circle_train.ops.integers import Scales
 from circle_train.passes import litert
-from circle_train.passes.affine import fold_into_products
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_constants
-from circle_train.passes.masters import decode_weights, make_float_masters
+from circle_train.passes.integers.affine import fold_into_products
+from circle_train.passes.integers.masters import decode_weights, make_float_masters
 from circle_train.passes.order import sort_topologically
 
 

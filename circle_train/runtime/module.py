@@ -16,10 +16,10 @@ from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.quantize import quantize
 from circle_train.passes.dead import drop_dead_nodes
-from circle_train.passes.four_bits import LIMITS, WIDE, packed
 from circle_train.passes.given import fix_inputs
 from circle_train.passes.heads.float_head import make_float_head
 from circle_train.passes.heads.new_head import make_head
+from circle_train.passes.integers.four_bits import LIMITS, WIDE, packed
 from circle_train.runtime.state import State
 from circle_train.settings.parameters import Parameter
 

@@ -13,8 +13,8 @@ from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.mapped import mapped
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers.optimizer import Optimizer
-from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.dropout import RANDOM
+from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.runtime.pages import aligned, zeros
 from circle_train.settings.parameters import Parameter
 

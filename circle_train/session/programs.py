@@ -14,8 +14,8 @@ from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.size import Size
 from circle_train.model import Model
 from circle_train.ops.open_sizes import input_sizes
-from circle_train.passes.as_shipped import Rounding
 from circle_train.passes.batch import Shapes
+from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.report.besides import besides_bytes
 from circle_train.runtime.divided import executor_of, in_arena, within_budget
 from circle_train.runtime.executor import Executor

@@ -21,10 +21,10 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.internal.active_bits import ActiveBits
-from circle_train.ops.internal.on_grid import OnGrid
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.on_grid import OnGrid
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.numeric.quantize import Quantize
-from circle_train.passes.quantized import run_quantized
+from circle_train.passes.integers.quantized import run_quantized
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 

@@ -13,7 +13,7 @@ from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor, 
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY
-from circle_train.passes.four_bits import packed
+from circle_train.passes.integers.four_bits import packed
 from circle_train.runtime.litert import for_litert
 
 RNG = np.random.default_rng(0)

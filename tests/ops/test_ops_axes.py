@@ -18,7 +18,7 @@ from circle_train.ops import INTERNAL, REGISTRY, Example, Op
 from circle_train.ops.axes import Mixes, Permuted
 from circle_train.ops.base import random, register
 from circle_train.ops.elementwise import Unary
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.orders import Order, inverse
 
 MORE = [

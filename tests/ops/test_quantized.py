@@ -20,7 +20,7 @@ from circle_train.ops import REGISTRY, Op
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.numeric.quantize import densify, dequantize, quantize
 from circle_train.passes import before_inference, run
-from circle_train.passes.quantized import run_quantized
+from circle_train.passes.integers.quantized import run_quantized
 
 if importlib.util.find_spec("ai_edge_litert") is None:
     pytest.skip("LiteRT (ai-edge-litert) is not installed", allow_module_level=True)

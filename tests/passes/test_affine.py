@@ -10,8 +10,8 @@ from networks import make, weight
 import circle_train as ct
 from circle_train.ir import Graph, Tensor
 from circle_train.ops.attributes import Activation, Padding
-from circle_train.passes.affine import fold_into_products
 from circle_train.passes.fold import fold_constants
+from circle_train.passes.integers.affine import fold_into_products
 
 
 def normed(graph: Graph, x: Tensor, name: str, act: Activation) -> Tensor:

@@ -12,7 +12,7 @@ import circle_train as ct
 from circle_train import format
 from circle_train.ir import Buffer, DType, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
-from circle_train.passes.four_bits import packed, unpacked
+from circle_train.passes.integers.four_bits import packed, unpacked
 
 RNG = np.random.default_rng(0)
 FULL = {"asymmetric_quantize_inputs": True}

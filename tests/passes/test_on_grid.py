@@ -12,7 +12,7 @@ import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.format import read
 from circle_train.ir import Tensor
-from circle_train.ops.internal.on_grid import OnGrid
+from circle_train.ops.internal.integers.on_grid import OnGrid
 
 INT8 = Path("tests/data/int8_cnn.tflite")
 RNG = np.random.default_rng(0)
@@ -155,7 +155,7 @@ def test_what_waits_for_its_gradient_waits_as_bytes(backend: str, monkeypatch: p
     """Nothing is lost: losses have the same bits where all waits as floats."""
     losses = []
     for least in (1, 1 << 40):
-        monkeypatch.setattr("circle_train.passes.on_grid.LEAST", least)
+        monkeypatch.setattr("circle_train.passes.integers.on_grid.LEAST", least)
         trained = session(backend=backend)
         losses.append([trained.train_step(X[:8], Y[:8]).loss for _ in range(4)])
         names = {tensor.name for tensor in trained.program.graph.all_tensors()}

@@ -9,7 +9,7 @@ import pytest
 from bfloat16_nets import IMAGES, LABELS, inverted_residual
 
 import circle_train as ct
-from circle_train.ops.internal.round_as_shipped import RoundToScale, RoundWeights
+from circle_train.ops.internal.integers.round_as_shipped import RoundToScale, RoundWeights
 from circle_train.settings.as_json import from_dict, to_dict
 
 

@@ -10,8 +10,8 @@ from circle_train.ir import Node, Tensor
 from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding
 from circle_train.ir.size import Size
 from circle_train.ops.internal.dropout import Dropout as DropoutOp
+from circle_train.ops.internal.integers.round_within import RoundWithin
 from circle_train.ops.internal.norms.batch_norm import BatchNorm as BatchNormOp
-from circle_train.ops.internal.round_within import RoundWithin
 
 Spelled = tuple[Tensor, Hint | None]
 FORMULAS = (DropoutOp, BatchNormOp, RoundWithin)

@@ -9,7 +9,7 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.ir import Buffer, DType, Graph, Node, Quantization, Tensor, TensorType
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
-from circle_train.passes.quantized import quantization_of, with_bias
+from circle_train.passes.integers.quantized import quantization_of, with_bias
 
 
 def make_float_head(graph: Graph, count: int) -> None:

@@ -19,7 +19,7 @@ from circle_train.ops.numeric.quantize import Dequantize, Quantize
 from circle_train.ops.numeric.reduce import Mean
 from circle_train.ops.shapes.shape import Reshape, Squeeze
 from circle_train.passes.dead import drop_dead_nodes
-from circle_train.passes.quantized import quantization_of
+from circle_train.passes.integers.quantized import quantization_of
 
 BEHIND = (
     Softmax,

@@ -17,7 +17,7 @@ from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Module, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
-from circle_train.passes.as_shipped import Rounding
+from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.quantize.quantize import Observe, Quantized, Samples, quantize
 from circle_train.record import record
 from circle_train.runtime import litert

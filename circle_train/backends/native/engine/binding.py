@@ -18,7 +18,7 @@ from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import PRODUCTS
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 

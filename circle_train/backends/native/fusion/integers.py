@@ -12,8 +12,8 @@ from circle_train.ir.graph import constant
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.internal.active_bits import ActiveBits
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.on_grid import OnGrid
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.on_grid import OnGrid
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.layers.resize import ResizeBilinear
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.record import record

@@ -13,7 +13,7 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.lifetimes import live_bytes
 from circle_train.ops.internal.active_bits import ActiveBits, PassActive
 from circle_train.ops.internal.gradient import ActivationGradient, Gradient, GuardFinite
-from circle_train.ops.internal.on_grid import OnGrid
+from circle_train.ops.internal.integers.on_grid import OnGrid
 from circle_train.ops.numeric.activation import Clipped, Relu
 from circle_train.ops.numeric.arithmetic import Add
 

@@ -21,7 +21,7 @@ from circle_train.convert.handlers.window import geometry
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.convert.stages.lower import rounded
 from circle_train.ir import DType, Role, Tensor
-from circle_train.ops.internal.round_within import RoundWithin
+from circle_train.ops.internal.integers.round_within import RoundWithin
 
 
 def along(b: Builder, vector: Tensor, axis: int, rank: int, block: int, length: int) -> Tensor:

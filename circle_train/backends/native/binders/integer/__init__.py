@@ -8,7 +8,7 @@ from circle_train.backends.native.binders.integer.bytes import BINDERS, looked_u
 from circle_train.backends.native.engine.binding import Calls, Values, binds
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 
 
 @binds(Quantized)

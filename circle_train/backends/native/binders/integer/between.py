@@ -12,7 +12,7 @@ from circle_train.backends.native.engine.abi import IntType, Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, call, pointer
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.numeric.quantize import Dequantize, Quantize
 
 TYPES = {"int8": IntType.INT8, "uint8": IntType.UINT8, "int16": IntType.INT16}

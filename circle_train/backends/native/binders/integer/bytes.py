@@ -16,7 +16,7 @@ from circle_train.ir import Quantization
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 
 ByteBinder = Callable[[Quantized, Values, Array], Calls]
 BINDERS: dict[type[Op], ByteBinder] = {}

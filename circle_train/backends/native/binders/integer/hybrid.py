@@ -17,7 +17,7 @@ from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, binds, call, floats, pointer
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.hybrid import Hybrid
+from circle_train.ops.internal.integers.hybrid import Hybrid
 from circle_train.ops.layers.conv import Conv2D
 
 

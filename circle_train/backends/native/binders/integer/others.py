@@ -32,7 +32,7 @@ from circle_train.backends.native.engine.binding import (
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.layers.pool import AveragePool2D, MaxPool2D
 from circle_train.ops.numeric.activation import Softmax
 from circle_train.ops.numeric.arithmetic import Add, Mul, Sub

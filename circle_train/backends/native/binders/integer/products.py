@@ -14,7 +14,7 @@ from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, call, pointer
 from circle_train.ir import Quantization
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 

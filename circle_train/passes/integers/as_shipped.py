@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from circle_train.ir import Graph, Node, Quantization, Tensor
-from circle_train.ops.internal.round_as_shipped import RoundToScale, RoundWeights
+from circle_train.ops.internal.integers.round_as_shipped import RoundToScale, RoundWeights
 from circle_train.record import record
 
 

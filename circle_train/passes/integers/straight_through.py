@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from circle_train.ir import Graph, Node
 from circle_train.ir.node import Rounding
-from circle_train.ops.internal.round_within import RoundWithin
+from circle_train.ops.internal.integers.round_within import RoundWithin
 from circle_train.ops.numeric.fill import Cast
 from circle_train.passes.dead import drop_dead_nodes
 

@@ -7,8 +7,8 @@ import numpy as np
 from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Quantization, Tensor
 from circle_train.ops.attributes import Activation
-from circle_train.ops.internal.hybrid import Hybrid
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.hybrid import Hybrid
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.movement import Movement
 from circle_train.ops.opaque import Opaque
 

@@ -17,14 +17,14 @@ from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
-from circle_train.ops.internal.on_grid import OnGrid
-from circle_train.ops.internal.quantized import Quantized
+from circle_train.ops.internal.integers.on_grid import OnGrid
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.movement import Movement
 from circle_train.ops.numeric.arithmetic import Mul
 from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.passes.bfloat16 import LEAST, Form, is_backward, store
 from circle_train.passes.dead import drop_dead_nodes
-from circle_train.passes.four_bits import LIMITS
+from circle_train.passes.integers.four_bits import LIMITS
 
 BYTES = (DType.INT8, DType.UINT8)
 SPAN = 127.0

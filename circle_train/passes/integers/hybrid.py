@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from circle_train.ir import DType, Graph, Node
 from circle_train.ops.attributes import Activation
-from circle_train.ops.internal.hybrid import Hybrid
+from circle_train.ops.internal.integers.hybrid import Hybrid
 from circle_train.ops.layers.conv import Conv2D
 from circle_train.ops.layers.linear import FullyConnected
-from circle_train.passes.quantized import require_sound
+from circle_train.passes.integers.quantized import require_sound
 
 
 def multiply_in_bytes(graph: Graph) -> None:

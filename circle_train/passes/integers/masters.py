@@ -9,7 +9,7 @@ import numpy as np
 from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.hybrid import Hybrid
+from circle_train.ops.internal.integers.hybrid import Hybrid
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.numeric.quantize import Densify, Dequantize, Spread, dequantize
 
