@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,7 @@ def imports(path: Path, at_import: bool = False) -> Iterator[tuple[str, ast.stmt
         waiting.extend(ast.iter_child_nodes(node))
 
 
+@cache
 def edges() -> dict[str, set[str]]:
     """Which modules of ours each module imports when it is imported, packages included."""
     return {

@@ -36,6 +36,8 @@ LEFT = {
     "LOCAL_RESPONSE_NORMALIZATION": RARE,
     "PADV2": "the gradient of the padded value, which is a constant",
     "QUANTIZE": FILE,
+    "RANDOM_STANDARD_NORMAL": "a generator's numbers, once a step and few of them",
+    "RANDOM_UNIFORM": "a generator's numbers, once a step and few of them",
     "RANGE": "known before a step",
     "REAL": RARE,
     "REDUCE_PROD": RARE,

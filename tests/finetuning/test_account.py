@@ -86,7 +86,12 @@ def test_the_command_fills_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["--model", str(net), "-o", str(out), "--epochs", "1", "--run-dir", str(folder)]
     assert main(["finetune", str(SHAPES), *words]) == 0
     assert f"{folder}/report.html" in capsys.readouterr().out
-    assert sorted(file.name for file in folder.iterdir()) == ["metrics.json", "plan.txt", "report.html"]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "metrics.json",
+        "plan.txt",
+        "report.html",
+        "run.json",
+    ]
     assert json.loads((folder / "metrics.json").read_text())["classes"] == ["circle", "square"]
     (tmp_path / "taken").write_text("")
     assert main(["finetune", str(SHAPES), *words[:-1], str(tmp_path / "taken")]) == 1

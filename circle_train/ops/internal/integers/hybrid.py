@@ -9,12 +9,11 @@ import numpy as np
 
 from circle_train.ir import DType, Quantization, TensorType
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.axes import Axes
+from circle_train.ops.axes import Image
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.layers.conv import Conv2D
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.numeric.quantize import dequantize
-from circle_train.ops.rearranging import Within
 from circle_train.record import record
 
 
@@ -30,10 +29,7 @@ class Hybrid(Op):
     weights: Quantization
 
     static_inputs = ("w", "b")
-
-    @property
-    def axes(self) -> Axes:  # type: ignore[override]
-        return Within(of=self.of)
+    axes = Image()
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> Sequence[TensorType]:
         types = self.of.infer_types([x, TensorType(DType.FLOAT32, w.shape), b])
