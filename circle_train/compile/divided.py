@@ -71,7 +71,7 @@ def _few(graph: Graph, sizes: int | Shapes, refusal: MadeForFewer) -> tuple[Shap
     """The shapes of a part, and how many samples the batch holds."""
     whole, samples = shapes_with(graph, sizes), refusal.samples
     many = batch_in(sizes) or 1
-    if many % samples:
+    if samples < 1 or many % samples:
         raise refusal
     grown = [
         shape[:1] == (many,) and shape != tensor.shape

@@ -11,7 +11,7 @@ from flatbuffers import flexbuffers
 
 import circle_train as ct
 from circle_train import format
-from circle_train.ir import Buffer, DType, Graph, Module, Tensor, TensorType
+from circle_train.ir import Buffer, DType, Graph, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops.control.branch import If
@@ -20,6 +20,7 @@ from circle_train.ops.control.loop import While, counting
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.numeric.activation import Tanh
 from circle_train.ops.numeric.arithmetic import Mul
+from circle_train.passes.control.variables import lower_variables
 
 DATA = Path(__file__).parents[1] / "data" / "control"
 BACKENDS = ["reference", "native"]
@@ -83,6 +84,14 @@ def test_a_streaming_model_is_trained_from_its_first_state() -> None:
     x, y = np.ones((32, 1, 2), np.float32), np.ones((32, 4), np.float32)
     losses = [float(session.train_step(x, y).loss) for _ in range(4)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
+
+
+def test_a_handle_that_is_taken_for_a_value_is_refused() -> None:
+    graph = ct.load(DATA / "stream.tflite").module.main
+    handle = next(node for node in graph.nodes if node.op.name == "VAR_HANDLE").outputs[0]
+    graph.append(Node(Tanh(), [handle], [Tensor("taken", TensorType(DType.FLOAT32, (1,)))]))
+    with pytest.raises(ct.ModelError, match=r"TANH 'taken'.* a variable's handle is taken for its value"):
+        lower_variables(graph)
 
 
 @pytest.mark.parametrize("name", ["loop_and_branch", "stream"])

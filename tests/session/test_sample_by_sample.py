@@ -11,6 +11,8 @@ from networks import finish, make
 
 import circle_train as ct
 from circle_train.cli.main import main
+from circle_train.compile.divided import parts_of
+from circle_train.errors import MadeForFewer
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.node import Dropout
@@ -197,3 +199,11 @@ def test_a_budget_of_memory_is_kept() -> None:
     losses = [session.train_step(X[:4], Y[:4]).loss for session in (free, tight)]
     assert tight.plan.budget_bytes <= free.plan.budget_bytes + 1000
     np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+def test_a_file_made_for_no_samples_is_not_run_in_parts() -> None:
+    graph = Graph("g", [Tensor("x", TensorType(DType.FLOAT32, (0, 3)))])
+    refusal = MadeForFewer("for none")
+    refusal.samples = 0
+    with pytest.raises(MadeForFewer, match="for none"):
+        parts_of(graph, 2, refusal)

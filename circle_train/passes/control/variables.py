@@ -70,7 +70,16 @@ class _Lowering:
         self.graph.outputs = [
             t if (v := self.handles.get(t)) is None or v.last is None else v.last for t in self.graph.outputs
         ]
+        self._require_all_known(lowered)
         self.graph.remove(lowered)
+
+    def _require_all_known(self, lowered: Sequence[Node]) -> None:
+        """Refuse handles that are used as if they were tensors."""
+        made = {node.outputs[0] for node in lowered if node.op.name == HANDLE}
+        users = [n for n in self.graph.nodes if n.op.name not in NAMES and made.intersection(n.inputs)]
+        found = [*map(str, users), *(f"output '{t.name}'" for t in self.graph.outputs if t in made)]
+        if found:
+            raise ModelError(f"{found[0]}: a variable's handle is taken for its value; the file is damaged")
 
     def _variable(self, node: Node) -> Variable:
         """The variable whose handle the node is given."""
