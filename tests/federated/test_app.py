@@ -91,6 +91,17 @@ def test_a_superlink_that_is_not_up_in_time_is_started_again(
     assert len(done) == runs and status == (0 if late < runs else 1)
 
 
+def test_daemons_of_long_command_lines_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLUMNS is set in many a shell, and under pytest."""
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["import time; time.sleep(60)", "flower-superlink", "x" * 100, "127.0.0.1:mark"]
+    with subprocess.Popen([sys.executable, "-c", *words]) as process:
+        try:
+            assert launch._daemons("127.0.0.1:mark") == [process.pid]
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow(seconds=40)
 @pytest.mark.parametrize("how", ["run", "deploy"])
 def test_flower_gives_the_bits_of_one_process_with_only_loopback(how: str, tmp_path: Path) -> None:

@@ -227,7 +227,8 @@ def _end(mark: str) -> None:
 
 
 def _daemons(mark: str) -> list[int]:
-    """SuperLinks whose command line holds the mark."""
-    listed = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=False).stdout
+    """SuperLinks whose command line holds the mark, however narrow the terminal is said to be."""
+    every = ["ps", "-ww", "-eo", "pid=,args="]
+    listed = subprocess.run(every, capture_output=True, text=True, check=False).stdout
     rows = [line.split(maxsplit=1) for line in listed.splitlines()]
     return [int(row[0]) for row in rows if len(row) == 2 and "flower-superlink" in row[1] and mark in row[1]]
