@@ -104,11 +104,6 @@ def is_far(array: Array) -> bool:
     return array.dtype.kind == "f" and not np.vdot(array, array) < FAR * FAR
 
 
-def runs_far(loss: float | Array) -> bool:
-    """The same of a loss, a number or several."""
-    return not abs(loss) < FAR if isinstance(loss, float) else is_far(loss)
-
-
 def is_spoiled(array: Array) -> bool:
     """Whether NaN or infinity is among floats; the sum of their squares says so at once unless it overflows."""
     return array.dtype.kind == "f" and not isfinite(np.vdot(array, array)) and not np.isfinite(array).all()

@@ -16,7 +16,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
 from circle_train.passes.batch import Shapes
 from circle_train.runtime.executor import Executor
-from circle_train.runtime.guard import Unspoiled, require_finite_gradients, runs_far
+from circle_train.runtime.guard import Unspoiled, is_far, require_finite_gradients
 from circle_train.runtime.kept import Samples
 from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.session.learned import Learned
@@ -167,10 +167,10 @@ class Batches(Learned):
         with Undisturbed() as undisturbed:
             with Unspoiled(state, feeds, undisturbed):
                 executor.run(feeds, undisturbed)
+            if mode.has_backward and program.loss is not None:
+                state.runs_far = is_far(executor[program.loss])
             state.count(mode is Mode.TRAIN, mode.has_backward)
             result = self._result(executor, [feeds[t] for t in program.targets] if measure else None)
-            if mode.has_backward and result.loss is not None:
-                state.runs_far = runs_far(result.loss)
             if then is not None:
                 then(result)
         self._look_at(program, result)
