@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.look import add_look
+from circle_train.cli.runs.look import add_look
 from circle_train.cli.runs.samples import add_kind, samples_of
 from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json, told
 from circle_train.errors import ConfigError

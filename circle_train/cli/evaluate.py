@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.look import add_look, opened_input
+from circle_train.cli.runs.look import add_look, opened_input
 from circle_train.cli.settings import (
     add_json,
     add_judging,

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from circle_train.cli.look import add_look
+from circle_train.cli.runs.look import add_look
 from circle_train.cli.runs.places import MODELS, refuse_bad_output, unused
 from circle_train.cli.runs.record import is_finished, resumed, write_record
 from circle_train.cli.runs.samples import add_kind, samples_of

@@ -23,12 +23,12 @@ from circle_train.cli import (
     export,
     finetune,
     info,
-    plus,
     predict,
     quantize,
     train,
 )
 from circle_train.cli.federate import command as federate
+from circle_train.cli.onert import plus
 from circle_train.errors import CircleTrainError, shown
 from circle_train.likeness import likeness
 from circle_train.printable import printable

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.cli.look import READS, add_look, asked_look, look_of
+from circle_train.cli.runs.look import READS, add_look, asked_look, look_of
 from circle_train.cli.runs.places import refuse_bad_output
 from circle_train.cli.settings import (
     add_engine,

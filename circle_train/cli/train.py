@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from circle_train.cli.look import add_look
+from circle_train.cli.runs.look import add_look
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.runs.record import is_finished, resumed
 from circle_train.cli.runs.training import Training

@@ -22,7 +22,7 @@ from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Tensor, TensorType
 from circle_train.ir.size import Number, Size, Undecided, judged_by
-from circle_train.ops.derive import Learnt
+from circle_train.ops.open.derive import Learnt
 
 Shapes = dict[str, tuple[int, ...]]
 MOST_LESSONS = 64

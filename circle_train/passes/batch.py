@@ -14,7 +14,7 @@ from circle_train.ir.graph import constant
 from circle_train.ir.size import Number, Size, evaluated
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.numeric.reduce import Reducer
-from circle_train.ops.open_sizes import input_sizes
+from circle_train.ops.open.sizes import input_sizes
 from circle_train.ops.shapes.shape import Reshape
 from circle_train.passes.fold import infer_node
 

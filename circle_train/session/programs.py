@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from circle_train.backends.base import Backend
 from circle_train.compile.divided import compile_batch
@@ -13,7 +17,7 @@ from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.size import Size
 from circle_train.model import Model
-from circle_train.ops.open_sizes import input_sizes
+from circle_train.ops.open.sizes import input_sizes
 from circle_train.passes.batch import Shapes
 from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.report.besides import besides_bytes
@@ -72,6 +76,18 @@ class Programs:
         """Other settings, and programs made anew of them."""
         self.given, self.made, self.reserved = config, state, {}
         self._plan_anew()
+
+    def begin_phase(self, trainable: Any, learning_rate: float | None) -> None:
+        """Compile anew for this choice; weights stay, the optimizer begins without memory of the phase before."""
+        old, before = self.state, self.config
+        rule = before.rule if learning_rate is None else replace(before.rule, learning_rate=learning_rate)
+        config = before.replace(trainable=trainable, optimizer=rule)
+        try:
+            self.rebuild(config)
+            _take_over(self.state, old)
+        except BaseException:
+            self.rebuild(before, old)
+            raise
 
     def round(self, rounding: Rounding | None) -> None:
         """From now on round as the shipped model does, or no longer; the state stays."""
@@ -156,3 +172,16 @@ class Programs:
         if thrifty is not None:
             return thrifty
         return executor_of(program, state, self.backend, arena)
+
+
+def _take_over(new: State, old: State) -> None:
+    """What was learned, and how many epochs and passes that took."""
+    for key, array in old.arrays.items():
+        if key.kind == "value" and array.flags.writeable:
+            if new.arrays[key].flags.writeable:
+                np.copyto(new.arrays[key], array)
+            else:
+                new.replace(key, array)
+    new.unset &= old.unset
+    new.epochs_begun, new.passes = old.epochs_begun, old.passes
+    new.properties = old.properties

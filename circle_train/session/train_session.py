@@ -16,7 +16,7 @@ from circle_train.printable import as_table
 from circle_train.report.page import page
 from circle_train.report.plan import Plan
 from circle_train.session import fit as fitting
-from circle_train.session import phases, profiling
+from circle_train.session import profiling
 from circle_train.session.account import FinishedFit, account, opened, plan_of
 from circle_train.session.onert_steps import OnertSteps
 from circle_train.session.turns import refuse_copies, trains, waits
@@ -64,7 +64,7 @@ class TrainSession(OnertSteps):
 
         The optimizer starts without memory of the phase before.
         """
-        phases.begin_phase(self, trainable, learning_rate)
+        self.programs.begin_phase(trainable, learning_rate)
 
     @waits
     def prepare(self) -> None:

@@ -14,7 +14,7 @@ import circle_train as ct
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.size import Size, evaluated
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.open_sizes import input_sizes, open_types
+from circle_train.ops.open.sizes import input_sizes, open_types
 
 CHANNELS = 3
 SIZES = ((1, 12, 20), (2, 17, 31), (3, 40, 24))

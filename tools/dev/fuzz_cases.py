@@ -443,7 +443,7 @@ def run_settings(text: str, rng: Rng, folder: Path) -> None:
     """Read, written into a model, read again, trained by."""
     path = folder / "settings.json"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    from circle_train.cli.plus import read_settings
+    from circle_train.cli.onert.plus import read_settings
 
     config = read_settings(str(path))
     networks.mlp().with_training(config).save(folder / "m.circle")

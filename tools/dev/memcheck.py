@@ -59,7 +59,7 @@ SHARES = (
         "(every_operator and AVX2) or any_size or index or forked",
     ),
     (
-        "tests/backends/kernels/test_images.py",
+        "tests/backends/kernels/images/test_images.py",
         "tests/backends/kernels/conv/test_winograd.py",
         "-k",
         "not test_error and not sums and not any_batch",

@@ -2,6 +2,7 @@
 """Break the code in one way after another and see whether the fast tests notice.
 
     python tools/dev/mutants.py --learn       run the fast suite once and note which test reaches which function
+                                --learn ops   the same of some rooms alone, which adds to what is known
     python tools/dev/mutants.py               all that are picked by hand; fails if more than one in twenty survives
     python tools/dev/mutants.py --random 40 --seed 3 [--kernels] [--within format checkpoints convert/onnx_file]
     python tools/dev/mutants.py --only 3 17   some of them;  --list names them
@@ -118,7 +119,7 @@ class Reach:
         self.seconds: dict[str, float] = {}
         self._sizes: dict[str, int] = {}
         self._tests: dict[str, list[str]] = {}
-        for file in sorted(folder.glob("*.npz")):
+        for file in sorted(folder.rglob("*.npz")):
             self._read(np.load(file))
 
     def _read(self, stored: np.lib.npyio.NpzFile) -> None:
@@ -274,13 +275,20 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
             build(tree)
 
 
-def learn() -> int:
-    shutil.rmtree(REACH, ignore_errors=True)
-    REACH.mkdir(parents=True)
+def learn(rooms: Sequence[str]) -> int:
+    """Room by room, so that what is known of one may be learned anew."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tools/dev")])
-    environment = {**os.environ, "PYTHONPATH": path, "REACH_LEARN": str(REACH)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "reach", "-n", "2", "--dist", "loadfile"]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "reach"]
+    codes = []
+    for room in rooms or sorted(place.name for place in (ROOT / "tests").iterdir()):
+        folder = REACH / room
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        environment = {**os.environ, "PYTHONPATH": path, "REACH_LEARN": str(folder)}
+        codes += [
+            subprocess.run([*command, f"tests/{room}"], cwd=ROOT, env=environment, check=False).returncode
+        ]
+    return max(codes)
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import sys
 import warnings
 
 import circle_train as ct
-from circle_train.cli.plus import read_settings
+from circle_train.cli.onert.plus import read_settings
 from circle_train.settings.onert_json import to_onert_json
 
 

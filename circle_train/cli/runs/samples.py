@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from circle_train import data
-from circle_train.cli.look import look_of
+from circle_train.cli.runs.look import look_of
 from circle_train.data.images import SUFFIXES as PICTURES
 from circle_train.data.labelled import Labelled
 from circle_train.data.sounds import SUFFIXES as RECORDINGS

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from circle_train.cli.look import opened_input
+from circle_train.cli.runs.look import opened_input
 from circle_train.cli.runs.places import MODELS, unused
 from circle_train.cli.runs.record import RECORD, checkpoint_in, write_record
 from circle_train.cli.runs.run_folder import LAST, REPORT, WRITTEN, RunFolder

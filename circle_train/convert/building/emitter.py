@@ -18,8 +18,9 @@ from circle_train.ir.size import Number, Size, elements, evaluated, is_open, unk
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.control.loop import While
-from circle_train.ops.derive import LONGEST, Derivations, computed
-from circle_train.ops.open_sizes import kept
+from circle_train.ops.open.derive import Derivations
+from circle_train.ops.open.sizes import kept
+from circle_train.ops.open.values import LONGEST, computed
 
 FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""

@@ -19,7 +19,7 @@ from circle_train.format.metadata.description import OURS as DESCRIBED
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.node import known_type
 from circle_train.ir.size import Size, is_open
-from circle_train.ops.open_sizes import open_types
+from circle_train.ops.open.sizes import open_types
 
 
 def finish(builder: Builder, model: Source, assignment: Assignment, inner: Sequence[Graph] = ()) -> Module:

@@ -14,13 +14,15 @@ from circle_train.backends.native.fusion.narrow import read_narrow, split_wideni
 from circle_train.backends.native.fusion.norms import join_norms
 from circle_train.backends.native.fusion.pads import absorb_pads
 from circle_train.backends.native.fusion.patterns import RECOGNISERS
-from circle_train.backends.native.fusion.pooled import join_pooled_gradients, join_pools
-from circle_train.backends.native.fusion.pools import remember_places
+from circle_train.backends.native.fusion.pooled import join_pooled_gradients, join_pools, remember_places
 from circle_train.backends.native.fusion.products import extend_forward, extend_input_gradients
 from circle_train.backends.native.fusion.recurrences import keep_tapes
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.backends.native.fusion.updates import name_updates
-from circle_train.backends.native.fusion.weights import join_table_gradients, join_weight_gradients
+from circle_train.backends.native.fusion.weights import (
+    join_table_gradients,
+    join_weight_gradients,
+    name_updates,
+)
 from circle_train.ir import Graph, Tensor
 
 PASSES: tuple[Callable[[Rewriter], None], ...] = (

@@ -1,4 +1,5 @@
-"""A first convolution together with the max pool over it, so that the largest of its tensors, whole images, have no memory.
+"""Max pools that remember places, so that neither their input nor the mask of its activation is kept; and a first
+convolution together with the max pool over it, so that the largest of its tensors, whole images, have no memory.
 
 Forward the pool's windows are taken row by row from the convolution as it is computed; backward the gradient that the pool
 sends back is used up row by row by that of the weights.
@@ -7,15 +8,16 @@ sends back is used up row by row by that of the weights.
 from __future__ import annotations
 
 from circle_train.backends.native.engine.abi import NARROW_CHANNELS, NARROW_OUTPUTS
-from circle_train.backends.native.fusion.products import ProductOptions
+from circle_train.backends.native.fusion.products import ACTIVATIONS, ProductOptions
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.backends.native.fusion.weights import WeightOptions
-from circle_train.ir import DType, Node, Tensor
+from circle_train.ir import DType, Node, Tensor, TensorType
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.gradient import ActivationGradient, Gradient
 from circle_train.ops.internal.padded import PaddedConv2D
-from circle_train.ops.internal.pool_places import MaxPoolAndPlaces, MaxPoolScatter
+from circle_train.ops.internal.pool_places import LARGEST_WINDOW, MaxPoolAndPlaces, MaxPoolScatter
 from circle_train.ops.layers.conv import Conv2D
 from circle_train.ops.layers.pool import MaxPool2D
 from circle_train.record import record
@@ -106,3 +108,43 @@ def _has_few_channels(op: Op, x: Tensor, weights: tuple[int, ...]) -> bool:
 def _is_apart(pool: MaxPool2D) -> bool:
     """Whether no two windows overlap."""
     return pool.filter_height == pool.stride_h and pool.filter_width == pool.stride_w
+
+
+def remember_places(rewriter: Rewriter) -> None:
+    """Replace a max pool and its gradient."""
+    for node in rewriter.nodes():
+        op = node.op
+        if (
+            not isinstance(op, MaxPool2D)
+            or op.activation
+            or op.filter_height * op.filter_width > LARGEST_WINDOW
+        ):
+            continue
+        x, y = node.inputs[0], node.outputs[0]
+        assert x is not None
+        found = [r for r in rewriter.readers(x) if isinstance(r.op, Gradient) and r.op.of is op]
+        if len(found) != 1 or x.dtype is not DType.FLOAT32:
+            continue
+        gradient, kind = found[0], Activation.NONE
+        members, dx = [gradient], gradient.outputs[0]
+        mask = rewriter.only_reader(dx)
+        if mask is not None and _undone(mask) and mask.inputs[1] is x:
+            kind, dx = _undone(mask), mask.outputs[0]
+            members.append(mask)
+        if kind in (Activation.TANH, Activation.SIGN_BIT):
+            continue
+        places = Tensor(f"places({y.name})", TensorType(DType.UINT8, y.shape))
+        dy = gradient.inputs[0]
+        forward = Node(MaxPoolAndPlaces(op), [x], [y, places], node.index, [node])
+        rewriter.replace([node], forward)
+        inputs = [dy, places, y] if kind else [dy, places]
+        backward = Node(MaxPoolScatter(op, x.shape, kind), inputs, [dx], -1, members)
+        rewriter.replace(members, backward)
+
+
+def _undone(node: Node) -> Activation:
+    """The activation that a node undoes by its output, fused or standing alone."""
+    op = node.op
+    if isinstance(op, ActivationGradient):
+        return op.kind
+    return ACTIVATIONS.get(type(op.of), Activation.NONE) if isinstance(op, Gradient) else Activation.NONE

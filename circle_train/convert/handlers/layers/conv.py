@@ -11,7 +11,7 @@ from circle_train.convert.handlers.window import Geometry, Sizes, circle_padding
 from circle_train.ir import Tensor
 from circle_train.ir.size import Size
 from circle_train.ops.attributes import Padding
-from circle_train.ops.derive import require_equal
+from circle_train.ops.open.derive import require_equal
 
 
 @handles("Conv", "FusedConv")

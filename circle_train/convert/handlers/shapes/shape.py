@@ -14,8 +14,8 @@ from circle_train.convert.building.registry import Call, front, handles
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size, is_open
-from circle_train.ops.derive import require_equal
 from circle_train.ops.elementwise import common_size
+from circle_train.ops.open.derive import require_equal
 
 
 @handles("Constant")

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "product/walk.h"
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "product/gemm.h"
 
 namespace ct {

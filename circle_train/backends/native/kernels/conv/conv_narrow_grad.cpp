@@ -6,7 +6,7 @@
 #include "product/walk.h"
 #include "product/dense.h"
 #include "product/narrow_rows.h"
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "product/pack.h"
 #include "pooling/pool_rows.h"
 #include "run/table.h"

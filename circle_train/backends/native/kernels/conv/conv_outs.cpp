@@ -4,7 +4,7 @@
 
 #include "conv/conv_shape.h"
 #include "product/walk.h"
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "product/gemm.h"
 #include "product/pack.h"
 

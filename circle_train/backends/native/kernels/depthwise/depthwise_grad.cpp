@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "depthwise/depthwise_row.h"
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "run/table.h"
 
 namespace ct {

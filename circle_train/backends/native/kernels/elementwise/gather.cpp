@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "run/table.h"
 
 namespace ct {

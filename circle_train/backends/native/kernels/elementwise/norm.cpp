@@ -1,7 +1,7 @@
 // Layer and RMS normalisation over the last axis, and their gradients.
 #include <algorithm>
 
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "run/table.h"
 
 namespace ct {

@@ -3,7 +3,7 @@
 #include "vectors/ahead.h"
 #include "product/bf16_tile.h"
 #include "product/gemm.h"
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 #include "product/tile.h"
 
 namespace ct {

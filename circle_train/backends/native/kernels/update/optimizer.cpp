@@ -1,5 +1,5 @@
 // The formulas stand at ct_update_kind in abi.h.
-#include "elementwise/optimizer.h"
+#include "update/optimizer.h"
 
 #include <algorithm>
 

@@ -12,7 +12,8 @@ from circle_train.ir.node import known_type
 from circle_train.ir.size import Number, Size, is_open, replaced, symbol, unknown
 from circle_train.ops.base import Op
 from circle_train.ops.control.loop import While
-from circle_train.ops.derive import Derivations, Learnt, computed
+from circle_train.ops.open.derive import Derivations, Learnt
+from circle_train.ops.open.values import computed
 from circle_train.ops.sweeps import recognise_sweeps
 
 Types = dict[Tensor, TensorType]
