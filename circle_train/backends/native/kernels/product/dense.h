@@ -25,14 +25,23 @@ struct DenseMatrix final : RowSource, PanelSource {
       each_vector(kc, [&](int64_t k, auto lanes) { store_some(dst + i * dst_row + k, at((m0 + i) * row + k0 + k, lanes), lanes); });
   }
 
+  // One row's columns j..stop, a panel's after the other.
+  void panel_row(int64_t from, int64_t j, int64_t stop, int64_t width, float* to, int64_t panel) const {
+    for (; j < stop; j += width, to += panel) {
+      const int64_t n = stop - j < width ? stop - j : width;
+      each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, at(from + j + i, lanes), lanes); });
+      for (int64_t i = n; i < width; ++i) to[i] = 0;
+    }
+  }
+
   void panels(int64_t k0, int64_t kc, int64_t c0, int64_t cols, int64_t width, float* dst) const override {
-    for (int64_t k = 0; k < kc; ++k) {
-      const int64_t from = (k0 + k) * row + c0;
-      float* to = dst + k * width;
-      for (int64_t j = 0; j < cols; j += width, to += kc * width) {
-        const int64_t n = cols - j < width ? cols - j : width;
-        each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, at(from + j + i, lanes), lanes); });
-        for (int64_t i = n; i < width; ++i) to[i] = 0;
+    // A few rows and panels at a time: whole lines are read, and the panels' lines do not meet in the cache's sets.
+    constexpr int64_t kRows = 32, kPanels = 4;
+    for (int64_t k1 = 0; k1 < kc; k1 += kRows) {
+      const int64_t k2 = k1 + kRows < kc ? k1 + kRows : kc;
+      for (int64_t j = 0; j < cols; j += kPanels * width) {
+        const int64_t stop = j + kPanels * width < cols ? j + kPanels * width : cols;
+        for (int64_t k = k1; k < k2; ++k) panel_row((k0 + k) * row + c0, j, stop, width, dst + j * kc + k * width, kc * width);
       }
     }
   }

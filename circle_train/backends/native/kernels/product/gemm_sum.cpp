@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kDepth = 256;        // k rows of a chunk, at most: a strip of B fits in the first-level cache
 constexpr int64_t kLeastSplit = 384;   // and of a part, at least
-constexpr int64_t kMostRows = 144;     // rows of a unit
+constexpr int64_t kMostRows = 288;     // rows of a unit
+constexpr int64_t kCols = 256;          // and columns
+constexpr int64_t kEnough = 6;         // units to share among threads
 constexpr int64_t kMaxTransposed = 64;  // rows of a transposed result
 constexpr int64_t kShortSum = 64;       // below, the update is most of the work: whole stretches of the weights, evenly dealt
 constexpr int64_t kStretch = 1024;
@@ -30,16 +32,17 @@ Blocks plan(const SumProduct& p) {
   Blocks s;
   const int64_t m = std::max<int64_t>(1, p.m), n = std::max<int64_t>(1, p.n);
   const bool is_short = p.k < kShortSum && !p.transposed && m >= kTileRows;
-  const int64_t row_parts = is_short ? round_up(ceil_div(m, kTileRows), 4) : m <= kMostRows ? 1 : ceil_div(m, kMostRows);
+  const int64_t most_rows = ceil_div(m, kMostRows) * ceil_div(n, kCols) >= kEnough ? kMostRows : kMostRows / 2;
+  const int64_t row_parts = is_short ? round_up(ceil_div(m, kTileRows), 4) : ceil_div(m, most_rows);
   s.rows = is_short ? ceil_div(m, row_parts) : round_up(ceil_div(m, row_parts), kTileRows);
   s.row_units = ceil_div(m, s.rows);
-  const int64_t widest = is_short ? kStretch : p.k < kShortSum ? 3 * kTileCols : 256;
+  const int64_t widest = is_short ? kStretch : p.k < kShortSum ? 3 * kTileCols : kCols;
   const int64_t col_parts = n <= 320 && p.k >= kShortSum ? 1 : ceil_div(n, widest);
   s.cols = round_up(ceil_div(n, col_parts), kTileCols);
   s.col_units = ceil_div(n, s.cols);
   const int64_t units = s.row_units * s.col_units;
   const int64_t most = std::max<int64_t>(1, p.k / kLeastSplit);
-  const int64_t splits = std::min(most, units >= 6 ? 1 : ceil_div(12, units));
+  const int64_t splits = std::min(most, units >= kEnough ? 1 : ceil_div(2 * kEnough, units));
   s.split_k = ceil_div(p.k, splits);
   s.splits = splits == 1 ? 1 : ceil_div(p.k, s.split_k);
   s.depth = std::max<int64_t>(1, ceil_div(s.split_k, std::max<int64_t>(1, ceil_div(s.split_k, kDepth))));
@@ -48,10 +51,9 @@ Blocks plan(const SumProduct& p) {
 
 // A row length whose rows do not meet in the same cache sets.
 int64_t spread(int64_t cols) { return (cols / W) % 2 == 0 ? cols + W : cols; }
-bool meets(int64_t row) { return row % 256 == 0; }
 
 // Whether so many columns of B can be read where they lie.
-bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0 && !meets(p.b_row); }
+bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0; }
 
 // Whole rows of A are read in place. A part of each is a strided read, whose lines meet in the cache's sets: rather gathered, unless
 // so few columns are made of it that this costs more.
@@ -207,7 +209,14 @@ void deliver(const SumProduct& p, const float* c, int64_t c_row, int64_t m0, int
   }
 }
 
-void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit& u, float* own) {
+// What is read next is asked for: the rows from k on of the columns that a unit takes.
+void ask_ahead(const SumProduct& p, const Unit& u, int64_t k, int64_t count, int64_t steps, Ahead& ahead) {
+  const int64_t rows = std::min(count, p.k - k);
+  if (p.a_dense) ahead.add_rows(p.a_dense + k * p.m + u.m0, u.rows, p.m, rows, steps);
+  if (p.b_dense && !p.b_bf16) ahead.add_rows(p.b_dense + k * p.b_row + u.n0, u.cols, p.b_row, rows, steps);
+}
+
+void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit& u, const Unit& next, float* own) {
   float *const a = own, *const b_made = own + f.a, *const c = own + f.a + f.b;
   const bool sums = p.bias && (p.transposed ? u.m0 == 0 : u.n0 == 0);
   float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
@@ -227,10 +236,9 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     const Left left = left_of(p, u, k0, kc, a);
     if (sums && !p.transposed) left.panel == 1 ? add_row_sums(left.at, left.col, kc, u.rows, sum_at) : add_panel_sums(a, kc, u.rows, sum_at);
     Ahead ahead;
-    // Whole rows that the next chunk reads.
-    const int64_t steps = std::max<int64_t>(1, ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows)), next = k0 + kc;
-    if (p.a_dense && u.rows == p.m) ahead.add(p.a_dense + next * p.m, s.depth * p.m, p.a_dense + p.k * p.m, steps);
-    if (p.b_dense && u.cols == p.b_row && !p.b_bf16) ahead.add(p.b_dense + next * p.b_row, s.depth * p.b_row, p.b_dense + p.k * p.b_row, steps);
+    const int64_t steps = std::max<int64_t>(1, ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows));
+    const bool is_last = k0 + kc >= k_end;
+    ask_ahead(p, is_last ? next : u, is_last ? next.split * s.split_k : k0 + kc, s.depth, steps, ahead);
     if (p.w && is_rounded) {
       pair_panels(a, kc, u.rows, reinterpret_cast<uint32_t*>(pairs_a));
       pair_b(p, u, k0, kc, b, f.b_row, reinterpret_cast<uint32_t*>(pairs_b));
@@ -292,7 +300,10 @@ void run_sum(Context& context, const SumProduct& p, char* scratch) {
   const Buffers f = carve(carver, p, s, context.workers());
   const double work = double(p.m) * p.k * (p.w ? p.n / 100.0 + 0.2 : 0.2) + double(p.m) * p.n * 0.2;
   context.parallel(s.splits * s.row_units * s.col_units, work, [&](int worker, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) run_unit(p, s, f, unit_at(p, s, i), f.workers + worker * f.own());
+    for (int64_t i = begin; i < end; ++i) {
+      const Unit u = unit_at(p, s, i), next = unit_at(p, s, std::min(i + 1, end - 1));
+      run_unit(p, s, f, u, next, f.workers + worker * f.own());
+    }
   });
   if (p.bias) {
     add_parts(f.sums, s.splits, bias_size(p), bias_size(p));
