@@ -184,7 +184,7 @@ class Executor:
                 continue
             with Blame(node):
                 step = backend.bind(node, inputs, outputs)
-            for member in node.originals:
+            for member in node.originals or (node,):
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
         return steps

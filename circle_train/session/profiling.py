@@ -198,7 +198,7 @@ def _clock(step: Step, times: list[float]) -> Step:
 
 
 def _profile(node: Node, seconds: float, calls: int, engines: Mapping[Node, str]) -> NodeProfile:
-    members = node.originals
+    members = node.originals or (node,)
     return NodeProfile(
         _name(node, members),
         tuple(map(str, members)),

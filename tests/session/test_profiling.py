@@ -13,6 +13,7 @@ from circle_train.compile import prefix
 from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Graph
+from circle_train.ir.graph import constant
 from circle_train.ir.node import known_type
 from circle_train.ops.attributes import Padding
 from circle_train.runtime.divided import DividedExecutor
@@ -135,3 +136,22 @@ def test_what_more_threads_do_not_speed_up_is_told_where_there_are_more() -> Non
     assert 1 <= profile.speedup(4) <= 4
     assert "of one thread's work is serial, as 2 threads show" in str(profile)
     np.testing.assert_array_equal(both.parameters.flat(), before)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+def test_what_an_engine_put_in_is_timed_and_named() -> None:
+    """The gradient of a gate for whole images is split into a product and a sum, of which the file has neither."""
+    graph = Graph("gate", [new_input("image", 1, 6, 6, 3)])
+    conv = make("CONV_2D", padding=Padding.SAME, stride_h=1, stride_w=1)
+    image = graph.emit(conv, graph.inputs[0], weight("w", 4, 3, 3, 3), weight("b", 4), name="image")
+    gate = graph.emit(conv, graph.inputs[0], weight("v", 4, 6, 6, 3), weight("c", 4), name="gates")
+    gate = graph.emit(make("LOGISTIC"), gate, name="gate")
+    axes = constant(np.array([1, 2], np.int32), "axes")
+    gate = graph.emit(make("MEAN", keep_dims=True), gate, axes, name="mean")
+    session = ct.TrainSession(
+        finish(graph, graph.emit(make("MUL"), image, gate, name="y")),
+        ct.TrainConfig(loss="mse", batch_size=2),
+    )
+    nodes = session.profile(steps=1).nodes
+    assert any(node.name.startswith("SUM_TO") for node in nodes)
+    assert {node.engine for node in nodes} == {"native"}

@@ -147,8 +147,11 @@ def same_losses(ours: Peer, theirs: Peer) -> bool:
 
 def table(found: dict[str, tuple[Peer | None, Peer | None]]) -> Iterator[str]:
     """One row a network; bold where the bar is held."""
-    yield "| network | ms a step | ÷ PyTorch's | bar | processor time ÷ its | growth, MB | ÷ PyTorch's | bar |"
-    yield "|---|---|---|---|---|---|---|---|"
+    import limits  # which knows the networks from here
+
+    least = limits.floors()
+    yield "| network | ms a step | ÷ PyTorch's | bar | limit | processor time ÷ its | growth, MB | ÷ PyTorch's | bar |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for network in NETWORKS:
         if network.name not in found:
             continue
@@ -161,10 +164,11 @@ def table(found: dict[str, tuple[Peer | None, Peer | None]]) -> Iterator[str]:
                 if theirs is None
                 else "the losses are not the same"
             )
-            yield f"| {network.meaning} | {why} |  |  |  |  |  |  |"
+            yield f"| {network.meaning} | {why} |  |  |  |  |  |  |  |"
             continue
         cells = [network.meaning, f"{ours.wall:.1f}", passed(ours.wall / theirs.wall, network.time)]
-        cells += [f"{network.time:g}", f"{ours.cpu / theirs.cpu:.2f}", f"{ours.growth:.1f}"]
+        limit = f"{least[network.name] / theirs.wall:.2f}" if network.name in least else ""
+        cells += [f"{network.time:g}", limit, f"{ours.cpu / theirs.cpu:.2f}", f"{ours.growth:.1f}"]
         cells += [
             passed(ours.growth / theirs.growth, network.memory),
             "" if network.memory is None else f"{network.memory:g}",
