@@ -20,8 +20,11 @@ from circle_train.cli.main import main
 from circle_train.convert.handlers import window
 from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import protobuf
+from circle_train.data import arrays, tokenizer
+from circle_train.data.images import LARGEST as MOST_PIXELS
+from circle_train.data.sounds import LONGEST as LONGEST_RECORDING
 from circle_train.format.flatbuffer import encode, unknown
-from circle_train.format.metadata import attachments
+from circle_train.format.metadata import attachments, description
 from circle_train.format.model import reader, tensors
 from circle_train.ir import DType, Graph, Module, Tensor, TensorType
 from circle_train.ir.graph import constant
@@ -50,6 +53,17 @@ LIMITS = {
     "cells along an axis that an ONNX window goes over": window.WIDEST,
     "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,
     "turns of a loop": loop.MOST_TURNS,
+    "pixels of a picture": MOST_PIXELS,
+    "seconds of a recording": LONGEST_RECORDING,
+    "side of a picture, in pixels, that a model may ask for": description.LARGEST_SIDE,
+    "samples of a second, and tokens, that a model may ask for": description.FASTEST,
+    "class names that a model may have": description.MOST_LABELS,
+    "bytes of a CSV file with words": arrays.LARGEST_TABLE,
+    "bytes of a tokenizer": tokenizer.LARGEST_FILE,
+    "characters of a text": tokenizer.LARGEST_TEXT,
+    "tokens that a tokenizer fills up to": tokenizer.LONGEST_PADDING,
+    "characters of a word that a tokenizer takes apart": tokenizer.LONGEST_WORD,
+    "times as long as a tokenizer may make a text": tokenizer.GROWTH,
 }
 
 

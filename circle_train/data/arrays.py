@@ -19,6 +19,8 @@ from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
+MOST_EXACT = 2**53
+"""Up to which float64 tells whole numbers apart."""
 LARGEST_TABLE = 2 << 30
 """Bytes of a .csv file, which is read whole."""
 
@@ -98,6 +100,7 @@ def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
         normalise: subtract each channel's mean and divide by its deviation; both go into the export.
     """
     origin = Origin(tuple(columns or ()), (label,), group, length)
+    labels: Array | list[str]
     if isinstance(source, tuple):
         x, labels, groups, name = np.asarray(source[0]), np.asarray(source[1]), None, "the data"
     else:
@@ -133,9 +136,9 @@ def table(
     wanted = [label] if isinstance(label, str) else list(label)
     origin = found_in(header, Origin(tuple(columns or ()), tuple(wanted), group), path)
     x = numbers_of(rows, header, origin.columns, path)
-    groups = None if group is None else np.array([row[header.index(group)] for row in rows])
+    groups = None if group is None else numbered([row[header.index(group)] for row in rows])[0]
     if isinstance(label, str):
-        labels: Array = np.array([row[header.index(label)] for row in rows])
+        labels: Array | list[str] = [row[header.index(label)] for row in rows]
     else:
         labels = numbers_of(rows, header, wanted, path)
     names = tuple(wanted) if len(wanted) > 1 and set(np.unique(labels)) <= {0.0, 1.0} else ()
@@ -176,34 +179,58 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def classes_of(labels: Array) -> tuple[Array, tuple[str, ...]]:
+def numbered(words: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
+    """Numbers of words, and the words in order; numpy's texts would all be as long as the longest."""
+    names = sorted(set(words))
+    places = {name: place for place, name in enumerate(names)}
+    return np.array([places[word] for word in words], np.int32), tuple(names)
+
+
+def classes_of(labels: Array | list[str]) -> tuple[Array, tuple[str, ...]]:
     """Class numbers and names; numbers with fractions stay what they are."""
-    if labels.dtype.kind in "US":
+    words = labels if isinstance(labels, list) else _words_in(labels)
+    if words is not None:
         try:
-            numbers = labels.astype(np.float64)
+            labels = np.array([float(word) for word in words])
         except ValueError:
-            names, places = np.unique(labels, return_inverse=True)
-            return places.reshape(-1).astype(np.int32), tuple(map(str, names))
-        labels = numbers
+            return numbered(words)
+    labels = np.asarray(labels)
     if not np.isfinite(labels).all():
         raise DataError("labels hold numbers that are none; leave those rows out")
+    if (abs(labels) > MOST_EXACT).any():
+        raise DataError(
+            f"labels reach {abs(labels).max():g}, expected at most {MOST_EXACT}; give classes as words"
+        )
     if (labels != np.floor(labels)).any():
         return labels.astype(np.float32), ()
     values, places = np.unique(labels.astype(np.int64), return_inverse=True)
     return places.reshape(-1).astype(np.int32), tuple(map(str, values))
 
 
+def _is_small(x: Array) -> bool:
+    """Whether all are numbers that float32 can hold."""
+    return bool(np.isfinite(x).all()) and bool((abs(x) <= np.finfo(np.float32).max).all())
+
+
+def _words_in(labels: Array) -> list[str] | None:
+    """None where the labels are numbers."""
+    if labels.dtype.kind not in "US":
+        return None
+    return [
+        one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one)
+        for one in labels.ravel().tolist()
+    ]
+
+
 def _labelled(  # noqa: PLR0913 -- what Arrays are made of
-    x: Array, labels: Array, groups: Array | None, *, validation: float, normalise: bool, name: str,
+    x: Array, labels: Array | list[str], groups: Array | None, *, validation: float, normalise: bool, name: str,
     origin: Origin, several: tuple[str, ...] = (),
 ) -> Arrays:  # fmt: skip
-    if len(x) != len(labels) or not len(x):
-        raise DataError(
-            f"{name}: there are {len(x)} samples and {len(labels)} labels, expected as many of each, at least one"
-        )
-    if x.dtype.kind not in "fiub" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+    _refuse_strange(x, labels, groups, name)
+    if x.dtype.kind not in "fiub" or (x.dtype.kind == "f" and not _is_small(x)):
         raise DataError(f"{name}: samples hold {x.dtype} or numbers that are none; expected finite numbers")
-    numbers, classes = (labels, several) if labels.ndim > 1 else classes_of(labels)
+    is_rows = isinstance(labels, np.ndarray) and labels.ndim > 1
+    numbers, classes = (labels, several) if is_rows else classes_of(labels)
     data = Arrays(
         list(x), np.asarray(numbers), classes, groups=groups, validation=validation, name=name, origin=origin
     )  # fmt: skip
@@ -214,6 +241,24 @@ def _labelled(  # noqa: PLR0913 -- what Arrays are made of
     mean, std = known.mean(0), known.std(0)
     asked = Description(mean=tuple(map(float, mean)), std=tuple(map(float, np.where(std > 1e-12, std, 1.0))))
     return replace(data, asked=asked)
+
+
+def _refuse_strange(x: Array, labels: Array | list[str], groups: Array | None, name: str) -> None:
+    """Samples of at least one number each, as many labels, and what they may be."""
+    if x.ndim < 2 or not x[:1].size:
+        raise DataError(
+            f"{name}: samples have shape {x.shape}, expected samples × numbers, at least one of each"
+        )
+    others = {"labels": labels, "groups": np.zeros(len(x)) if groups is None else groups}
+    for what, found in others.items():
+        if isinstance(found, np.ndarray) and (not 1 <= found.ndim <= 2 or found.dtype.kind not in "fiubUS"):
+            raise DataError(
+                f"{name}: {what} hold {found.dtype} of shape {found.shape}, expected numbers or words"
+            )
+        if len(found) != len(x):
+            raise DataError(
+                f"{name}: there are {len(x)} samples and {len(found)} {what}, expected as many of each"
+            )
 
 
 def archive_in(path: Path) -> dict[str, Array]:
@@ -239,7 +284,7 @@ def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array
 
 def _cut_rows(
     path: Path, origin: Origin, step: int | None
-) -> tuple[Array, Array, Array | None, Origin]:  # fmt: skip
+) -> tuple[Array, list[str], Array | None, Origin]:  # fmt: skip
     """Windows of rows in which neither label nor group changes."""
     length, group = origin.length, origin.group
     if length is None or length < 1 or (step is not None and step < 1):
@@ -256,8 +301,8 @@ def _cut_rows(
     if not starts:
         raise DataError(f"'{path}': no stretch of one label has {length} rows; make windows shorter")
     x = np.stack([numbers[start : start + length] for start in starts])
-    groups = np.array([marks[start][1] for start in starts]) if group else None
-    return x, np.array([marks[start][0] for start in starts]), groups, origin
+    groups = numbered([marks[start][1] for start in starts])[0] if group else None
+    return x, [marks[start][0] for start in starts], groups, origin
 
 
 def starts_of(marks: Sequence[Any], length: int, step: int) -> list[int]:

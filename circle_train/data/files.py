@@ -6,12 +6,14 @@ import csv
 import gzip
 import io
 from collections.abc import Sequence
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from circle_train.data.arrays import numbered
 from circle_train.data.dataset import reads
 from circle_train.data.images import images
 from circle_train.data.stored import array_in
@@ -59,7 +61,7 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, 
     """Numbers of every column but the label's; the labels as class numbers, and their names, if any."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         text = file.read()
-    rows = list(csv.reader(io.StringIO(text)))[:2]
+    rows = list(islice(csv.reader(io.StringIO(text)), 1))
     if not rows:
         raise DataError(f"'{path}' is empty, expected rows of numbers")
     header = rows[0] if not _is_numeric(rows[0], label) else []
@@ -68,12 +70,12 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, 
     if len(columns) == len(rows[0]):
         return numbers, None, []
     (column,) = set(range(len(rows[0]))) - set(columns)
-    words = _load(text, path, bool(header), np.str_, [column])[:, 0]
+    words = _load(text, path, bool(header), np.object_, [column])[:, 0].tolist()
     try:
-        classes = words.astype(np.float64)
+        classes = np.array([float(word) for word in words])
     except ValueError:
-        names, numbered = np.unique(words, return_inverse=True)
-        return numbers, numbered.astype(np.int32), [str(name) for name in names]
+        places, names = numbered(words)
+        return numbers, places, list(names)
     whole = bool((classes == np.floor(classes)).all())
     return numbers, classes.astype(np.int32 if whole else np.float32), []
 

@@ -19,6 +19,8 @@ from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp", ".tif", ".tiff")
+FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "PPM", "WEBP", "TIFF")
+"""What a picture may be, whatever its name ends in: of others Pillow may start programs (Ghostscript for EPS)."""
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 CROPS = ("center", "squash", "pad")
 LARGEST = 100_000_000
@@ -135,6 +137,7 @@ def files_by_class(
                 file
                 for file in entry.rglob("*")
                 if file.suffix.lower() in suffixes
+                and file.is_file()  # and no pipe, which would be waited for
                 and not any(part.startswith((".", "__")) for part in file.relative_to(folder).parts)
             )
             if files:
@@ -154,7 +157,7 @@ def read_image(path: str | os.PathLike[str], how: Description) -> Array:
     assert how.size is not None
     height, width = how.size
     try:
-        with image.open(path) as file:
+        with image.open(path, formats=FORMATS) as file:
             _refuse_bombs(file, path)
             file.draft("RGB", (2 * width, 2 * height))
             picture = image_ops().exif_transpose(file).convert(MODES.get(how.channels, "RGB"))
@@ -250,7 +253,7 @@ def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path
     image = pillow()
 
     def look(file: Path) -> None:
-        with image.open(file) as picture:
+        with image.open(file, formats=FORMATS) as picture:
             _refuse_bombs(picture, file)
             _refuse_halves(picture, file)
 

@@ -133,6 +133,11 @@ def normalised(values: Array, how: Description) -> Array:
     if how.mean is None or how.std is None:
         return values if how.kind == "text" else values.astype(np.float32)
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
+    if {mean.size, std.size} - {1, *values.shape[-1:]}:
+        raise DataError(
+            f"samples are normalised by {max(mean.size, std.size)} numbers, but have {values.shape[-1]} channels; give one "
+            "for all or one for each"
+        )
     scaled: Array = (values - mean) / std
     return scaled.astype(np.float32)
 

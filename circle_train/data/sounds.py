@@ -23,6 +23,8 @@ SUFFIXES = (".wav",)
 USUAL_RATE = 16_000
 LONGEST = 4 * 3600
 """Seconds of a recording."""
+WIDTHS = (1, 2, 3, 4)
+"""Bytes of a sample."""
 
 
 @record
@@ -161,10 +163,12 @@ def _opened(path: Path) -> wave.Wave_read:
     if (
         not file.getframerate()
         or not file.getnchannels()
+        or file.getsampwidth() not in WIDTHS
         or file.getnframes() > LONGEST * file.getframerate()
     ):
         file.close()
         raise DataError(
-            f"'{path}' has {file.getnframes()} samples at {file.getframerate()} Hz; give an intact recording"
+            f"'{path}' has {file.getnframes()} samples of {file.getsampwidth()} bytes at {file.getframerate()} Hz; "
+            "give an intact recording"
         )
     return file

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from circle_train.data.arrays import classes_of, read_table
+from circle_train.data.arrays import classes_of, numbered, read_table
 from circle_train.data.images import files_by_class
 from circle_train.data.labelled import Labelled
+from circle_train.data.tokenizer import LARGEST_TEXT, Tokenizer
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
@@ -20,8 +21,6 @@ from circle_train.record import record
 
 LONGEST = 512
 """Tokens of a sample, where the model takes any number."""
-LARGEST = 16 << 20
-"""Bytes of a text."""
 
 
 @record
@@ -30,7 +29,7 @@ class Texts(Labelled):
 
     kind: ClassVar[str] = "text"
 
-    tokenizer: Any = None
+    tokenizer: Tokenizer | None = None
     longest: int | None = None
 
     def describe(self, tensor: Tensor, known: Description | None) -> Description:
@@ -45,11 +44,11 @@ class Texts(Labelled):
         )  # fmt: skip
 
     def decode(self, item: Any, how: Description, random: np.random.Generator | None) -> Array:
+        assert self.tokenizer is not None
         text = _read(item) if isinstance(item, Path) else item
-        ids = self.tokenizer.encode(text).ids
+        ids = self.tokenizer(text)
         count = int(how.details["tokens"])
-        padding = self.tokenizer.token_to_id("[PAD]") or self.tokenizer.token_to_id("<pad>") or 0
-        row = np.full(count, padding, np.int64)
+        row = np.full(count, self.tokenizer.padding, np.int64)
         row[: min(len(ids), count)] = ids[:count]
         return row
 
@@ -76,7 +75,7 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
         length: tokens of a sample, where the model takes any number (default: 512).
         validation: the fraction that validates.
     """
-    path, cutter = Path(source), tokenizer_in(Path(tokenizer))
+    path, cutter = Path(source), Tokenizer(Path(tokenizer))
     groups = None
     if path.is_dir():
         files, classes = files_by_class(path, (".txt",), "texts")
@@ -88,42 +87,16 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
             if name not in header:
                 raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
         items = [row[header.index(column)] for row in rows]
-        labels, classes = classes_of(np.array([row[header.index(label)] for row in rows]))
-        groups = np.array([row[header.index(group)] for row in rows]) if group else None
+        labels, classes = classes_of([row[header.index(label)] for row in rows])
+        groups = numbered([row[header.index(group)] for row in rows])[0] if group else None
     return Texts(
         items, labels, classes, groups=groups, validation=validation, name=str(path), tokenizer=cutter, longest=length
     )  # fmt: skip
 
 
-def tokenizer_in(path: Path) -> Any:
-    """What cuts a text into numbers."""
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise DataError("texts need the tokenizers package: pip install 'circle-train[text]'") from error
-    try:
-        if path.suffix == ".json":
-            return tokenizers.Tokenizer.from_file(str(path))
-        words = path.read_text(encoding="utf-8").splitlines()
-        cutter = tokenizers.Tokenizer(
-            tokenizers.models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
-        )
-        cutter.normalizer = tokenizers.normalizers.BertNormalizer(
-            lowercase=not any(w[:1].isupper() for w in words)
-        )
-        cutter.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        ends = [(name, words.index(name)) for name in ("[SEP]", "[CLS]")]
-        cutter.post_processor = tokenizers.processors.BertProcessing(*ends)
-        return cutter
-    except Exception as error:  # the package raises bare exceptions for damaged files
-        raise DataError(
-            f"'{path}' cannot be read as a tokenizer ({error}); give tokenizer.json or vocab.txt"
-        ) from None
-
-
 def _read(path: Path) -> str:
     try:
         with open(path, "rb") as file:
-            return file.read(LARGEST).decode("utf-8", "replace")
+            return file.read(4 * LARGEST_TEXT).decode("utf-8", "replace")
     except OSError as error:
         raise DataError(f"'{path}' cannot be read ({error.strerror}); check the path") from None

@@ -14,7 +14,8 @@ from circle_train.data.images import Images
 from circle_train.data.labelled import Labelled
 from circle_train.data.sounds import SUFFIXES as RECORDINGS
 from circle_train.data.sounds import Piece, Sounds
-from circle_train.data.text import Texts, tokenizer_in
+from circle_train.data.text import Texts
+from circle_train.data.tokenizer import Tokenizer
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
@@ -31,7 +32,7 @@ def files_of(paths: Sequence[str | os.PathLike[str]], kind: str) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in suffixes)
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file())
             found += [
                 p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)
             ]
@@ -59,7 +60,7 @@ def unlabelled(
         if tokenizer is None:
             raise ConfigError("the model reads texts: give its vocabulary, --tokenizer tokenizer.json")
         return Texts(
-            list(paths), labels, tuple(classes), validation=0.0, tokenizer=tokenizer_in(Path(tokenizer))
+            list(paths), labels, tuple(classes), validation=0.0, tokenizer=Tokenizer(Path(tokenizer))
         )
     return Images(list(paths), labels, tuple(classes), validation=0.0, asked=asked)
 

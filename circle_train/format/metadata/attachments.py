@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ LARGEST = 4 << 20
 """Bytes behind the flatbuffer that are looked at; labels and vocabularies are far smaller."""
 _END = b"PK\x05\x06"
 _LONGEST_END = 22 + 0xFFFF
+DAMAGES = (zipfile.BadZipFile, OSError, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
+"""What zipfile raises for archives that lie."""
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
@@ -32,7 +35,7 @@ def unpack(data: Array) -> dict[str, bytes]:
             if sum(one.file_size for one in plain) > len(tail):
                 raise ValueError("their directory names the same bytes often")
             return {one.filename: archive.read(one) for one in plain}
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+    except DAMAGES as error:
         _warn(f"they are damaged ({shown(error)}) and left out, labels too; get an intact copy")
         return {}
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ModelError
+from circle_train.errors import ModelError, shown
 from circle_train.format.flatbuffer.decode import Table, decode
 from circle_train.format.flatbuffer.encode import encode
 from circle_train.format.flatbuffer.schema import ENUMS, UNIONS
 from circle_train.format.metadata.training_info import find, put
 from circle_train.ir import Module
+from circle_train.kinds import is_number
 from circle_train.printable import printable
 from circle_train.record import record
 
@@ -27,6 +28,9 @@ ENTRY, OURS = "TFLITE_METADATA", "circle_train.description"
 IDENTIFIER = b"M001"
 LABELS = "labels.txt"
 MOST_LABELS = 100_000
+LARGEST_SIDE, FASTEST = 1 << 16, 1 << 20
+"""Pixels of a side, and samples of a second or tokens, that a file may say a sample has."""
+KINDS, SCORES = ("image", "audio", "features", "text"), ("softmax", "sigmoid", "values")
 CONTENT = {"image": "ImageProperties", "audio": "AudioProperties"}
 
 
@@ -99,7 +103,8 @@ def described(module: Module) -> Description | None:
     raw = find(module, ENTRY)
     if raw is None:
         return None
-    return _understand(decode(raw, "ModelMetadata", IDENTIFIER, source=f"metadata '{ENTRY}'"), module)
+    root = decode(raw, "ModelMetadata", IDENTIFIER, source=f"metadata '{ENTRY}'")
+    return _judged(_understand(root, module), ENTRY)
 
 
 def _restore(raw: bytes) -> Description:
@@ -109,9 +114,40 @@ def _restore(raw: bytes) -> Description:
             name: None if data[name] is None else tuple(data[name])
             for name in ("size", "mean", "std", "labels")
         }
-        return Description(**{**data, **tuples})
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        return _judged(Description(**{**data, **tuples}), OURS)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"metadata '{OURS}' is damaged ({error!r}); describe the model anew") from None
+
+
+def _judged(said: Description, entry: str) -> Description:
+    """The description, if samples can be made as it says; numbers beyond all measure would become memory."""
+    mean, std = said.mean or (), said.std or ()
+    tokens, crop = said.details.get("tokens", 1), said.details.get("crop", "")
+    fits = {
+        "kind": said.kind in KINDS,
+        "size": said.size is None
+        or (len(said.size) == 2 and all(_is_count(n, LARGEST_SIDE) for n in said.size)),
+        "channels": _is_count(said.channels, LARGEST_SIDE),
+        "sample_rate": said.sample_rate is None or _is_count(said.sample_rate, FASTEST),
+        "mean": said.mean is None or (len(mean) > 0 and all(is_number(n, finite=True) for n in mean)),
+        "std": said.std is None or (len(std) > 0 and all(is_number(n, finite=True) and n for n in std)),
+        "labels": len(said.labels) <= MOST_LABELS and all(isinstance(label, str) for label in said.labels),
+        "scores": said.scores in SCORES,
+        "details": isinstance(crop, str) and _is_count(tokens, FASTEST),
+    }
+    if said.mean is not None and said.std is not None:
+        fits["std"] = fits["std"] and len(mean) == len(std)
+    for name, fit in fits.items():
+        if not fit:
+            raise ModelError(
+                f"metadata '{entry}': {name} is {shown(repr(getattr(said, name)))}, of which no sample can be made; "
+                "describe the model anew"
+            )
+    return said
+
+
+def _is_count(value: Any, most: int) -> bool:
+    return type(value) is int and 1 <= value <= most
 
 
 def _table(module: Module, said: Description) -> Table:

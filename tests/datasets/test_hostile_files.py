@@ -1,0 +1,249 @@
+"""Data that somebody made on purpose: pictures, recordings, texts, tables and archives, and what models say of samples."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from picture_net import picture_net
+
+import circle_train as ct
+from circle_train.data.files import read_csv
+from circle_train.data.lazy import normalised
+from circle_train.data.tokenizer import GROWTH, Tokenizer
+from circle_train.format.metadata.description import OURS, Description
+from circle_train.format.metadata.training_info import put
+
+LETTER = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def picture(path: Path) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.new("RGB", (9, 9)).save(path)
+    return path
+
+
+# Pictures
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in for Ghostscript is a shell script")
+def test_a_picture_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow hands PostScript to Ghostscript, whatever the file's name ends in."""
+    program = tmp_path / "bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    folder = picture(tmp_path / "photos" / "cat" / "0.png").parents[1]
+    (picture(folder / "dog" / "0.png").parent / "1.png").write_bytes(LETTER)
+    with pytest.raises(ct.DataError, match=r"1 of 3 pictures cannot be read: .*1\.png"):
+        ct.data.images(folder)
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
+    folder = picture(tmp_path / "cat" / "0.png").parents[1]
+    os.mkfifo(picture(folder / "dog" / "0.png").parent / "1.png")
+    assert len(ct.data.images(folder)) == 2
+
+
+# Recordings
+
+
+def recording(path: Path, width: int = 2, channels: int = 1, size: int = 600) -> None:
+    block = width * channels
+    head = struct.pack("<IHHIIHH", 16, 1, channels, 8000, 8000 * block, block, 8 * width)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = struct.pack("<I", size) + bytes(size)
+    path.write_bytes(b"RIFF" + struct.pack("<I", 36 + size) + b"WAVEfmt " + head + b"data" + samples)
+
+
+@pytest.mark.parametrize("width", [5, 8, 9, 200])
+def test_samples_of_odd_widths_are_no_recording(tmp_path: Path, width: int) -> None:
+    recording(tmp_path / "low" / "0.wav")
+    recording(tmp_path / "high" / "0.wav", width)
+    with pytest.raises(ct.DataError, match=rf"samples of {width} bytes"):
+        ct.data.sounds(tmp_path)
+
+
+# Texts
+
+
+def vocabulary(folder: Path, **changes: Any) -> Path:
+    words = {"[UNK]": 0, "good": 1, "bad": 2}
+    said = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}} | dict.fromkeys(
+        ("truncation", "padding", "normalizer", "post_processor", "decoder")
+    )
+    model = {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"}
+    (folder / "tokenizer.json").write_text(json.dumps(said | {"model": model} | changes))
+    return folder / "tokenizer.json"
+
+
+PADDING: dict[str, Any] = {
+    "strategy": "BatchLongest",
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "",
+}
+REPLACED = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}
+CLS = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}],
+    "pair": [],
+    "special_tokens": {},
+}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"padding": PADDING | {"strategy": {"Fixed": 1 << 60}}}, "padding is 1,152,921,504,606,846,976"),
+        ({"padding": PADDING | {"pad_to_multiple_of": 1 << 62}}, "padding is 4,611,686,018,427,387,904"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [REPLACED] * 9}}, f"at most {GROWTH}"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA/////w=="}}, "is cut off"),
+        ({"model": {"type": "WordPiece", "max_input_chars_per_word": 1 << 40}}, "max_input_chars_per_word is"),
+        ({"post_processor": CLS}, "does not take a text"),
+        ({"model": {"type": "WordLevel", "vocab": {"good": 1}, "unk_token": "[X]"}}, "does not take a text .*UNK"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a a"]}}, "cannot be read as a tokenizer"),
+        ({"model": [1]}, "cannot be read as a tokenizer"),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_that_would_end_the_process_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    """The package aborts where memory is not to be had, and what its panics raise is no Exception."""
+    pytest.importorskip("tokenizers")
+    with pytest.raises(ct.DataError, match=message):
+        Tokenizer(vocabulary(tmp_path, **changes))("good a bad thing")
+
+
+def test_a_vocabulary_without_a_word_for_others_is_refused_where_it_lacks(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "vocab.txt").write_text("[CLS]\n[SEP]\ngood\n")
+    assert Tokenizer(tmp_path / "vocab.txt")("good") == [0, 2, 1]
+    with pytest.raises(ct.DataError, match=r"does not take a text .*UNK"):
+        Tokenizer(tmp_path / "vocab.txt")("bad")
+
+
+# Tables and archives
+
+
+@pytest.fixture
+def little_memory() -> Any:
+    """Two gigabytes more than the process has."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("what the process has is not known")
+    resource = pytest.importorskip("resource")
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + (2 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_one_long_word_does_not_make_all_words_long(tmp_path: Path) -> None:
+    """500 kB of a table, of which an array of texts would take 40 GB."""
+    path = tmp_path / "x.csv"
+    path.write_text("a,label,group\n" + f"1,{'x' * 100_000},{'y' * 100_000}\n" + "2,b,c\n3,a,d\n" * 50_000)
+    data = ct.data.table(path, label="label", columns=["a"], group="group")
+    assert data.classes[:2] == ("a", "b") and data.labels[:3].tolist() == [2, 1, 0]
+    path.write_text("a,label\n" + f"1,{'x' * 100_000}\n" + "2,b\n3,a\n" * 50_000)
+    numbers, labels, names = read_csv(path, "label")
+    assert numbers.shape == (100_001, 1) and labels is not None
+    assert labels[:3].tolist() == [2, 1, 0] and names[:2] == ["a", "b"]
+
+
+ROWS = np.zeros((3, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    "arrays, message",
+    [
+        ({"x": np.float32(1), "y": np.float32(1)}, r"samples have shape \(\)"),
+        ({"x": np.zeros(3), "y": np.zeros(3)}, r"samples have shape \(3,\)"),
+        ({"x": np.zeros((3, 0)), "y": np.zeros(3)}, r"samples have shape \(3, 0\)"),
+        ({"x": np.full((3, 2), 1e300), "y": np.zeros(3)}, "expected finite numbers"),
+        ({"x": ROWS, "y": np.zeros((3, 2, 2))}, "labels hold float64 of shape"),
+        ({"x": ROWS, "y": np.zeros(3, complex)}, "labels hold complex128"),
+        ({"x": ROWS, "y": np.zeros(3, "M8[s]")}, "labels hold datetime64"),
+        ({"x": ROWS, "y": np.zeros(3, "V4")}, "labels hold "),
+        ({"x": ROWS, "y": np.array([1e300, 0, 1])}, "labels reach 1e"),
+        ({"x": ROWS, "y": np.zeros(3), "who": np.zeros(7)}, "3 samples and 7 groups"),
+        ({"x": ROWS, "y": np.zeros(3), "who": np.float32(0)}, "groups hold float32"),
+    ],
+)
+def test_arrays_that_are_no_samples_are_refused(tmp_path: Path, arrays: Any, message: str) -> None:
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(ct.DataError, match=message):
+        ct.data.windows(tmp_path / "x.npz", group="who" if "who" in arrays else None)
+
+
+def test_words_of_bytes_are_words(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=ROWS, y=np.array([b"cat", b"dog", b"cat"]))
+    data = ct.data.windows(tmp_path / "x.npz")
+    assert data.classes == ("cat", "dog") and data.labels.tolist() == [0, 1, 0]
+
+
+# What a model's file says of samples
+
+SAID = asdict(Description(kind="image", size=(8, 8), mean=(0.0,), std=(1.0,), labels=("a", "b")))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"kind": "bogus"}, "kind is 'bogus'"),
+        ({"kind": [1]}, r"kind is \[1\]"),
+        ({"size": [8]}, r"size is \(8,\)"),
+        ({"size": [-1, 8]}, "size is"),
+        ({"size": [1 << 30, 8]}, "size is"),
+        ({"size": ["8", "8"]}, "size is"),
+        ({"channels": 0}, "channels is 0"),
+        ({"channels": True}, "channels is True"),
+        ({"sample_rate": -5}, "sample_rate is -5"),
+        ({"sample_rate": 1 << 40}, "sample_rate is"),
+        ({"mean": ["x"]}, "mean is"),
+        ({"mean": [float("nan")]}, "mean is"),
+        ({"mean": []}, "mean is"),
+        ({"std": [0.0]}, "std is"),
+        ({"std": [1.0, 1.0]}, "std is"),
+        ({"labels": [{}, []]}, "labels is"),
+        ({"labels": ["x"] * 100_001}, "labels is"),
+        ({"scores": [1]}, "scores is"),
+        ({"details": {"tokens": 1 << 50}}, "details is"),
+        ({"details": {"crop": [1]}}, "details is"),
+        ({"details": [1]}, "is damaged"),
+        ({"details": "x"}, "is damaged"),
+        ({"surplus": 1}, "is damaged"),
+    ],
+)
+def test_what_no_sample_can_be_made_of_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    raw = json.dumps(SAID | changes).encode()
+    with pytest.raises(ct.ModelError, match=rf"metadata '{OURS}'.*{message}|metadata '{OURS}' {message}"):
+        _ = ct.Model(put(picture_net().module, OURS, raw)).description
+
+
+def test_other_programs_say_no_more_than_can_be_made() -> None:
+    """TFLite's metadata hold 32 bits for what becomes an array's size."""
+    vast = picture_net().described(Description(kind="audio", sample_rate=1 << 31))
+    with pytest.raises(ct.ModelError, match=r"metadata 'TFLITE_METADATA': sample_rate is 2147483648"):
+        _ = ct.Model(put(vast.module, OURS, None)).description
+
+
+def test_as_many_means_as_channels_or_one() -> None:
+    how = Description(kind="image", mean=(0.0,) * 7, std=(1.0,) * 7)
+    with pytest.raises(ct.DataError, match="normalised by 7 numbers, but have 3 channels"):
+        normalised(np.zeros((8, 8, 3), np.uint8), how)
+    three = replace(how, mean=(1.0,) * 3, std=(2.0,) * 3)
+    np.testing.assert_array_equal(normalised(np.full((1, 1, 3), 5, np.uint8), three), np.full((1, 1, 3), 2.0))
