@@ -41,12 +41,38 @@ def test_onnx_models_that_were_found_stay_mended() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("target", ["model", "checkpoint", "package", "settings", "data", "image"])
+TARGETS = [
+    "model",
+    "checkpoint",
+    "package",
+    "settings",
+    "data",
+    "image",
+    "sound",
+    "text",
+    "table",
+    "described",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_damaged_files_are_refused_or_right(target: str, tmp_path: Path) -> None:
-    done = fuzz(target, "--cases", "25", "--processes", "1", "--json", str(tmp_path / "figures"))
+    done = fuzz(target, "--cases", "40", "--processes", "1", "--json", str(tmp_path / "figures"))
     assert done.returncode == 0, done.stdout + done.stderr
     ((outcomes, findings),) = json.loads((tmp_path / "figures").read_text()).values()
-    assert sum(outcomes.values()) == 25 and not findings and outcomes.get("done")
+    assert sum(outcomes.values()) == 40 and not findings and outcomes.get("done")
+
+
+def odd(body: str) -> str:
+    """Code that puts a target in the place of one: its cases are their numbers, the body is what is done with one."""
+    return (
+        "import fuzz_cases\n"
+        f"def bad():\n {body}\n"
+        "def run(case, rng, folder):\n if case == 1: bad()\n"
+        "made = lambda name, number: (number, None)\n"
+        "class Odd:\n seeds = staticmethod(list)\n run = staticmethod(run)\n made = staticmethod(made)\n"
+        "fuzz_cases.TARGETS['settings'] = Odd\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,16 +87,17 @@ def test_damaged_files_are_refused_or_right(target: str, tmp_path: Path) -> None
 )
 def test_what_it_is_there_for_is_noticed(fault: str, found: str) -> None:
     """The second of three cases goes wrong: it is a finding, and the others are run all the same."""
-    code = (
-        "import fuzz_cases, fuzz\n"
-        f"def bad():\n {fault}\n"
-        "calls = []\n"
-        "def run(case, rng, folder):\n calls.append(1)\n if case == 1: bad()\n"
-        "made = lambda name, number: (number, None)\n"
-        "class Odd:\n seeds = staticmethod(list)\n run = staticmethod(run)\n made = staticmethod(made)\n"
-        "fuzz_cases.TARGETS['settings'] = Odd\n"
-        "import fuzz; sys.modules['fuzz_cases'] = fuzz_cases"
-    )
-    done = fuzz("settings", "--cases", "3", "--processes", "1", code=code)
+    done = fuzz("settings", "--cases", "3", "--processes", "1", code=odd(fault))
     assert done.returncode == 1, done.stdout + done.stderr
     assert found in done.stdout and "settings:1 (1 cases)" in done.stdout and "3 cases in" in done.stdout
+
+
+def test_a_run_that_was_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The second command runs two cases, of which none is bad, and tells of all five."""
+    words = ["settings", "--processes", "1", "--record", str(tmp_path / "record")]
+    assert fuzz(*words, "--cases", "3", code=odd("raise KeyError('foreign')")).returncode == 1
+    known = json.loads((tmp_path / "record").read_text())["targets"]["settings"]
+    assert known["done"] == [[0, 3]] and known["outcomes"] == {"done": 2, "finding": 1}
+    later = fuzz(*words, "--cases", "5", code=odd("import os; os._exit(3)"))
+    assert later.returncode == 1 and "5 cases in" in later.stdout
+    assert "settings:1 (1 cases)  KeyError" in later.stdout and "exit status" not in later.stdout

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +15,7 @@ import numpy as np
 from circle_train.data.augment import vary_sound
 from circle_train.data.images import chosen_augmentations, files_by_class, intact
 from circle_train.data.labelled import Labelled
-from circle_train.errors import ConfigError, DataError
+from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
@@ -126,6 +128,7 @@ def read_wave(path: Path, start: float = 0.0, seconds: float = LONGEST) -> tuple
         first = min(int(start * rate), file.getnframes())
         file.setpos(first)
         raw = file.readframes(min(int(np.ceil(seconds * rate)) + 1, file.getnframes() - first))
+    raw = raw[: len(raw) // width * width]
     if width == 3:
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(raw, np.uint8)[: len(wide) * 3].reshape(-1, 3)
@@ -153,22 +156,28 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
     return found.astype(np.float32)
 
 
-def _opened(path: Path) -> wave.Wave_read:
+@contextmanager
+def _opened(path: Path) -> Iterator[wave.Wave_read]:
     try:
-        file = wave.open(str(path), "rb")  # noqa: SIM115 -- callers do
-    except (OSError, EOFError, wave.Error) as error:
+        with wave.open(str(path), "rb") as file:
+            _refuse_odd(file, path)
+            yield file
+    except DataError:
+        raise
+    except Exception as error:  # damaged files make the reader raise what it likes
         raise DataError(
-            f"'{path}' cannot be read as a recording ({error}); give .wav files of plain samples"
+            f"'{path}' cannot be read as a recording ({shown(error)}); give .wav files of plain samples"
         ) from None
+
+
+def _refuse_odd(file: wave.Wave_read, path: Path) -> None:
     if (
         not file.getframerate()
         or not file.getnchannels()
         or file.getsampwidth() not in WIDTHS
         or file.getnframes() > LONGEST * file.getframerate()
     ):
-        file.close()
         raise DataError(
             f"'{path}' has {file.getnframes()} samples of {file.getsampwidth()} bytes at {file.getframerate()} Hz; "
             "give an intact recording"
         )
-    return file

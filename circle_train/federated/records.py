@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from circle_train.errors import DataError
+from circle_train.errors import DataError, shown
 from circle_train.ir.tensor_type import Array as Numbers
 from circle_train.runtime.guard import is_spoiled
 from circle_train.session import TrainSession
@@ -106,8 +106,8 @@ def _floats(name: str, array: Array, shape: tuple[int, ...]) -> Numbers:
     try:
         kind, announced = _announced(array)
         found = decoded(array) if kind == "f" and announced == shape else None
-    except (TypeError, ValueError, EOFError, OSError, SyntaxError) as error:
-        raise DataError(f"array '{name}' cannot be read ({error}); expected numpy's format") from None
+    except Exception as error:  # numpy reads headers by Python's parser, which raises what it likes
+        raise DataError(f"array '{name}' cannot be read ({shown(error)}); expected numpy's format") from None
     if found is None:
         raise DataError(f"array '{name}' is {array.dtype} {announced}, expected float32 {shape}")
     if found.dtype == np.float32:

@@ -16,6 +16,7 @@ from picture_net import picture_net
 import circle_train as ct
 from circle_train.data.files import read_csv
 from circle_train.data.lazy import normalised
+from circle_train.data.sounds import read_wave
 from circle_train.data.tokenizer import GROWTH, Tokenizer
 from circle_train.format.metadata.description import OURS, Description
 from circle_train.format.metadata.training_info import put
@@ -72,6 +73,22 @@ def test_samples_of_odd_widths_are_no_recording(tmp_path: Path, width: int) -> N
     recording(tmp_path / "high" / "0.wav", width)
     with pytest.raises(ct.DataError, match=rf"samples of {width} bytes"):
         ct.data.sounds(tmp_path)
+
+
+def test_a_recording_that_ends_within_a_sample_is_read_up_to_there(tmp_path: Path) -> None:
+    recording(tmp_path / "0.wav", width=4, size=600)
+    (tmp_path / "0.wav").write_bytes((tmp_path / "0.wav").read_bytes()[:-3])
+    assert len(read_wave(tmp_path / "0.wav")[0]) == 149
+
+
+def test_a_part_of_a_recording_that_reaches_beyond_it_is_damage(tmp_path: Path) -> None:
+    """The package's own reader moves by what it is told and raises a bare RuntimeError."""
+    recording(tmp_path / "0.wav")
+    raw = bytearray((tmp_path / "0.wav").read_bytes())
+    raw[4:8] = (44).to_bytes(4, "little")
+    (tmp_path / "0.wav").write_bytes(raw)
+    with pytest.raises(ct.DataError, match="cannot be read as a recording"):
+        read_wave(tmp_path / "0.wav", 0.03)
 
 
 # Texts

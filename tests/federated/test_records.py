@@ -114,6 +114,19 @@ def test_bytes_that_announce_more_than_is_wanted_take_no_memory(dtype: str) -> N
             federated.load(one, record)
 
 
+@pytest.mark.parametrize("word", [b"{" * 60, b"(" * 60, b"\0" * 9, b"__import__('os').abort()"])
+def test_headers_that_are_no_python_are_refused(word: bytes) -> None:
+    """numpy reads them by Python's own parser, which raises errors of its own kinds."""
+    one = session()
+    record = federated.arrays(one)
+    name = next(iter(record))
+    known = record[name]
+    broken = known.data[:11] + word + known.data[11 + len(word) :]
+    record[name] = Array(known.dtype, known.shape, known.stype, broken)
+    with pytest.raises(DataError, match=f"array '{name}' cannot be read"):
+        federated.load(one, record)
+
+
 def test_doubles_are_taken_as_floats() -> None:
     one = session()
     wide = {n: Array(a.numpy().astype(np.float64)) for n, a in federated.arrays(one).items()}

@@ -14,8 +14,9 @@ from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.flatbuffer.encode import encode
 from circle_train.format.metadata import attachments
-from circle_train.format.metadata.description import ENTRY, OURS, Description
+from circle_train.format.metadata.description import ENTRY, IDENTIFIER, OURS, Description
 from circle_train.format.metadata.training_info import find, put
 
 SAID = Description(
@@ -51,6 +52,16 @@ def test_other_programs_metadata_are_understood() -> None:
         (127.5,),
         SAID.labels,
     )
+
+
+def test_metadata_that_announce_a_normalisation_and_give_none() -> None:
+    module = put(picture_net().described(SAID).module, OURS, None)
+    raw = find(module, ENTRY)
+    assert raw is not None
+    tables = decode(raw, "ModelMetadata", IDENTIFIER)
+    del tables["subgraph_metadata"][0]["input_tensor_metadata"][0]["process_units"][0]["options"]
+    known = ct.Model(put(module, ENTRY, encode("ModelMetadata", tables, IDENTIFIER))).description
+    assert known is not None and known.mean is None and known.labels == SAID.labels
 
 
 def test_labels_survive_training(tmp_path: Path) -> None:

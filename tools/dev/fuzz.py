@@ -29,7 +29,10 @@ import numpy as np
 from fuzz_cases import TARGETS, kept
 from fuzz_workers import Figures, run
 
-SHARES = {"model": 8, "onnx": 6, "checkpoint": 2, "package": 1, "settings": 2, "data": 2, "image": 1}
+SHARES = {
+    "model": 8, "onnx": 6, "checkpoint": 2, "package": 1, "settings": 2, "data": 2, "image": 1,
+    "sound": 1, "text": 1, "table": 1, "described": 1, "quantized": 2, "record": 1,
+}  # fmt: skip
 
 
 def again(word: str) -> int:

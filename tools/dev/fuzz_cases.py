@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "nets")]
 
 import format_models  # noqa: E402
+import fuzz_samples  # noqa: E402
 import networks  # noqa: E402
 import random_onnx  # noqa: E402
 
@@ -584,6 +585,15 @@ TARGETS = {
     "settings": Target(settings, damaged_json, run_settings, ".json"),
     "data": Target(data_files, damaged_data, run_data, ""),
     "image": Target(images, damaged_image, run_image, ""),
+    "sound": Target(fuzz_samples.recordings, damaged_bytes, fuzz_samples.run_sound, ".wav"),
+    "text": Target(fuzz_samples.tokenizers, damaged_json, fuzz_samples.run_text, ".json"),
+    "table": Target(fuzz_samples.tables, damaged_data, fuzz_samples.run_table, ""),
+    "described": Target(
+        fuzz_samples.described, fuzz_samples.damaged_description, fuzz_samples.run_described, ".tflite"
+    ),
+    "quantized": Target(models, damaged_model, fuzz_samples.run_quantized, ".circle"),
 }
+if fuzz_samples.has_flower():
+    TARGETS["record"] = Target(fuzz_samples.records, fuzz_samples.damaged_record, fuzz_samples.run_record, "")
 
 __all__ = ["TARGETS", "Large", "Target", "ct", "kept"]

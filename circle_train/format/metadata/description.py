@@ -229,7 +229,7 @@ def _normalisation(tensor: Table) -> tuple[tuple[float, ...] | None, tuple[float
     number = _member("ProcessUnitOptions", "NormalizationOptions")
     for unit in tensor.get("process_units", ()):
         if unit.get("options_type", 0) == number:
-            mean, std = (tuple(map(float, unit["options"].get(name, ()))) for name in ("mean", "std"))
+            mean, std = (tuple(map(float, unit.get("options", {}).get(name, ()))) for name in ("mean", "std"))
             finite = all(np.isfinite(mean)) and all(np.isfinite(std)) and all(std)
             if mean and len(mean) == len(std) and finite:
                 return mean, std
