@@ -3,6 +3,7 @@
 
 python tools/dev/aarch64.py                         kernels, operators and golden runs
 python tools/dev/aarch64.py tests/session/test_session.py   others
+python tools/dev/aarch64.py --cpu cortex-a53        a processor without products of bytes, and other things that are newer
 
 On Debian, with g++-aarch64-linux-gnu, qemu-user-static, cmake and apt's sources; no rights are needed. Python comes in
 Debian packages that are taken apart in a folder, numpy and pytest as wheels; a second run finds them there.
@@ -91,6 +92,7 @@ def main() -> int:
     )
     parser.add_argument("tests", nargs="*")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "circle_train_aarch64")
+    parser.add_argument("--cpu", default="max", help="what qemu stands in for")
     options, others = parser.parse_known_args()  # pytest's options too
     if absent := [tool for tool in TOOLS if shutil.which(tool) is None]:
         sys.exit(f"{', '.join(absent)} missing: apt install g++-aarch64-linux-gnu qemu-user-static cmake")
@@ -102,7 +104,17 @@ def main() -> int:
         copy_beside(library, copy)
         tests = [*options.tests, *others] if options.tests else [*TESTS, "-k", LEFT_OUT, *others]
         environment = {**os.environ, "PYTHONPATH": f"{copy}:{site}"}
-        command = ["qemu-aarch64-static", "-L", str(root), str(python), "-m", "pytest", *tests]
+        command = [
+            "qemu-aarch64-static",
+            "-cpu",
+            options.cpu,
+            "-L",
+            str(root),
+            str(python),
+            "-m",
+            "pytest",
+            *tests,
+        ]
         return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
 
 

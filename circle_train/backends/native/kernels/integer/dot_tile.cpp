@@ -5,6 +5,10 @@
 #include "run/processor.h"
 #include "vectors/simd.h"
 
+#if defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
+#define CT_DOTPROD  // the compiler knows the instruction, whatever it compiles for
+#endif
+
 namespace ct {
 namespace CT_TIER {
 namespace {
@@ -70,6 +74,43 @@ constexpr DotTiles instruction_tiles() {
 constexpr DotTiles by_its_own = instruction_tiles();
 #endif
 
+#if defined(CT_DOTPROD)
+// Arm's instruction multiplies signed by signed: cells less 128, and what the weights make of that is added again.
+template <int MR>
+__attribute__((target("arch=armv8.2-a+dotprod"))) void by_instruction(const DotTile& t) {
+  int32x4_t acc[MR][4], less[4];
+  for (int q = 0; q < 4; ++q) {
+    less[q] = vdupq_n_s32(0);
+    for (int r = 0; r < MR; ++r) acc[r][q] = vdupq_n_s32(0);
+  }
+  const int8_t* w = t.w;
+  const int8x16_t ones = vdupq_n_s8(1);
+  for (int64_t run = 0; run < t.run_count; ++run) {
+    const char* const x = t.x + t.runs[run];
+    for (int64_t i = 0; i < t.fours; ++i, w += 4 * P) {
+      int8x16_t wv[4];
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; ++q) {
+        wv[q] = vld1q_s8(w + 16 * q);
+        less[q] = vdotq_s32(less[q], wv[q], ones);
+      }
+#pragma GCC unroll 5
+      for (int r = 0; r < MR; ++r) {
+        int32_t four;
+        std::memcpy(&four, x + r * t.x_step + i * 4, sizeof(four));
+        const int8x16_t xv = vreinterpretq_s8_s32(vdupq_n_s32(four ^ int32_t(0x80808080)));
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; ++q) acc[r][q] = vdotq_s32(acc[r][q], wv[q], xv);
+      }
+    }
+  }
+  for (int r = 0; r < MR; ++r)
+    for (int q = 0; q < 4; ++q) vst1q_s32(t.sums + r * P + 4 * q, vaddq_s32(acc[r][q], vshlq_n_s32(less[q], 7)));
+}
+constexpr DotTiles by_its_own = {
+    1, 1, {5}, {{by_instruction<1>, by_instruction<2>, by_instruction<3>, by_instruction<4>, by_instruction<5>}}};
+#endif
+
 #if defined(__AVX2__)
 // Cells and weights as int16: four of a channel in one half of 128 bits, their products added in pairs, the pairs at the end.
 template <int MR>
@@ -124,6 +165,8 @@ constexpr DotTiles by_others = {2, 1, {1}, {{one_by_one}}};
 const DotTiles& dot_tiles() {
 #if defined(__AVX512F__)
   if (processor().avx512_vnni) return by_its_own;
+#elif defined(CT_DOTPROD)
+  if (processor().neon_dot) return by_its_own;
 #endif
   return by_others;
 }

@@ -4,6 +4,8 @@
 
 #if defined(CT_X86)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace ct {
@@ -30,6 +32,18 @@ Processor ask() {
   found.avx512 = found.avx2 && (saved & 0xe0) == 0xe0 && has(b, 16) && has(b, 17) && has(b, 30) && has(b, 31);
   found.avx512_vnni = found.avx512 && has(c, 11);
   if (found.avx512 && more >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) found.avx512_bf16 = has(a, 5);
+  return found;
+}
+#elif defined(__aarch64__) && defined(__linux__)
+Processor ask() {
+  Processor found;
+  found.neon_dot = (getauxval(AT_HWCAP) >> 20 & 1) != 0;
+  return found;
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+Processor ask() {
+  Processor found;
+  found.neon_dot = true;
   return found;
 }
 #else

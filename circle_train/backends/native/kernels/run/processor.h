@@ -8,6 +8,7 @@ struct Processor {
   bool avx512 = false;
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
+  bool neon_dot = false;
 };
 
 // Defined once, outside the tiers: code that may run anywhere must be compiled for any processor.
