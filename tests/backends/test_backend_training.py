@@ -45,6 +45,18 @@ def rms_norm() -> Model:
     return networks.finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("b", 4, 17), weight("bb", 4)))
 
 
+def grouped() -> Model:
+    """A convolution whose outputs read half of the channels each."""
+    graph, make, weight = (
+        Graph("grouped", [networks.new_input("x", 1, 6, 5, 8)]),
+        networks.make,
+        networks.weight,
+    )
+    x = graph.emit(make("CONV_2D"), graph.inputs[0], weight("c", 12, 3, 3, 4), weight("cb", 12))
+    x = graph.emit(make("MEAN"), x, constant(np.array((1, 2), np.int32)))
+    return networks.finish(graph, graph.emit(make("FULLY_CONNECTED"), x, weight("f", 4, 12), weight("fb", 4)))
+
+
 def sequence(op: OverSequence) -> Model:
     """What all steps say, and the last states, of samples that are sequences."""
     directions, rows = len(op.direction.backwards), op.gates * 9
@@ -72,6 +84,7 @@ MODELS = {
     "rnn": lambda: sequence(SequenceRnn(functions=("Relu",))),
     "mlp": networks.mlp,
     "cnn": networks.cnn,
+    "grouped": grouped,
     "residual": residual,
     "attention": attention,
     "rms_norm": rms_norm,

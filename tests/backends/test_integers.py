@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import circle_train as ct
+from circle_train import format
 from circle_train.backends import native
 from circle_train.backends.native import Native
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.engine.library import load
 from circle_train.backends.native.fusion.integers import settle, widen_integers
 from circle_train.backends.native.fusion.rewriter import Rewriter
-from circle_train.ir import DType, Graph, Node, Quantization, Tensor, TensorType
+from circle_train.ir import Buffer, DType, Graph, Module, Node, Quantization, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
@@ -25,6 +27,7 @@ from circle_train.ops.internal.integers.on_grid import OnGrid
 from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.numeric.quantize import Quantize
 from circle_train.passes.integers.quantized import run_quantized
+from circle_train.runtime.litert import for_litert
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 
@@ -166,6 +169,55 @@ def test_a_bias_that_leaves_no_room_for_sums_is_left_to_numpy() -> None:
     node = node_of("FULLY_CONNECTED", {}, [x, held(DType.INT8, (3, 33)), b], fed(DType.INT8, scale=WIDE))
     arrays = [values_of(tensor) for tensor in (x, node.inputs[1], b)]
     assert Native(1).bind(node, arrays, [np.empty((5, 3), np.int8)]) is None
+
+
+def test_a_bias_near_the_end_of_32_bits_is_added_where_sums_leave_room() -> None:
+    """TensorFlow's converter writes 2**30 where a channel's scale is nearly 0."""
+    b = constant(np.array([(1 << 30) + 128, -(1 << 30) - 128, 5], np.int32), "b")
+    x, w = fed(DType.INT8, 5, 33), held(DType.INT8, (3, 33), 0)
+    w.quantization = Quantization((2e-9, 3e-9, 0.001), (0, 0, 0))
+    node = node_of("FULLY_CONNECTED", {}, [x, w, b], fed(DType.INT8, scale=WIDE))
+    arrays = [values_of(tensor) for tensor in (x, w, b)]
+    (wanted,) = node.op.compute(arrays)
+    for engine in engines():
+        found = np.empty((5, 3), np.int8)
+        step = engine.bind(node, arrays, [found])
+        assert step is not None
+        step()
+        assert np.abs(found.astype(int) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize("name", ["ADD", "SUB"])
+@pytest.mark.parametrize(
+    "scales", [(0.03, 0.07, 0.09), (0.02, 0.02, 0.04), (0.5, 0.001, 0.7), (1.0, 3.0, 0.5)]
+)
+def test_sums_are_those_of_xnnpack_for_every_pair_of_bytes(
+    name: str, scales: tuple[float, float, float], dtype: DType
+) -> None:
+    runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    of_a, of_b, of_y = scales
+    a, b = fed(dtype, 1, 256, 256, 1, scale=of_a), fed(dtype, 1, 256, 256, 1, scale=of_b, zero=-3)
+    a.name, b.name = "a", "b"
+    y = Tensor(
+        "y", TensorType(dtype, (1, 256, 256, 1)), quantization=fed(dtype, scale=of_y, zero=11).quantization
+    )
+    for tensor in (a, b, y):
+        assert tensor.quantization is not None
+        tensor.quantization = Quantization(
+            (float(np.float32(tensor.quantization.scale[0])),), tensor.quantization.zero_point
+        )
+    module = Module([Graph("main", [a, b], [y], [Node(REGISTRY[name](), [a, b], [y], 0)])], [Buffer()])
+    content = format.write(for_litert(module), "TFL3")
+    every = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    pairs = [np.ascontiguousarray(part).reshape(1, 256, 256, 1) for part in np.meshgrid(every, every)]
+    interpreter = runtime.Interpreter(model_content=content, num_threads=1)
+    interpreter.allocate_tensors()
+    for detail, values in zip(interpreter.get_input_details(), pairs, strict=True):
+        interpreter.set_tensor(detail["index"], values)
+    interpreter.invoke()
+    wanted = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_array_equal(ct.InferenceSession(content)(*pairs), wanted)
 
 
 @pytest.mark.parametrize(("zero", "dtype"), [(0, DType.INT8), (-128, DType.INT8), (131, DType.UINT8)])

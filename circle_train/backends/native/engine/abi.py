@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0xB49FFE9
+ABI_VERSION = 0xA46EC45
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -259,6 +259,9 @@ class Update(Structure):
         ("accumulate", c_int32),
         ("a", c_void_p),
         ("factor", c_void_p),
+        ("unit", c_void_p),
+        ("unit_each", c_int64),
+        ("unit_count", c_int64),
     ]
 
 
@@ -879,6 +882,10 @@ class IntBinaryArgs(Structure):
         ("scale_b", c_float),
         ("scale_ab", c_float),
         ("offset", c_float),
+        ("factor_a", c_int32),
+        ("factor_b", c_int32),
+        ("bias", c_int32),
+        ("shift", c_int32),
     ]
 
 

@@ -19,8 +19,8 @@ from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 
 PANEL = abi.INT_PANEL
-LARGEST_WINDOW, LARGEST_BIAS = 1 << 15, 1 << 30
-"""So many products of two bytes add up within 32 bits, whatever they are, with a bias below that."""
+LARGEST_WINDOW, LARGEST_SUM = 1 << 15, (1 << 31) - 1
+"""So many products of two bytes add up within 32 bits, whatever they are; and what fits into these."""
 
 
 @dataclass(slots=True)
@@ -141,15 +141,17 @@ def _bias(op: Quantized, b: Array | None, unit: Array, count: int) -> Array | No
 def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, panels: Array) -> Calls:
     x, w, y = product.x, product.w, product.y
     given, wanted = meaning(x, op.given[0]), made(op, y)
-    if given is None or wanted is None or w[:1].size > LARGEST_WINDOW:
+    if given is None or wanted is None:
         return None
-    sums = (_signed(w).astype(np.int64) - weights.zero).sum((1, 2, 3))
+    stored = _signed(w).astype(np.int64)
+    sums = (stored - weights.zero).sum((1, 2, 3))
     unit = np.float32(given.scale) * weights.scale
     bias, limits = _bias(op, product.b, unit, len(w)), wanted.range(op.of.activation)
     if bias is None or limits is None:
         return None
     bias = bias - given.unsigned_zero * sums
-    if np.abs(bias).max(initial=0) >= LARGEST_BIAS:
+    most = np.abs(bias) + 255 * (np.abs(stored) + abs(weights.zero)).sum((1, 2, 3))
+    if most.max(initial=0) > LARGEST_SUM:
         return None
     bias = bias.astype(np.int32)
     scale = np.broadcast_to(unit / np.float32(wanted.scale), len(w))

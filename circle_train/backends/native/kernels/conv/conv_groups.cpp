@@ -88,6 +88,8 @@ ct_update shifted(const ct_update& update, int64_t offset) {
   if (part.w) part.w += offset;
   if (part.m) part.m += offset;
   if (part.v) part.v += offset;
+  if (part.a) part.a += offset;
+  if (part.unit) part.unit += offset / part.unit_each;
   return part;
 }
 

@@ -12,12 +12,18 @@ namespace {
 constexpr int kA = 0, kB = 1;
 constexpr int64_t kPiece = 4096;
 
-vf operand(const uint8_t* p, int64_t stride, int64_t i, int lanes, int32_t flip) {
-  if (stride == 1) return to_float(load_bytes(p + i, lanes, flip));
-  if (stride == 0) return splat(float(*p ^ flip));
-  vf v{};
-  for (int lane = 0; lane < lanes; ++lane) v[lane] = float(p[(i + lane) * stride] ^ flip);
+vi operand(const uint8_t* p, int64_t stride, int64_t i, int lanes, int32_t flip) {
+  if (stride == 1) return load_bytes(p + i, lanes, flip);
+  vi v{};
+  if (stride == 0) return v + (*p ^ flip);
+  for (int lane = 0; lane < lanes; ++lane) v[lane] = p[(i + lane) * stride] ^ flip;
   return v;
+}
+
+inline vi result(const ct_int_binary_args& t, const Range& range, vi a, vi b) {
+  if (t.shift) return range.within((a * t.factor_a + b * t.factor_b + t.bias) >> t.shift);
+  const vf va = to_float(a), vb = to_float(b);
+  return range.bytes_of(va * (vb * t.scale_ab + t.scale_a) + (vb * t.scale_b + t.offset));
 }
 
 }  // namespace
@@ -40,9 +46,7 @@ int32_t int_binary(Context& context, const void* opaque) {
       const uint8_t *const a = t.a + a_at, *const b = t.b + b_offset;
       uint8_t* const y = t.y + first + done;
       each_vector(n, [&](int64_t i, auto lanes) {
-        const vf va = operand(a, a_stride, i, lanes, t.a_flip), vb = operand(b, b_stride, i, lanes, t.b_flip);
-        const vf real = va * (vb * t.scale_ab + t.scale_a) + (vb * t.scale_b + t.offset);
-        store_bytes(y + i, range.bytes_of(real), lanes);
+        store_bytes(y + i, result(t, range, operand(a, a_stride, i, lanes, t.a_flip), operand(b, b_stride, i, lanes, t.b_flip)), lanes);
       });
     });
   });

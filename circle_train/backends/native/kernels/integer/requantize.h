@@ -64,6 +64,8 @@ struct Range {
 
   vi bytes_of(vf real) const { return round_to_int(at_most(real > low ? real : low, high)) + zero; }
 
+  vi within(vi stored) const { return round_to_int(at_most(at_least(to_float(stored), low), high)) + zero; }
+
   // Halves away from 0, as LiteRT's pools have it.
   vi halves_away(vf real) const {
     const vf stored = at_most(real > low ? real : low, high) + float(zero);

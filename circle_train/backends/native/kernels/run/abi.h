@@ -144,7 +144,8 @@ typedef enum ct_scalar {
 } ct_scalar;
 
 /* What becomes of a gradient: total = computed + (accumulate ? g : 0), then kind NONE: g = total, else w, m, v, a move and
- * g is only read (accumulate) or not needed at all (may be NULL). Where `factor` is given the total is multiplied by it. */
+ * g is only read (accumulate) or not needed at all (may be NULL). Where `factor` is given the total is multiplied by it. Where
+ * `unit` is given the STEP of element i is that times unit[i / unit_each % unit_count]. */
 typedef struct ct_update {
   float* g;
   float* w;
@@ -155,6 +156,9 @@ typedef struct ct_update {
   int32_t accumulate;
   float* a;
   const float* factor;
+  const float* unit;
+  int64_t unit_each;
+  int64_t unit_count;
 } ct_update;
 
 /* CT_UPDATE: the gradient is `grad` (contiguous, `size`); update.g as above (normally NULL, accumulate 0). */
@@ -807,8 +811,9 @@ typedef struct ct_int_pool_args {
   float scale;
 } ct_int_pool_args;
 
-/* r = scale_a*a + scale_b*b + scale_ab*a*b + offset, a and b unsigned; strides over shape, 0 where an operand is broadcast; y is
- * dense and may be a or b where that is dense too. */
+/* r = scale_a*a + scale_b*b + scale_ab*a*b + offset, a and b unsigned; where a shift is given y = y_zero +
+ * ((factor_a*a + factor_b*b + bias) >> shift) instead, within low and high, XNNPACK's sums. Strides over shape, 0 where an operand is
+ * broadcast; y is dense and may be a or b where that is dense too. */
 typedef struct ct_int_binary_args {
   const uint8_t* a;
   const uint8_t* b;
@@ -826,6 +831,10 @@ typedef struct ct_int_binary_args {
   float scale_b;
   float scale_ab;
   float offset;
+  int32_t factor_a;
+  int32_t factor_b;
+  int32_t bias;
+  int32_t shift;
 } ct_int_binary_args;
 
 /* Along rows: r = scale * power[largest - x] / their sum. */

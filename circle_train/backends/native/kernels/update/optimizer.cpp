@@ -22,11 +22,11 @@ constexpr bool is_rms_with_momentum(int kind) { return kind == CT_UPDATE_RMSPROP
 
 // RMSPROP and its kin, and ADAGRAD.
 template <int Kind>
-inline void move_by_root(const Scalars& s, vf g, vf& w, vf& m, vf& v, vf& a) {
+inline void move_by_root(const Scalars& s, vf step, vf g, vf& w, vf& m, vf& v, vf& a) {
   g += s.decay * w;
   if (Kind == CT_UPDATE_ADAGRAD) {
     v += g * g;
-    w -= s.step * g / (sqrt(v + s.beta2) + s.eps);
+    w -= step * g / (sqrt(v + s.beta2) + s.eps);
     return;
   }
   v += (g * g - v) * s.rest2;
@@ -37,34 +37,41 @@ inline void move_by_root(const Scalars& s, vf g, vf& w, vf& m, vf& v, vf& a) {
   }
   g = g / (sqrt(spread) + s.eps);
   if (is_rms_with_momentum(Kind)) g = m = s.beta1 * m + g;
-  w -= s.step * g;
+  w -= step * g;
 }
 
 template <int Kind>
-inline void move(const Scalars& s, vf g, vf& w, vf& m, vf& v, vf& a) {
-  if (Kind >= CT_UPDATE_RMSPROP) return move_by_root<Kind>(s, g, w, m, v, a);
+inline void move(const Scalars& s, vf step, vf g, vf& w, vf& m, vf& v, vf& a) {
+  if (Kind >= CT_UPDATE_RMSPROP) return move_by_root<Kind>(s, step, g, w, m, v, a);
   if (Kind == CT_UPDATE_ADAMW_TORCH) {
     w -= s.decay * w;
   } else if (Kind != CT_UPDATE_ADAMW_ORT) {
     g += s.decay * w;
   }
   if (Kind == CT_UPDATE_SGD) {
-    w -= s.step * g;
+    w -= step * g;
   } else if (Kind == CT_UPDATE_MOMENTUM || Kind == CT_UPDATE_NESTEROV) {
     m = s.beta1 * m + s.rest1 * g;
-    w -= s.step * (Kind == CT_UPDATE_NESTEROV ? g + s.beta1 * m : m);
+    w -= step * (Kind == CT_UPDATE_NESTEROV ? g + s.beta1 * m : m);
   } else {
     m += (g - m) * s.rest1;
     v += (g * g - v) * s.rest2;
     vf root = sqrt(v);
     if (Kind == CT_UPDATE_ADAMW_TORCH) root /= s.sqrt_bias2;
-    w -= s.step * m / (root + s.eps);
+    w -= step * m / (root + s.eps);
     if (Kind == CT_UPDATE_ADAMW_ORT) w -= s.decay * w;
   }
 }
 
+// What steps are counted in: a number for all elements, or one for each.
+struct Unit {
+  const float* of;
+  bool for_each;
+  vf at(int64_t i, int lanes) const { return for_each ? load_some(of + i, lanes) : splat(*of); }
+};
+
 template <int Kind>
-void sweep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+void sweep(const ct_update& u, Unit unit, int64_t offset, const float* grad, int64_t n) {
   constexpr bool has_v = Kind >= CT_UPDATE_ADAM, has_a = is_centered(Kind);
   constexpr bool has_m = Kind >= CT_UPDATE_RMSPROP ? is_rms_with_momentum(Kind) : Kind != CT_UPDATE_SGD;
   const Scalars s(u.scalars);
@@ -83,7 +90,7 @@ void sweep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
     vf mv = has_m ? load_some(m + i, lanes) : vf{};
     vf vv = has_v ? load_some(v + i, lanes) : vf{};
     vf av = has_a ? load_some(a + i, lanes) : vf{};
-    move<Kind>(s, g, wv, mv, vv, av);
+    move<Kind>(s, unit.at(i, lanes) * s.step, g, wv, mv, vv, av);
     store_some(w + i, wv, lanes);
     if (has_m) store_some(m + i, mv, lanes);
     if (has_v) store_some(v + i, vv, lanes);
@@ -102,33 +109,48 @@ void keep(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
   }
 }
 
-void dispatch(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+void dispatch(const ct_update& u, Unit unit, int64_t offset, const float* grad, int64_t n) {
   switch (u.kind) {
-    case CT_UPDATE_SGD: return sweep<CT_UPDATE_SGD>(u, offset, grad, n);
-    case CT_UPDATE_MOMENTUM: return sweep<CT_UPDATE_MOMENTUM>(u, offset, grad, n);
-    case CT_UPDATE_NESTEROV: return sweep<CT_UPDATE_NESTEROV>(u, offset, grad, n);
-    case CT_UPDATE_ADAM: return sweep<CT_UPDATE_ADAM>(u, offset, grad, n);
-    case CT_UPDATE_ADAMW_TORCH: return sweep<CT_UPDATE_ADAMW_TORCH>(u, offset, grad, n);
-    case CT_UPDATE_ADAMW_ORT: return sweep<CT_UPDATE_ADAMW_ORT>(u, offset, grad, n);
-    case CT_UPDATE_RMSPROP: return sweep<CT_UPDATE_RMSPROP>(u, offset, grad, n);
-    case CT_UPDATE_RMSPROP_CENTERED: return sweep<CT_UPDATE_RMSPROP_CENTERED>(u, offset, grad, n);
-    case CT_UPDATE_RMSPROP_MOMENTUM: return sweep<CT_UPDATE_RMSPROP_MOMENTUM>(u, offset, grad, n);
-    case CT_UPDATE_RMSPROP_CENTERED_MOMENTUM: return sweep<CT_UPDATE_RMSPROP_CENTERED_MOMENTUM>(u, offset, grad, n);
-    case CT_UPDATE_ADAGRAD: return sweep<CT_UPDATE_ADAGRAD>(u, offset, grad, n);
+    case CT_UPDATE_SGD: return sweep<CT_UPDATE_SGD>(u, unit, offset, grad, n);
+    case CT_UPDATE_MOMENTUM: return sweep<CT_UPDATE_MOMENTUM>(u, unit, offset, grad, n);
+    case CT_UPDATE_NESTEROV: return sweep<CT_UPDATE_NESTEROV>(u, unit, offset, grad, n);
+    case CT_UPDATE_ADAM: return sweep<CT_UPDATE_ADAM>(u, unit, offset, grad, n);
+    case CT_UPDATE_ADAMW_TORCH: return sweep<CT_UPDATE_ADAMW_TORCH>(u, unit, offset, grad, n);
+    case CT_UPDATE_ADAMW_ORT: return sweep<CT_UPDATE_ADAMW_ORT>(u, unit, offset, grad, n);
+    case CT_UPDATE_RMSPROP: return sweep<CT_UPDATE_RMSPROP>(u, unit, offset, grad, n);
+    case CT_UPDATE_RMSPROP_CENTERED: return sweep<CT_UPDATE_RMSPROP_CENTERED>(u, unit, offset, grad, n);
+    case CT_UPDATE_RMSPROP_MOMENTUM: return sweep<CT_UPDATE_RMSPROP_MOMENTUM>(u, unit, offset, grad, n);
+    case CT_UPDATE_RMSPROP_CENTERED_MOMENTUM: return sweep<CT_UPDATE_RMSPROP_CENTERED_MOMENTUM>(u, unit, offset, grad, n);
+    case CT_UPDATE_ADAGRAD: return sweep<CT_UPDATE_ADAGRAD>(u, unit, offset, grad, n);
     default: return keep(u, offset, grad, n);
+  }
+}
+
+// Pieces whose units are one number, or lie one behind the other.
+void in_units(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+  const bool for_each = u.unit_each == 1;
+  for (int64_t done = 0; done < n;) {
+    const int64_t at = offset + done, entry = at / u.unit_each % u.unit_count;
+    const int64_t rest = for_each ? u.unit_count - entry : u.unit_each - at % u.unit_each, count = std::min(rest, n - done);
+    dispatch(u, {u.unit + entry, for_each}, at, grad ? grad + done : nullptr, count);
+    done += count;
   }
 }
 
 }  // namespace
 
-void apply_update(const ct_update& u, int64_t offset, const float* grad, int64_t n) { dispatch(u, offset, grad, n); }
+void apply_update(const ct_update& u, int64_t offset, const float* grad, int64_t n) {
+  static const float one = 1;
+  if (u.unit) return in_units(u, offset, grad, n);
+  dispatch(u, {&one, false}, offset, grad, n);
+}
 
 bool rests_without_gradient(const ct_update& u) {
   return !u.accumulate && (u.kind == CT_UPDATE_SGD || u.kind == CT_UPDATE_ADAGRAD) && u.scalars[CT_SCALAR_DECAY] == 0;
 }
 
 void apply_zero_update(const ct_update& u, int64_t offset, int64_t n) {
-  if (!rests_without_gradient(u)) dispatch(u, offset, nullptr, n);
+  if (!rests_without_gradient(u)) apply_update(u, offset, nullptr, n);
 }
 
 int32_t clip_factor(Context&, const void* opaque) {
