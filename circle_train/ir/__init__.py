@@ -1,7 +1,7 @@
 """The model in memory: objects that reference objects, never indices."""
 
 from circle_train.ir.graph import Graph, Metadata, Module
-from circle_train.ir.node import Buffer, Node, Operation, Role, StateKey, Tensor, Variable, Weight
+from circle_train.ir.node import Buffer, Node, Operation, Parts, Role, StateKey, Tensor, Variable, Weight
 from circle_train.ir.tensor_type import DType, Quantization, TensorType
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Module",
     "Node",
     "Operation",
+    "Parts",
     "Quantization",
     "Role",
     "StateKey",

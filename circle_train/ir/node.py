@@ -56,12 +56,28 @@ class Role(enum.Flag):
     """No number of the model, but of the scales of its integers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Numbers for the entries of an axis."""
+
+    axis: int
+    values: tuple[float, ...]
+
+    def along(self, rank: int) -> Array:
+        """As an array that a tensor of this rank can be multiplied by."""
+        shape = [1] * rank
+        shape[self.axis] = -1
+        return np.array(self.values, np.float32).reshape(shape)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
     """What passes found out about a constant, for those who train it and write it back."""
 
     unit: float | None = None
     """In an integer model: what steps are counted in whose length does not follow the gradient's."""
+    parts: Parts | None = None
+    """How much of the unit each channel has."""
     one_with: tuple[Tensor, ...] = ()
     """Further tensors of the loaded module that hold these numbers."""
     readers: tuple[int, ...] | None = None

@@ -194,7 +194,8 @@ class Optimizer:
                 Tensor(f"{slot}({weight.name})", weight.type, state=StateKey(slot, weight.state.owner))
                 for slot in rule.slots
             ]
-            graph.emit_all(Update(rule), weight, gradient, scalars[key], *slots)
+            parts = weight.weight.parts if counts else None
+            graph.emit_all(Update(rule, parts), weight, gradient, scalars[key], *slots)
 
     def _clip(self, graph: Graph, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_value is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import sqrt
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from circle_train.ir import TensorType
+from circle_train.ir import Parts, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise, Mixes
 from circle_train.ops.base import Example, Op, random, register
@@ -18,7 +18,7 @@ from circle_train.record import record
 class Rule(Protocol):
     """What an update needs of an optimizer (see train.optimizers.Optimizer)."""
 
-    def update(self, w: Array, g: Array, scalars: Array, *slots: Array) -> None: ...
+    def update(self, w: Array, g: Array, scalars: Any, *slots: Array) -> None: ...
 
 
 @register("UPDATE", internal=True)
@@ -27,6 +27,9 @@ class Update(Op):
     """One optimizer step on one weight, in its memory and its slots'."""
 
     rule: Rule
+    parts: Parts | None = None
+    """Of the length of a step, by channel."""
+
     mutates = True
     axes = Mixes("it writes into an operand")
 
@@ -36,7 +39,8 @@ class Update(Op):
         return ()
 
     def forward(self, w: Array, g: Array, scalars: Array, *slots: Array) -> tuple[Array, ...]:
-        self.rule.update(w, g, scalars, *slots)
+        numbers = scalars if self.parts is None else [scalars[0] * self.parts.along(w.ndim), *scalars[1:]]
+        self.rule.update(w, g, numbers, *slots)
         return ()
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:

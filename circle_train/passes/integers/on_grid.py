@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from circle_train.ir import DType, Graph, Node, Quantization, Role, Tensor, TensorType, Weight
+from circle_train.ir import DType, Graph, Node, Parts, Quantization, Role, Tensor, TensorType, Weight
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
@@ -150,7 +150,7 @@ class _Grid:
             if isinstance(node.op, Movement):
                 master.role |= Role.GRID
             else:
-                master.weight = Weight(unit=unit_of(node.op, index, meaning))
+                master.weight = weight_of(node.op, index, meaning)
             self.masters[key] = self._rounded(master, tensor, meaning) if tensor.dtype in BYTES else master
         return self.masters[key]
 
@@ -271,8 +271,15 @@ def limits_of(dtype: DType) -> tuple[int, int]:
     return LIMITS[dtype] if dtype in LIMITS else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
 
 
-def unit_of(op: Op, index: int, meaning: Quantization) -> float:
-    """What a weight's grid spans; a bias counts as the weight of an input at its own grid's end."""
+def weight_of(op: Op, index: int, meaning: Quantization) -> Weight:
+    """What a weight's steps are counted in: what its grid spans, channel by channel.
+
+    A bias counts as the weight of an input at its own grid's end. What its layer makes has one scale for all channels, so
+    that all their biases have one unit.
+    """
     assert isinstance(op, Quantized)
-    span = SPAN * SPAN if op.of.input_name(index) == "b" else SPAN
-    return span * float(np.mean(meaning.scale))
+    is_bias = op.of.input_name(index) == "b"
+    mean = float(np.mean(meaning.scale))
+    if is_bias or len(meaning.scale) == 1 or not mean:
+        return Weight(unit=mean * SPAN * (SPAN if is_bias else 1))
+    return Weight(unit=mean * SPAN, parts=Parts(meaning.axis, tuple(each / mean for each in meaning.scale)))

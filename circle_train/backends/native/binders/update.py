@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,10 @@ def update_of(
             g=pointer(given[f"{name}.g"] if fate.accumulate else made[name]), accumulate=fate.accumulate
         )
     pointers = {role: pointer(given.get(f"{name}.{role}")) for role in ("w", "m", "v", "a", "factor")}
+    unit = given.get(f"{name}.unit")
+    if unit is not None:
+        behind = given[f"{name}.w"].shape[int(np.argmax(unit.shape)) + 1 :]
+        pointers |= {"unit": pointer(unit), "unit_each": prod(behind), "unit_count": unit.size}
     return abi.Update(scalars=pointer(given[f"{name}.numbers"]), kind=int(fate.kind), **pointers)
 
 

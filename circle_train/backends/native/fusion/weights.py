@@ -8,7 +8,7 @@ from math import prod
 from circle_train.backends.native.binders.update import SLOTS, Fate, UpdateNumbers, kind_of
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ir.graph import stored_in
+from circle_train.ir.graph import constant, stored_in
 from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.internal.fused import Fused
@@ -127,7 +127,7 @@ def join_table_gradients(rewriter: Rewriter) -> None:
 
 
 def name_updates(rewriter: Rewriter) -> None:
-    """Replace UPDATE by a fused node with the roles w.w, w.m, w.v, w.a, w.numbers and w.factor; it clips, too."""
+    """Replace UPDATE by a fused node with the roles w.w, w.m, w.v, w.a, w.numbers, w.factor and w.unit; it clips, too."""
     numbers: dict[tuple[Tensor, object], Tensor] = {}
     for node in rewriter.nodes():
         kind = kind_of(node.op.rule) if isinstance(node.op, Update) else None
@@ -149,6 +149,8 @@ def name_updates(rewriter: Rewriter) -> None:
             numbers[scalars, made] = _numbers(rewriter, scalars, made, node)
         roles = {"g": g, "w.w": w, "w.numbers": numbers[scalars, made], "w.factor": factor}
         roles |= {f"w.{SLOTS[name]}": slot for name, slot in zip(node.op.rule.slots, slots, strict=True)}
+        if w is not None and node.op.parts is not None:
+            roles["w.unit"] = constant(node.op.parts.along(w.type.rank), f"units({w.name})")
         rewriter.fuse(members, "update", roles, [], Fate(kind))
 
 
