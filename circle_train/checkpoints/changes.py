@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from circle_train.checkpoints.slices import Stored
 from circle_train.fitting.course import BrokenOff
 from circle_train.ir import StateKey
 from circle_train.ir.mapped import release
@@ -18,7 +19,7 @@ from circle_train.runtime.state import State
 class Changes:
     """New arrays by key and new counters; applying them cannot fail."""
 
-    arrays: dict[StateKey, Array] = field(default_factory=dict)
+    arrays: dict[StateKey, Array | Stored] = field(default_factory=dict)
     restored: list[str] = field(default_factory=list)
     """Frozen parameters that take the model's own values again."""
     step: int = 0
@@ -37,9 +38,9 @@ class Changes:
         for key, array in state.arrays.items():
             if key.kind != "value" and key not in self.arrays:
                 array.fill(0)
-        for key, array in self.arrays.items():
-            _set(state, key, array)
-            release(array)
+        for key, stored in self.arrays.items():
+            _set(state, key, stored)
+            release(stored)
         for name in self.restored:
             state.restore(name)
         state.step, state.epoch, state.position = self.step, self.epoch, self.position
@@ -52,7 +53,7 @@ class Changes:
             state.learning_rate = self.learning_rate
 
 
-def _set(state: State, key: StateKey, array: Array) -> None:
+def _set(state: State, key: StateKey, array: Array | Stored) -> None:
     here = state.arrays.get(key)
     if here is not None and here.flags.writeable:
         np.copyto(here, array)

@@ -114,7 +114,7 @@ def _take(changes: Changes, key: StateKey, raw: Array, state: State, where: str)
             "changed, train the operators that were trained when it was written"
         )
     array = raw.view(like.dtype).reshape(like.shape)
-    known = changes.arrays.setdefault(key, array)
+    known = np.asarray(changes.arrays.setdefault(key, array))
     if known is not array and known.tobytes() != array.tobytes():
         raise CheckpointError(
             f"checkpoint {where} holds different copies of '{key.owner}', which several operators share: "

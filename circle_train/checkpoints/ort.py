@@ -8,6 +8,7 @@ import numpy as np
 
 from circle_train.checkpoints.changes import Changes
 from circle_train.checkpoints.ort_file import OrtCheckpoint
+from circle_train.checkpoints.slices import Stored
 from circle_train.errors import CheckpointError
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
@@ -34,7 +35,9 @@ def changes_of(
     arrays = {StateKey("value", name): array for name, array in found.parameters.items()}
     for name, moments in _moments(found, state, config, where).items():
         arrays.update((StateKey(kind, name), array) for kind, array in zip(MOMENTS, moments, strict=True))
-    laid_out = {key: _fitting(key, array, state, inward, where) for key, array in arrays.items()}
+    laid_out: dict[StateKey, Array | Stored] = {
+        key: _fitting(key, array, state, inward, where) for key, array in arrays.items()
+    }
     return Changes(laid_out, step=found.step, passes=found.step, properties=dict(found.properties))
 
 

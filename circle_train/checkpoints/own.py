@@ -9,9 +9,12 @@ from dataclasses import fields, is_dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from circle_train.checkpoints import safetensors
 from circle_train.checkpoints.changes import Changes
-from circle_train.checkpoints.safetensors import Data
+from circle_train.checkpoints.safetensors import Data, Entry
+from circle_train.checkpoints.slices import FileSlices
 from circle_train.errors import CheckpointError, ConfigError
 from circle_train.fitting.course import BrokenOff, pack, unpack
 from circle_train.ir import Graph, Module, StateKey
@@ -64,13 +67,15 @@ def encode_state(module: Module, state: State, config: TrainConfig, seed: int) -
     return safetensors.pieces(arrays, metadata)
 
 
-def decode_state(data: Data, module: Module, state: State, config: TrainConfig, where: str) -> Changes:
+def decode_state(
+    data: Data | FileSlices, module: Module, state: State, config: TrainConfig, where: str
+) -> Changes:
     """What the file would change, after comparing model, optimizer and every array."""
     named, metadata = safetensors.decode(data, where)
     if metadata.get("format") != FORMAT:
         raise _foreign(where, f"its format is {metadata.get('format', 'not stated')!r}, expected '{FORMAT}'")
-    arrays = {_key(name, where): array for name, array in named.items()}
-    remembered = {key.owner: arrays.pop(key) for key in list(arrays) if key.kind == CALLBACK}
+    arrays: dict[StateKey, Entry] = {_key(name, where): array for name, array in named.items()}
+    remembered = {key.owner: np.asarray(arrays.pop(key)) for key in list(arrays) if key.kind == CALLBACK}
     _compare(arrays, state, config, where)
     stored = {key.owner for key in arrays if key.kind == "value"}
     if metadata.get("model") != fingerprint(module.main, state, stored):
@@ -96,7 +101,7 @@ def decode_state(data: Data, module: Module, state: State, config: TrainConfig, 
     )
 
 
-def stored_config(data: Data, where: str) -> TrainConfig | None:
+def stored_config(data: Data | FileSlices, where: str) -> TrainConfig | None:
     """The settings that the file was written under; None where they had a part that only Python can hold."""
     _, metadata = safetensors.decode(data, where)
     try:
@@ -136,7 +141,7 @@ def _options(op: Any) -> list[str]:
     ]
 
 
-def _compare(arrays: Mapping[StateKey, Array], state: State, config: TrainConfig, where: str) -> None:
+def _compare(arrays: Mapping[StateKey, Entry], state: State, config: TrainConfig, where: str) -> None:
     """Every array belongs to a parameter of its shape, and nothing that is trained is missing."""
     for key, array in arrays.items():
         if key.owner not in state.parameters:

@@ -9,18 +9,21 @@ import hashlib
 import json
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
+from circle_train.checkpoints.slices import FileSlices, Stored
 from circle_train.errors import CheckpointError
-from circle_train.ir.mapped import in_pieces
+from circle_train.ir.mapped import PIECE, in_pieces
 from circle_train.ir.tensor_type import Array
 
 Data = bytes | mmap.mmap
 """Of a file: read, or mapped."""
+Entry = Array | Stored
+"""Of a checkpoint."""
 
 LENGTH = struct.Struct("<Q")
 ALIGNMENT = 8
@@ -61,42 +64,60 @@ def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[byt
         }
         chunks.append(chunk)
         position += chunk.nbytes
-    header["__metadata__"][CHECKSUM] = _checksum(header, *chunks)
+    header["__metadata__"][CHECKSUM] = _checksum(header, chunks)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT)
     return [LENGTH.pack(len(text)) + text, *chunks]
 
 
-def decode(data: Data, where: str) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays (views of `data`) and the metadata, checked to the last byte."""
+@overload
+def decode(data: Data, where: str) -> tuple[dict[str, Array], dict[str, str]]: ...
+@overload
+def decode(data: Data | FileSlices, where: str) -> tuple[Mapping[str, Entry], dict[str, str]]: ...
+def decode(data: Data | FileSlices, where: str) -> tuple[Mapping[str, Entry], dict[str, str]]:
+    """The arrays (views of `data`, or such as are read when they are asked for) and the metadata, checked to the last byte."""
     header, start = _read_header(data, where)
-    payload = memoryview(data)[start:]
+    length = len(data) - start
     metadata = header.get("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _refusal(where, "its metadata are not strings by name")
-    arrays, position = {}, 0
+    arrays: dict[str, Entry] = {}
+    position = 0
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         dtype, shape, begin, end = _read_entry(name, entry, where)
         size = prod(shape) * dtype.itemsize
-        if begin != position or end != begin + size or end > len(payload):
+        if begin != position or end != begin + size or end > length:
             raise _refusal(
-                where, f"array '{name}' of {size} bytes is said to lie at {begin} to {end} of {len(payload)}"
+                where, f"array '{name}' of {size} bytes is said to lie at {begin} to {end} of {length}"
             )
-        arrays[name] = np.frombuffer(payload[begin:end], dtype).reshape(shape)
+        arrays[name] = _entry(data, start + begin, dtype, shape)
         position = end
-    if position != len(payload):
-        raise _refusal(where, f"{len(payload) - position} bytes at its end belong to no array")
-    if metadata.pop(CHECKSUM, None) != _checksum(header, payload):
+    if position != length:
+        raise _refusal(where, f"{length - position} bytes at its end belong to no array")
+    if metadata.pop(CHECKSUM, None) != _checksum(header, _pieces(data, start)):
         raise _refusal(where, "its checksum does not agree with what it holds")
     return arrays, metadata
 
 
-def _read_header(data: Data, where: str) -> tuple[dict[str, Any], int]:
+def _entry(data: Data | FileSlices, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Entry:
+    if isinstance(data, FileSlices):
+        return Stored(data, start, dtype, shape)
+    return np.frombuffer(memoryview(data)[start : start + prod(shape) * dtype.itemsize], dtype).reshape(shape)
+
+
+def _pieces(data: Data | FileSlices, start: int) -> Iterator[bytes | memoryview]:
+    """What lies behind the header."""
+    if isinstance(data, FileSlices):
+        return (data[at : at + PIECE] for at in range(start, len(data), PIECE))
+    return in_pieces(memoryview(data)[start:])
+
+
+def _read_header(data: Data | FileSlices, where: str) -> tuple[dict[str, Any], int]:
     if len(data) < LENGTH.size:
         raise _refusal(where, f"it is {len(data)} bytes long, too short for a header")
-    start = LENGTH.size + LENGTH.unpack_from(data)[0]
+    start = LENGTH.size + LENGTH.unpack(data[: LENGTH.size])[0]
     if start > len(data):
         raise _refusal(where, f"its header is said to end at {start}, the file ends at {len(data)}")
     try:
@@ -119,7 +140,7 @@ def _read_entry(name: str, entry: Any, where: str) -> tuple[np.dtype[Any], tuple
     return dtype, shape, begin, end
 
 
-def _checksum(header: Mapping[str, Any], *data: bytes | memoryview) -> str:
+def _checksum(header: Mapping[str, Any], data: Iterable[bytes | memoryview]) -> str:
     metadata = {name: value for name, value in header.get("__metadata__", {}).items() if name != CHECKSUM}
     text = json.dumps({**header, "__metadata__": metadata}, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())

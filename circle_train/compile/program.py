@@ -142,6 +142,11 @@ class Program:
             self.prefix.lanes * self.prefix.program.arena_bytes if self.prefix else 0
         )
 
+    def in_one_lane(self) -> Program:
+        """The same, but the frozen beginning takes its parts one after the other, each on all threads: less memory."""
+        prefix = None if self.prefix is None else replace(self.prefix, lanes=1)
+        return replace(self, prefix=prefix, part=None if self.part is None else self.part.in_one_lane())
+
     @property
     def trained(self) -> list[Parameter]:
         return [parameter for parameter in self.parameters if parameter.trained]

@@ -10,7 +10,7 @@ import numpy as np
 
 from circle_train.backends.base import Backend, Reference
 from circle_train.compile.program import Mode, Program
-from circle_train.compile.thrift.budget import Fit, fit_arena, fit_budget, parse_bytes
+from circle_train.compile.thrift.budget import Fit, fit_arena, fit_budget, lessened, parse_bytes
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.ir.tensor_type import Array
@@ -163,22 +163,30 @@ def executor_of(
 def within_budget(  # noqa: PLR0913, PLR0917 -- what a program is compiled from and bound to
     model: Graph, config: TrainConfig, whole: Program, state: State, backend: Backend, besides: int = 0,
     arena: Array | None = None,
-) -> Executor | None:  # fmt: skip
-    """An executor of training steps that keep within the config's budget; None if the program does as it is.
+) -> Executor:  # fmt: skip
+    """An executor of training steps that keep within the config's budget.
 
     `besides`: bytes that the session holds otherwise. Where there is an arena already, the step is to do with it.
     """
-    nowhere = untouched(whole.arena_bytes)
-    engine_bytes = executor_of(whole, state, backend, nowhere).engine_bytes + besides
+    assert config.memory_budget is not None
+    engine_bytes = _engine_bytes(whole, state, backend) + besides
     if arena is not None and whole.arena_bytes <= arena.nbytes:
-        return None
+        return executor_of(whole, state, backend, arena)
+    if arena is not None or whole.step_bytes + engine_bytes > parse_bytes(config.memory_budget):
+        whole = whole.in_one_lane()
+        engine_bytes = _engine_bytes(whole, state, backend) + besides
     waiting = sum(array.nbytes for key, array in state.arrays.items() if key.kind == "gradient")
     fit = _fit_arena(model, config, whole, backend, engine_bytes, arena, waiting)
     if fit is None:
-        return None
+        return executor_of(whole, state, backend, arena)
     if fit.update is None:
         return Executor(fit.program, state, backend, arena)
     return DividedExecutor(whole, fit.program, fit.update, state, backend, arena)
+
+
+def _engine_bytes(program: Program, state: State, backend: Backend) -> int:
+    """Foreseen: the program is bound to memory that is none."""
+    return executor_of(program, state, backend, untouched(program.arena_bytes)).engine_bytes
 
 
 def _fit_arena(  # noqa: PLR0913, PLR0917 -- what a program is compiled from and bound to
@@ -196,6 +204,12 @@ def _fit_arena(  # noqa: PLR0913, PLR0917 -- what a program is compiled from and
             if fit is not None and fit.program.arena_bytes <= arena.nbytes:
                 return fit
     return fit_budget(model, config, whole, backend, engine_bytes + arena.nbytes)
+
+
+def keeping(whole: Program, state: State, backend: Backend, arena: Array) -> Executor:
+    """An executor that takes the batch at once, as results are kept of it; in the arena that there is, or beside it."""
+    program = whole if whole.part is not None else lessened(whole, arena.nbytes)
+    return executor_of(program if program.arena_bytes <= arena.nbytes else whole, state, backend, arena)
 
 
 def in_arena(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeGuard
 
 import numpy as np
@@ -11,7 +12,9 @@ from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.data.dataset import Dataset, Stream
+from circle_train.errors import ConfigError
 from circle_train.report.besides import besides_bytes
+from circle_train.runtime.executor import Executor
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 from circle_train.session.learned import Learned
 
@@ -31,8 +34,9 @@ def keep_results(
         return data, validation
     engine = None if wish is True else session.backend
     keep = Keep(limit // samples, session.config.batch_size, engine)
-    trained = with_store(session, data, Mode.TRAIN, keep)
-    held_out = validation and with_store(session, validation, Mode.EVALUATE, keep)
+    trained = with_store(session, data, Mode.TRAIN, keep, limit)
+    limit -= kept_bytes(trained)
+    held_out = validation and with_store(session, validation, Mode.EVALUATE, keep, limit)
     return trained, held_out
 
 
@@ -75,16 +79,33 @@ def can_be_kept(data: Data | None) -> TypeGuard[Dataset]:
     )
 
 
-def with_store(session: Learned, data: Data, mode: Mode, keep: Keep) -> Data:
+def with_store(session: Learned, data: Data, mode: Mode, keep: Keep, limit: int) -> Data:
     """The data with a memory for results, where the program has a frozen beginning whose results may be kept."""
     if not can_be_kept(data):
         return data
-    executor = session.programs.executor(mode, min(keep.largest, len(data)), keep)
-    prefix, part = executor.program.prefix, executor.prefix
-    if prefix is None or part is None:
+    executor = _keeping(session, data, mode, keep, limit)
+    if executor is None or (prefix := executor.program.prefix) is None or (part := executor.prefix) is None:
         return data
     if keep.engine is not None and any(name != session.backend.name for name in part.engines.values()):
         return data
     return KeptDataset(
         data.inputs, data.targets, Store(keep, list(prefix.results), executor.program.batch_size, data)
     )
+
+
+def _keeping(session: Learned, data: Dataset, mode: Mode, keep: Keep, limit: int) -> Executor | None:
+    """What makes the results; None where a budget has no room for what it needs besides the step's memory."""
+    programs, samples = session.programs, min(keep.largest, len(data))
+    if session.config.memory_budget is None:
+        return programs.executor(mode, samples, keep)
+    programs.executor(Mode.TRAIN, session.config.batch_size)  # its memory comes first
+    before = programs.arena_bytes
+    with suppress(ConfigError):
+        executor = programs.executor(mode, samples, keep)
+        prefix = executor.program.prefix
+        results = len(data) * sum(t.type.nbytes // samples for t in prefix.results) if prefix else 0
+        beside = programs.arena_bytes - before
+        if not beside or beside + results <= limit:
+            return executor
+        programs.forget(mode, samples, keep)
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from circle_train.ops.open.sizes import input_sizes
 from circle_train.passes.batch import Shapes
 from circle_train.passes.integers.as_shipped import Rounding
 from circle_train.report.besides import besides_bytes
-from circle_train.runtime.divided import executor_of, in_arena, within_budget
+from circle_train.runtime.divided import executor_of, in_arena, keeping, within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
@@ -148,9 +149,31 @@ class Programs:
             executor = self._executors[key] = executor.rebound()
         return executor
 
+    @property
+    def arena_bytes(self) -> int:
+        """Of all programs; most lie in the same arena."""
+        return sum(
+            arena.nbytes for arena in {id(e.arena): e.arena for e in self._executors.values()}.values()
+        )
+
+    def forget(self, mode: Mode, sizes: int | Shapes, keep: Keep | None) -> None:
+        """Its memory goes."""
+        self._executors.pop((mode, sizes, keep), None)
+
     def _besides(self, program: Program) -> int:
         """What the process takes besides a step."""
         return sum(besides_bytes(program, self.model, self.reserved).values())
+
+    def _require_room(self, program: Program) -> None:
+        """Refuse what neither does with the step's memory nor fits the budget beside it."""
+        whole = self.whole
+        taken = whole.program.step_bytes + whole.engine_bytes + self._besides(whole.program)
+        needed = ceil((taken + program.arena_bytes) / 1e4) / 100
+        if needed * 1e6 > parse_bytes(self.config.memory_budget or 0):
+            raise ConfigError(
+                f"memory_budget is {self.config.memory_budget!r}, but to {program.mode.value} {program.batch_size} samples "
+                f"takes {needed:.2f} MB with the step's memory; give at least that, or fewer samples at a time"
+            )
 
     def _make_room(self, mode: Mode) -> None:
         """Of the sizes of batches that came along, those met last stay; and the config's own."""
@@ -161,16 +184,18 @@ class Programs:
     def _bind(self, program: Program, state: State, keeps: bool) -> Executor:
         """Give a program memory; a training step keeps within its budget, and all else within the step's memory."""
         arena = max((e.arena for e in self._executors.values()), key=len, default=None)
-        main, thrifty = self.model.module.main, None
+        main = self.model.module.main
         if self.config.memory_budget is not None:
+            if keeps and arena is not None:
+                return keeping(program, state, self.backend, arena)
             if program.mode is Mode.TRAIN:
                 besides = self._besides(program)
-                room = None if keeps else arena
-                thrifty = within_budget(main, self.config, program, state, self.backend, besides, room)
-            elif arena is not None and program.mode is not Mode.UPDATE:
+                return within_budget(main, self.config, program, state, self.backend, besides, arena)
+            if arena is not None and program.mode is not Mode.UPDATE:
                 thrifty = in_arena(main, self.config, program, state, self.backend, arena)
-        if thrifty is not None:
-            return thrifty
+                if thrifty is not None:
+                    return thrifty
+                self._require_room(program)
         return executor_of(program, state, self.backend, arena)
 
 

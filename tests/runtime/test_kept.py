@@ -125,9 +125,37 @@ def test_less_memory_means_an_earlier_cut(beginnings: list[int]) -> None:
 @needs_native
 def test_a_memory_budget_holds_with_what_is_kept() -> None:
     config = ct.TrainConfig("mse", batch_size=8, trainable=("last", 2), metrics=["mae"])
-    needed = ct.TrainSession(residual(), config).plan.budget_bytes
+    whole = ct.TrainSession(residual(), config)
+    needed, arena = whole.plan.budget_bytes, whole.program.arena_bytes
     assert fitted(last=2, memory_budget=needed + 100)[0].kept_bytes == 0
-    assert fitted(last=2, memory_budget=needed + 50_000)[0].kept_bytes == 37 * 12 * 4
+    assert (
+        fitted(last=2, memory_budget=needed + arena // 2)[0].kept_bytes == 0
+    )  # making them takes another arena
+    session, _ = fitted(last=2, memory_budget=needed + 2 * arena)
+    assert session.kept_bytes == 37 * 12 * 4
+    beside = session.programs.arena_bytes - session.program.arena_bytes
+    assert beside > 0 and session.plan.budget_bytes + beside + session.kept_bytes <= needed + 2 * arena
+
+
+@needs_native
+def test_where_two_lanes_do_not_fit_one_runs_the_beginning_and_its_results_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The numbers stay the same, and nothing is allocated beside the step's memory."""
+    monkeypatch.setattr(prefix, "CACHE_BYTES", 100_000)
+    config = ct.TrainConfig("mse", batch_size=8, trainable=("last", 2), metrics=["mae"])
+    whole = ct.TrainSession(residual(), config, threads=2)
+    beginning = whole.program.prefix
+    assert beginning is not None and beginning.lanes == 2
+    budget = whole.plan.budget_bytes - beginning.program.arena_bytes // 2
+    free, expected = fitted(False, last=2, threads=2)
+    session, found = fitted(last=2, threads=2, memory_budget=budget)
+    within = session.program.prefix
+    assert within is not None and within.lanes == 1 and session.plan.parts == 1
+    assert session.kept_bytes == 37 * 12 * 4 and found == expected
+    assert session.parameters.flat().tobytes() == free.parameters.flat().tobytes()
+    assert session.plan.budget_bytes <= budget
+    assert len({id(e.arena) for e in session.programs._executors.values()}) == 1
 
 
 @needs_native

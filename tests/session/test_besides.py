@@ -23,7 +23,8 @@ def data(session: ct.TrainSession) -> tuple[np.ndarray, np.ndarray]:
 def test_a_plan_has_a_line_for_everything() -> None:
     plan = ct.TrainSession(cnn(), CONFIG).plan
     lines = [line.split()[0] for line in str(plan).splitlines() if line.startswith("  ")]
-    assert lines == ["data", "evaluation", "prediction", "accumulation", "checkpoint", "export", "report"]
+    works = ["evaluation", "prediction", "accumulation", "checkpoint", "export", "report"]
+    assert lines == ["package", "data", *works]
     assert plan.budget_bytes == plan.total_bytes + sum(plan.besides.values())
 
 

@@ -16,6 +16,7 @@ import io
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ DATA = Path(os.environ.get("SHARED_DATA") or ROOT.parent / "shared" / "data")
 NET = DATA / "models" / "mobilenet_v1_1.0_224_f32.tflite"
 ENTROPY = "sparse_categorical_crossentropy"
 LENGTH, STEP, LESSON = 128, 64, 100
+Found = dict[str, list[tuple[float, ...]]]
+"""Figures of each seed, by what they are figures of."""
 BUDGETS = ("40MB", "50MB", "60MB", "80MB", "150MB")
 
 
@@ -78,6 +81,7 @@ def phone(seeds: int) -> None:
         "| phone | seed | chosen | parameters | chosen: right | last | everything | choosing, s | foreseen, s | taken, s |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
+    found: Found = {}
     for name, held in (("turned", x[:, [2, 1, 0, 5, 4, 3]]), ("upright", x)):
         for seed in range(seeds):
             lesson = np.random.default_rng(seed).permutation(others)[:LESSON]
@@ -88,11 +92,21 @@ def phone(seeds: int) -> None:
             right, taken = trained(choice, choice.config, pair, judged, seed)
             rest = [trained(choice, plain(model, what), pair, judged, seed)[0] for what in (1, "all")]
             row = choice.chosen
+            found.setdefault(name, []).append((right, rest[0], rest[1], taken / (row.seconds or 1.0)))
             print(
                 f"| {name} | {seed} | {row.what} | {row.parameters:,} | {right:.3f} | {rest[0]:.3f} | {rest[1]:.3f} "
                 f"| {choice.seconds:.1f} | {row.seconds:.2f} | {taken:.2f} |",
                 flush=True,
             )
+    summary(found, ("chosen", "last", "everything", "taken ÷ foreseen"))
+
+
+def summary(found: Found, heads: Sequence[str]) -> None:
+    """Means and spreads (standard deviations) over the seeds."""
+    print(f"\n| | seeds | {' | '.join(heads)} |\n|---|---|{'---|' * len(heads)}")
+    for name, rows in found.items():
+        cells = [f"{np.mean(column):.3f} ± {np.std(column):.3f}" for column in zip(*rows, strict=True)]
+        print(f"| {name} | {len(rows)} | {' | '.join(cells)} |", flush=True)
 
 
 def plain(model: ct.Model, what: Any) -> ct.TrainConfig:
@@ -150,19 +164,30 @@ def animals(seed: int) -> tuple[Any, Any]:
     return train, held_out
 
 
-def pictures(
-    pair: Any, judged: Any, classes: int, budgets: tuple[str, ...], seconds: float, seed: int
-) -> None:
-    """Chosen, and the best of the last layers that fit the same budget, at the rate that was best in the trials."""
-    model = ct.load(NET).with_head(classes)
+def pictures(pair: Any, judged: Any, budgets: Sequence[str], seconds: float, seed: int, found: Found) -> None:
+    """Chosen, and the best of the last layers that fit the same budget, at the rate that was best in the trials.
+
+    A budget changes no more than the rounding of what is trained: what was trained once is not trained again for the next.
+    """
+    model = ct.load(NET).with_head(int(pair[1].max()) + 1)
+    known: dict[tuple[str, float, int | None], tuple[float, float]] = {}
+
+    def of(choice: Choice, what: str) -> tuple[float, float]:
+        config = choice.of(what)
+        key = what, config.rule.base_learning_rate, config.epochs
+        if key not in known:
+            known[key] = trained(choice, config, pair, judged, seed)
+        return known[key]
+
     for memory in budgets:
         config = ct.TrainConfig(loss=ENTROPY, optimizer="adam", batch_size=16)
         choice = ct.choose(model, pair, memory=memory, seconds=seconds, seed=seed, config=config)
-        right, taken = trained(choice, choice.config, pair, judged, seed)
-        last = [row.what for row in choice.rows if row.what.startswith("last") and not row.refused]
-        others = {what: trained(choice, choice.of(what), pair, judged, seed)[0] for what in last}
-        best = max(others, key=lambda what: others[what])
         row = choice.chosen
+        right, taken = of(choice, row.what)
+        last = [row.what for row in choice.rows if row.what.startswith("last") and not row.refused]
+        others = {what: of(choice, what)[0] for what in last}
+        best = max(others, key=lambda what: others[what])
+        found.setdefault(memory, []).append((right, others[best], taken / (row.seconds or 1.0)))
         print(
             f"| {memory} | {seed} | {row.what} | {row.parameters:,} | {right:.3f} | {others[best]:.3f} ({best}) "
             f"| {choice.seconds:.0f} | {row.seconds:.1f} | {taken:.1f} |",
@@ -189,12 +214,12 @@ def main() -> int:
         "| memory | seed | chosen | parameters | right | best last layers | choosing, s | foreseen, s | taken, s |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
+    found: Found = {}
     for seed in range(options.seeds):
         is_animals = options.what == "animals"
         pair, judged = animals(seed) if is_animals else cifar(options.count, seed, options.what == "inverted")
-        pictures(
-            pair, judged, 4 if is_animals else 10, tuple(options.budgets.split(",")), options.seconds, seed
-        )
+        pictures(pair, judged, options.budgets.split(","), options.seconds, seed, found)
+    summary(found, ("chosen", "best last layers", "taken ÷ foreseen"))
     return 0
 
 

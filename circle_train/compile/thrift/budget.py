@@ -100,7 +100,7 @@ def _fits(
     fixed = update.step_bytes - update.arena_bytes
     for samples in smaller_batches(batch):
         share = share_of_loss(whole, batch // samples)
-        part = compile(model, config, Mode.ACCUMULATE, samples, engine, share)
+        part = compile(model, config, Mode.ACCUMULATE, samples, engine, share).in_one_lane()
         if formula(part) != formula(whole):
             continue
         fits = fixed + part.arena_bytes <= budget
@@ -144,6 +144,14 @@ def _unequal(whole: Program, made: Shares, mixing: Node | None) -> str:
     return ""
 
 
+def lessened(whole: Program, room: int) -> Program:
+    """The program in an arena of so many bytes, if that can be without parts of the batch; else with the least there is."""
+    if whole.arena_bytes <= room:
+        return whole
+    whole = whole.in_one_lane()
+    return recompute(whole.part or whole, room) if whole.mode.has_backward or whole.part else whole
+
+
 def fit_arena(
     model: Graph, config: TrainConfig, whole: Program, engine: Backend, room: int
 ) -> Program | None:
@@ -151,17 +159,20 @@ def fit_arena(
 
     Of programs that update nothing: they change no weights, so that parts need only be put together.
     """
-    if whole.arena_bytes <= room:
-        return whole
-    if whole.mode.has_backward or whole.part is not None:
-        program = recompute(whole.part or whole, room)
-        if program.arena_bytes <= room:
-            return program
+    program = lessened(whole, room)
+    if program.arena_bytes <= room:
+        return program
+    whole = whole.in_one_lane()
     if whole.part is not None or indivisible(config, whole):
         return None
+    alike = []
     for samples in smaller_batches(whole.batch_size):
         share = share_of_loss(whole, whole.batch_size // samples) if whole.mode.has_loss else 1.0
-        part = compile(model, config, whole.mode, samples, engine, share)
-        if part.arena_bytes <= room and (not whole.mode.has_loss or formula(part) == formula(whole)):
+        part = compile(model, config, whole.mode, samples, engine, share).in_one_lane()
+        if whole.mode.has_loss and formula(part) != formula(whole):
+            continue
+        if part.arena_bytes <= room:
             return part
-    return None
+        alike.append(part)
+    thrifty = (recompute(part, room) for part in alike if whole.mode.has_backward)
+    return next((part for part in thrifty if part.arena_bytes <= room), None)

@@ -42,7 +42,7 @@ class FrozenResults:
             return KeptDataset(data.inputs, data.targets, store)
         if store is not None:
             self.used -= self.stores.pop(key).nbytes
-        made = with_store(self.session, data, key[1], self.keep)
+        made = with_store(self.session, data, key[1], self.keep, self.limit - self.used)
         if not isinstance(made, KeptDataset):
             return None
         if self.used + made.store.nbytes > self.limit:

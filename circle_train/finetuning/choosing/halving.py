@@ -46,9 +46,13 @@ class Arm:
         return float(np.mean([t.score.right - b.right for t, b in zip(self.trials, before, strict=False)]))
 
     def seconds(self, samples: int, epochs: int) -> float:
-        """That so many samples will take, by what its trials took."""
-        first, later = (float(np.median([getattr(t, n) for t in self.trials])) for n in ("first", "later"))
-        return self.facts.making + samples * (first + (epochs - 1) * later)
+        """That so many samples will take in a new session, by what its trials took."""
+        later = float(np.median([trial.later for trial in self.trials]))
+        known = [trial.first for trial in self.trials if trial.made is None]
+        first = float(np.median(known)) if known else min(trial.first for trial in self.trials)
+        made = [t.made + t.samples * (t.first - first) for t in self.trials if t.made is not None]
+        making = float(np.median(made)) if made else self.facts.making
+        return making + samples * (first + (epochs - 1) * later)
 
 
 def compete(

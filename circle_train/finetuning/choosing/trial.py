@@ -32,10 +32,14 @@ class Trial:
     """A fit that was judged."""
 
     score: Score
+    samples: int
+    """That were trained on."""
     first: float
     """Seconds of processor time that the first epoch took, for each sample; frozen layers are computed in it."""
     later: float
     """The same of an epoch after it."""
+    made: float | None = None
+    """Seconds that the session took which was made for this trial, whose first epoch compiles more; None: it was there."""
 
 
 class Clock(Callback):
@@ -74,14 +78,17 @@ def attempt(
     bench: Bench, names: tuple[str, ...], rate: float, start: Mapping[str, Array], split: Split, epochs: int
 ) -> tuple[Trial, TrainSession]:
     """Train and judge."""
-    task, session = bench.task, bench.begin(names, rate, start)
+    before, task = time.process_time(), bench.task
+    was = bench.session
+    session = bench.begin(names, rate, start)
     clock = Clock()
     began = time.process_time()
+    made = None if session is was else began - before
     session.fit(part(task, split.train), epochs=epochs, callbacks=[clock], verbose=0)
     count, times = len(split.train), [began, *clock.times[1:]]
     first = (times[1] - times[0]) / count
     later = (times[-1] - times[1]) / count / (epochs - 1) if epochs > 1 else first
-    return Trial(judge(task, session, split), first, later), session
+    return Trial(judge(task, session, split), count, first, later, made), session
 
 
 def part(task: Task, places: Array) -> Dataset:

@@ -109,7 +109,7 @@ def test_splits_of_some_samples_and_of_groups() -> None:
 
 
 def arm(what: str, parameters: int, *skills: float) -> Arm:
-    trials = [Trial(Score(skill, skill), 0.0, 0.0) for skill in skills]
+    trials = [Trial(Score(skill, skill), 10, 0.0, 0.0) for skill in skills]
     return Arm(Candidate(what, (what,), (1.0,)), 1.0, Facts(parameters), trials)
 
 
@@ -117,7 +117,7 @@ def test_the_best_are_tried_most() -> None:
     arms = [arm(str(number), number) for number in range(12)]
 
     def attempt(one: Arm, split: int) -> Trial:
-        return Trial(Score(one.facts.parameters / 12, 0.0), 0.0, 0.0)
+        return Trial(Score(one.facts.parameters / 12, 0.0), 10, 0.0, 0.0)
 
     left = compete(arms, attempt, ((1, 1 / 2), (2, 1 / 3), (4, 0.0)))
     assert left[0].facts.parameters == 11
@@ -151,7 +151,7 @@ def test_what_is_usual_is_tried_to_the_end_and_taken_at_the_middle_of_rates_that
 
     def attempt(arm: Arm, split: int) -> Trial:
         noise = 0.1 * (-1) ** split * (arm.candidate.what == "usual")
-        return Trial(Score(skills.get((arm.candidate.what, arm.rate), 0.2) + noise, 0.0), 0.0, 0.0)
+        return Trial(Score(skills.get((arm.candidate.what, arm.rate), 0.2) + noise, 0.0), 10, 0.0, 0.0)
 
     usual = arms[1]
     finalists = compete(arms, attempt, ((2, 1 / 2), (4, 1 / 2), (8, 0.0)), usual)
@@ -186,3 +186,13 @@ def test_budgets_are_read() -> None:
 def test_other_budgets_are_refused(text: Any) -> None:
     with pytest.raises(ct.ConfigError, match="budget is"):
         parse_budget(text)
+
+
+def test_a_course_is_foreseen_with_what_a_new_session_takes() -> None:
+    """Two seconds to make it and one more of its first epoch; 0.1 s a sample in the first epoch, then 0.01 s."""
+    score = Score(0.5, 0.5)
+    arm = Arm(Candidate("last layer", ("w",), (0.1,)), 0.1, Facts(making=99.0))
+    arm.trials = [Trial(score, 50, 0.12, 0.01, 2.0), Trial(score, 50, 0.1, 0.01), Trial(score, 50, 0.1, 0.01)]
+    assert arm.seconds(100, 5) == pytest.approx(3.0 + 100 * (0.1 + 4 * 0.01))
+    arm.trials = arm.trials[1:]
+    assert arm.seconds(100, 5) == pytest.approx(99.0 + 100 * (0.1 + 4 * 0.01))
