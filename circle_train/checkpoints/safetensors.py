@@ -107,7 +107,7 @@ def _entry(data: Data | FileSlices, start: int, dtype: np.dtype[Any], shape: tup
     return np.frombuffer(memoryview(data)[start : start + prod(shape) * dtype.itemsize], dtype).reshape(shape)
 
 
-def _pieces(data: Data | FileSlices, start: int) -> Iterator[bytes | memoryview]:
+def _pieces(data: Data | FileSlices, start: int) -> Iterator[bytearray | memoryview]:
     """What lies behind the header."""
     if isinstance(data, FileSlices):
         return (data[at : at + PIECE] for at in range(start, len(data), PIECE))
@@ -140,7 +140,7 @@ def _read_entry(name: str, entry: Any, where: str) -> tuple[np.dtype[Any], tuple
     return dtype, shape, begin, end
 
 
-def _checksum(header: Mapping[str, Any], data: Iterable[bytes | memoryview]) -> str:
+def _checksum(header: Mapping[str, Any], data: Iterable[bytes | bytearray | memoryview]) -> str:
     metadata = {name: value for name, value in header.get("__metadata__", {}).items() if name != CHECKSUM}
     text = json.dumps({**header, "__metadata__": metadata}, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())

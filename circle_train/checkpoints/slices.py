@@ -24,11 +24,11 @@ class FileSlices:
     def __len__(self) -> int:
         return self._made.st_size
 
-    def __getitem__(self, at: slice) -> bytes:
+    def __getitem__(self, at: slice) -> bytearray:
         start, end, _ = at.indices(len(self))
         found = bytearray(max(end - start, 0))
         self.read_into(memoryview(found), start)
-        return bytes(found)
+        return found
 
     def read_into(self, memory: memoryview, start: int) -> None:
         """Fill the memory from this place on, piece by piece as the system gives them."""

@@ -107,6 +107,21 @@ class KeptDataset(Dataset):
 
 
 @dataclass(frozen=True)
+class KeptPart(Dataset):
+    """Some samples of such a data set: what is kept of them is kept for all that look at them."""
+
+    whole: KeptDataset
+    places: Array
+
+    @property
+    def is_decoded(self) -> bool:
+        return False
+
+    def take(self, indices: slice | Array) -> Batch:
+        return Samples(self.whole, self.places[indices]), [array[indices] for array in self.targets]
+
+
+@dataclass(frozen=True)
 class Samples:
     """Some samples of a data set."""
 

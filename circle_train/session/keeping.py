@@ -40,6 +40,17 @@ def keep_results(
     return trained, held_out
 
 
+def with_results(session: Learned, data: Dataset) -> KeptDataset | None:
+    """The data with a memory for results that several fits and evaluations share; None where nothing is kept."""
+    limit = 0 if session.programs.has_lengths else allowed_bytes(session, "auto")
+    if limit < len(data):
+        return None
+    keep = Keep(limit // len(data), session.config.batch_size, session.backend)
+    found = with_store(session, data, Mode.TRAIN, keep, limit)
+    is_judged = isinstance(found, KeptDataset) and _keeping(session, data, Mode.EVALUATE, keep, limit)
+    return found if isinstance(found, KeptDataset) and is_judged else None
+
+
 def kept_bytes(*parts: Data | None) -> int:
     """What the results of these data sets take once they are all there."""
     return sum(part.store.nbytes for part in parts if isinstance(part, KeptDataset))

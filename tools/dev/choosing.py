@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `ct.choose` chooses, against what else could have been trained: the tables of docs/choosing.md.
 
-python tools/dev/choosing.py phone --seeds 5      a phone that is turned, and one that is not
+python tools/dev/choosing.py phone --seeds 5      phones: turned, upright, with classes in another order
 python tools/dev/choosing.py cifar --seeds 5      MobileNetV1 and CIFAR-10, over budgets of memory
 python tools/dev/choosing.py inverted             the same with pictures inverted, one budget
 python tools/dev/choosing.py animals              MobileNetV1 and four animals
@@ -71,7 +71,7 @@ def factory(x: Any, y: Any) -> ct.Model:
     return ct.load(file.getvalue()).with_parameters(session.parameters)
 
 
-def phone(seeds: int) -> None:
+def phone(seeds: int, only: str | None) -> None:
     """The best that last or all reach is of one rate and fifteen epochs, as in the tutorial."""
     x, y, owner, starts = windows()
     own = owner <= 21
@@ -82,12 +82,15 @@ def phone(seeds: int) -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     found: Found = {}
-    for name, held in (("turned", x[:, [2, 1, 0, 5, 4, 3]]), ("upright", x)):
+    shifts = {"turned": (x[:, [2, 1, 0, 5, 4, 3]], y), "upright": (x, y), "renamed": (x, (y + 1) % 6)}
+    for name, (held, answers) in shifts.items():
+        if only not in {None, name}:
+            continue
         for seed in range(seeds):
             lesson = np.random.default_rng(seed).permutation(others)[:LESSON]
             distance = np.abs(starts[others][:, None] - starts[lesson]).min(axis=1)
             test = others[distance >= LENGTH]
-            pair, judged = (held[lesson], y[lesson]), (held[test], y[test])
+            pair, judged = (held[lesson], answers[lesson]), (held[test], answers[test])
             choice = ct.choose(model, pair, memory="8MB", seconds=60, seed=seed)
             right, taken = trained(choice, choice.config, pair, judged, seed)
             rest = [trained(choice, plain(model, what), pair, judged, seed)[0] for what in (1, "all")]
@@ -200,6 +203,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=["phone", "cifar", "inverted", "animals"])
+    parser.add_argument("--only", choices=["turned", "upright", "renamed"], help="one phone alone")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--count", type=int, default=400, help="pictures to train on (default: %(default)s)")
     parser.add_argument(
@@ -208,7 +212,7 @@ def main() -> int:
     parser.add_argument("--budgets", default=",".join(BUDGETS))
     options = parser.parse_args()
     if options.what == "phone":
-        phone(options.seeds)
+        phone(options.seeds, options.only)
         return 0
     print(
         "| memory | seed | chosen | parameters | right | best last layers | choosing, s | foreseen, s | taken, s |"

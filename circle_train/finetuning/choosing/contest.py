@@ -54,6 +54,8 @@ class Contest:
         if not self.arms:
             why = next(iter(self._refused())).refused
             raise ConfigError(f"choose: nothing can be trained within the budget: {why}")
+        for number in range(len(self.splits)):
+            self._start(number)
         return compete(self.arms, self._attempt, self.schedule.rounds, self.usual)
 
     @cached_property
@@ -206,7 +208,7 @@ class Contest:
         )
         start = self._start(number)
         session = self.bench.begin(candidate.names, HEAD_RATE, start)
-        return judge(self.task, session, self.splits[number])
+        return judge(self.bench, session, self.splits[number])
 
 
 def _some(rates: Sequence[float], count: int) -> Sequence[float]:

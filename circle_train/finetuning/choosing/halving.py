@@ -61,7 +61,9 @@ def compete(
     """Those that were tried on all splits, the best first; `usual` is one of them in any case."""
     left = list(arms)
     for count, share in rounds:
-        for arm in left:
+        for arm in (
+            arm for arm in arms if arm in left
+        ):  # those of one candidate together: they share a session
             while len(arm.trials) < count:
                 arm.trials.append(attempt(arm, len(arm.trials)))
         left.sort(key=lambda arm: (-arm.skill, arm.facts.parameters))
@@ -78,6 +80,14 @@ def trials_of(rounds: Rounds) -> float:
         found += share * (count - before)
         before, share = count, share * kept
     return found
+
+
+def beginnings_of(rounds: Rounds, rates: int) -> float:
+    """How often a frozen beginning is computed, for each candidate: once a round, as its rates share the results."""
+    shares = [1.0]
+    for _, kept in rounds[:-1]:
+        shares.append(shares[-1] * kept)
+    return sum(min(1.0, rates * share) for share in shares)
 
 
 def chosen_of(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil, log2
 
 from circle_train.finetuning.choosing.facts import Facts
-from circle_train.finetuning.choosing.halving import QUICK, THOROUGH, Rounds, trials_of
+from circle_train.finetuning.choosing.halving import QUICK, THOROUGH, Rounds, beginnings_of, trials_of
 from circle_train.record import record
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 250, 4, 25
@@ -62,14 +62,21 @@ def schedule(
 ) -> Schedule:
     """The most thorough one for which there is time; the least thorough where there is time for none."""
     for found in _schedules(samples, epochs):
-        trained = int(TRAINED * found.samples)
-        once = sum(
-            one.seconds(trained, found.trial_epochs) + one.first * (found.samples - trained) for one in facts
-        )
-        trials = found.rates * trials_of(found.rounds)
-        if seconds is None or pace * trials * once <= CHOOSING * seconds:
+        if seconds is None or pace * _takes(found, facts) <= CHOOSING * seconds:
             break
     return found
+
+
+def _takes(schedule: Schedule, facts: Sequence[Facts]) -> float:
+    """Seconds for the trials, on the machine of the constants; what is frozen at the beginning is computed once a round."""
+    held_out = (1 - TRAINED) * schedule.samples
+    updates = schedule.rates * trials_of(schedule.rounds)
+    beginnings = beginnings_of(schedule.rounds, schedule.rates)
+    return sum(
+        updates * (TRAINED * schedule.samples * schedule.trial_epochs + held_out) * one.later
+        + beginnings * schedule.samples * max(one.first - one.later, 0.0)
+        for one in facts
+    )
 
 
 def _schedules(samples: int, epochs: int) -> Iterator[Schedule]:

@@ -14,7 +14,9 @@ from circle_train.finetuning.choosing.task import Task
 from circle_train.fitting.callback import Callback, Logs
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
+from circle_train.runtime.kept import KeptDataset, KeptPart
 from circle_train.session import TrainSession
+from circle_train.session.keeping import with_results
 
 
 @record
@@ -55,6 +57,10 @@ class Clock(Callback):
         self.times.append(time.process_time())
 
 
+TIMED = 4
+"""Batches of which all but the first are."""
+
+
 @dataclass
 class Bench:
     """Where trials are made: the session of the last ones is used again for others of the same parameters."""
@@ -62,12 +68,38 @@ class Bench:
     task: Task
     names: tuple[str, ...] = ()
     session: TrainSession | None = None
+    kept: KeptDataset | None = None
+    """All samples, with what the frozen beginning makes of each: computed once for all trials of the session."""
+    beginning: float = 0.0
+    """Seconds of processor time that this takes for a sample."""
+
+    def part(self, places: Array) -> Dataset:
+        """Some of the samples."""
+        plain = part(self.task, places)
+        return plain if self.kept is None else KeptPart(plain.inputs, plain.targets, self.kept, places)
+
+    def time_beginning(self, session: TrainSession, places: Array) -> None:
+        """By some samples, where results are kept; a first batch is not timed, which also compiles."""
+        size = session.config.batch_size
+        some = places[: TIMED * size]
+        if self.kept is None or len(some) <= size:
+            return
+        times = []
+        for x, y in self.part(some).batches(size):
+            session.eval_step(x, y, measure=False)
+            times.append(time.process_time())
+        self.beginning = (times[-1] - times[0]) / (len(some) - size)
 
     def begin(self, names: tuple[str, ...], rate: float, start: Mapping[str, Array]) -> TrainSession:
         """A session as if it were new."""
         if self.session is None or self.names != names:
-            self.session = None  # its memory goes before there is another
+            self.session, self.kept, self.beginning = (
+                None,
+                None,
+                0.0,
+            )  # their memory goes before there is another
             self.names, self.session = names, self.task.session(list(names), rate, start)
+            self.kept = with_results(self.session, self.task.data)
         self.session.state.begin_anew(rate)
         for name, value in start.items():
             self.session.parameters[name] = value
@@ -78,17 +110,26 @@ def attempt(
     bench: Bench, names: tuple[str, ...], rate: float, start: Mapping[str, Array], split: Split, epochs: int
 ) -> tuple[Trial, TrainSession]:
     """Train and judge."""
-    before, task = time.process_time(), bench.task
+    before = time.process_time()
     was = bench.session
     session = bench.begin(names, rate, start)
+    made = None if session is was else time.process_time() - before
+    if made is not None:
+        bench.time_beginning(session, split.train)
     clock = Clock()
     began = time.process_time()
-    made = None if session is was else began - before
-    session.fit(part(task, split.train), epochs=epochs, callbacks=[clock], verbose=0)
+    session.fit(
+        bench.part(split.train),
+        keep_frozen=bench.kept is None and "auto",
+        epochs=epochs,
+        callbacks=[clock],
+        verbose=0,
+    )
     count, times = len(split.train), [began, *clock.times[1:]]
     first = (times[1] - times[0]) / count
     later = (times[-1] - times[1]) / count / (epochs - 1) if epochs > 1 else first
-    return Trial(judge(task, session, split), count, first, later, made), session
+    first += bench.beginning
+    return Trial(judge(bench, session, split), count, first, later, made), session
 
 
 def part(task: Task, places: Array) -> Dataset:
@@ -117,13 +158,14 @@ class Places:
         return self.array[self.places[at]]
 
 
-def judge(task: Task, session: TrainSession, split: Split) -> Score:
+def judge(bench: Bench, session: TrainSession, split: Split) -> Score:
     """The session's answers for what is held out."""
-    data = part(task, split.held_out)
+    task, data = bench.task, bench.part(split.held_out)
     if task.labels is None:
         loss = -session.evaluate(data)["loss"]
         return Score(loss, loss)
-    found = session.predict([array[:] for array in data.inputs])
+    batches = data.batches(session.config.batch_size)
+    found = np.concatenate([session.eval_step(x, y, measure=False).outputs[0] for x, y in batches])
     rows = np.asarray(found, np.float64).reshape(len(data), -1)
     return score_of(rows, task.labels[split.held_out])
 

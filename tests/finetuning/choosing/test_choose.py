@@ -15,7 +15,11 @@ from picture_net import picture_net
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.finetuning.choosing import Choice
+from circle_train.finetuning.choosing.splits import Split
+from circle_train.finetuning.choosing.task import task_of
+from circle_train.finetuning.choosing.trial import Bench, attempt
 from circle_train.finetuning.deadline import Deadline
+from circle_train.runtime.executor import Executor
 
 SHAPES = Path(__file__).parents[2] / "data" / "shapes"
 MLP = "tests/data/mlp.circle"
@@ -68,6 +72,31 @@ def test_the_same_seed_chooses_the_same() -> None:
         return rows, session.parameters.flat(trainable_only=False).tobytes()
 
     assert once(1) == once(2)
+
+
+def test_trials_share_what_a_frozen_beginning_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed once for a sample in a session, whatever the rates and splits, and decides as without."""
+    samples_of = {"seen": 0}
+    run = Executor.run_beginning
+
+    def counted(self: Executor, feeds: Any) -> None:
+        samples_of["seen"] += self.program.batch_size
+        run(self, feeds)
+
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(16, 32, 32, 3)).astype(np.float32), np.arange(16, dtype=np.int32) % 10
+    config = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=4, epochs=2)
+    task = task_of(picture_net(), (x, y), config, None, 0, 1)
+    last = tuple(p.name for p in task.session(("last", 2), 1e-3, {}).program.trained)
+    monkeypatch.setattr(Executor, "run_beginning", counted)
+    halves = [Split(np.arange(8), np.arange(8, 16)), Split(np.arange(8, 16), np.arange(8))]
+    bench = Bench(task)
+    shared = [attempt(bench, last, rate, {}, half, 2)[0].score for rate in (1e-3, 1e-2) for half in halves]
+    assert last and bench.kept is not None and samples_of["seen"] == 16
+    monkeypatch.setattr("circle_train.finetuning.choosing.trial.with_results", lambda *_: None)
+    plain = Bench(task)
+    alone = [attempt(plain, last, rate, {}, half, 2)[0].score for rate in (1e-3, 1e-2) for half in halves]
+    assert shared == alone
 
 
 def test_what_is_chosen_leaves_room_for_the_best_weights() -> None:
