@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from circle_train import convert, format, passes
 from circle_train.convert.back import portable
+from circle_train.convert.other.files import refuse_foreign
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import Description, describe, described
@@ -40,35 +41,6 @@ class Proto(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-FOREIGN = {
-    (
-        ".h5",
-        ".keras",
-        ".hdf5",
-    ): "save what tf.lite.TFLiteConverter.from_keras_model(model).convert() gives as .tflite",
-    (
-        ".pt",
-        ".pth",
-        ".bin",
-        ".ckpt",
-    ): "export the model with torch.onnx.export(model, example, 'net.onnx', dynamo=True)",
-    (
-        ".pb",
-        ".savedmodel",
-    ): "save what tf.lite.TFLiteConverter.from_saved_model(folder).convert() gives as .tflite",
-    (
-        ".safetensors",
-    ): "it holds weights alone: load the model they belong to, then session.load_checkpoint(…)",
-    (
-        ".mlmodel",
-        ".mlpackage",
-        ".caffemodel",
-        ".param",
-        ".engine",
-        ".ort",
-    ): "export the original network to .onnx or .tflite",
-}
-"""Suffixes of other libraries' files, and how a model that is read here comes of them."""
 Path = str | os.PathLike[str]
 Bytes = bytes | bytearray | memoryview
 Source = Path | Bytes | BinaryIO | Proto
@@ -290,7 +262,7 @@ def load(source: Source | Model, **options: Any) -> Model:
     if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
         return load(os.path.join(source, PACKAGED), **options)
     if isinstance(source, (str, os.PathLike)):
-        _refuse_foreign(os.fspath(source))
+        refuse_foreign(os.fspath(source))
     name = None if isinstance(source, os.PathLike) else getattr(source, "name", None)
     source = _as_file(source)
     if _is_onnx(source):
@@ -304,14 +276,6 @@ def load(source: Source | Model, **options: Any) -> Model:
     origin = hints.read_entry(module, portable.ENTRY)
     loaded = Model(module, None if origin is None else portable.restore(origin))
     return loaded.with_inputs(options.get("inputs") or {})
-
-
-def _refuse_foreign(path: str) -> None:
-    """Other libraries' files: say how they become one of ours."""
-    suffix = os.path.splitext(path)[1].lower()
-    for suffixes, remedy in FOREIGN.items():
-        if suffix in suffixes:
-            raise ModelError(f"{path}: a {suffix} file is no model that is read here; {remedy}")
 
 
 def checkpoint_of(source: Source | Model) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from circle_train import losses, optimizers
 from circle_train.checkpoints import by_suffix as checkpoints
-from circle_train.data.dataset import read_npy
+from circle_train.data.stored import read_npy
 from circle_train.errors import ConfigError
 from circle_train.fitting.metrics import BY_NAME as METRICS
 from circle_train.losses import Loss

@@ -1,6 +1,6 @@
 """Whatever people hold their data in becomes batches of arrays."""
 
-from circle_train.data import files, raw  # they register their readers with data.dataset
+from circle_train.data import files, raw  # they register their readers with data.stored
 from circle_train.data.arrays import table, windows
 from circle_train.data.images import images
 from circle_train.data.sounds import sounds

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from math import floor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from circle_train.data.coercion import (
     to_tensor,
 )
 from circle_train.data.lazy import Lazy, ahead
-from circle_train.data.stored import array_in, member
+from circle_train.data.stored import read
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.mapped import files_of, mapped
@@ -38,7 +37,6 @@ __all__ = [
     "coerce",
     "open_data",
     "order_of_epoch",
-    "reads",
     "training_count",
 ]
 
@@ -46,10 +44,6 @@ LOOKED_AT = 256
 """Samples that say what kind of numbers these are."""
 Batch = tuple[Any, list[Any]]
 """Inputs, an array each unless the data set knows better, and targets."""
-Reader = Callable[[Path, Sequence[Tensor]], Any]
-
-READERS: dict[str, Reader] = {}
-"""By file suffix: what turns a path into an array, a list of them or a dict by name."""
 
 
 @record
@@ -169,7 +163,7 @@ def open_data(x: Any, y: Any, inputs: Sequence[Tensor], targets: Sequence[Tensor
         return x
     wants_labels = any(0 not in target.shape[1:] for target in targets)
     if y is None and wants_labels and _is_path(x):
-        x, y = _both(_read(x, [*inputs, *targets]), x)
+        x, y = _both(read(x, [*inputs, *targets]), x)
     if y is None and _is_stream(x, wants_labels):
         return Stream(x, inputs, targets)
     if wants_labels and y is None:
@@ -209,54 +203,6 @@ def order_of_epoch(samples: int, seed: int, epoch: int) -> Array:
     return np.random.default_rng([seed, epoch]).permutation(samples)
 
 
-def reads(*suffixes: str) -> Callable[[Reader], Reader]:
-    """Register a reader for files of these suffixes."""
-
-    def add(reader: Reader) -> Reader:
-        READERS.update(dict.fromkeys(suffixes, reader))
-        return reader
-
-    return add
-
-
-@reads(".npy")
-def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
-    """Mapped, not loaded, where it is large."""
-    with open(path, "rb") as file:
-        version = np.lib.format.read_magic(file)
-        read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-        if version[0] not in read_header:
-            raise DataError(f"'{path}' holds records with named fields, expected plain numbers")
-        shape, is_fortran, dtype = read_header[version[0]](file)
-        start = file.tell()
-    array = array_in(path, dtype, shape[::-1] if is_fortran else shape, start)
-    return array.T if is_fortran else array
-
-
-@reads(".npz")
-def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
-    """The only array; those saved without names, in order; or all, by name."""
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: member(archive, name) for name in archive.files}
-    if len(arrays) == 1:
-        return next(iter(arrays.values()))
-    unnamed = [arrays.get(f"arr_{i}") for i in range(len(arrays))]
-    return arrays if any(array is None for array in unnamed) else unnamed
-
-
-def _read(path: str | os.PathLike[str], tensors: Sequence[Tensor]) -> Any:
-    file = Path(path)
-    reader = READERS.get(file.suffix.lower())
-    if reader is None:
-        raise DataError(f"'{file}' ends in '{file.suffix}', expected one of {', '.join(sorted(READERS))}")
-    try:
-        return reader(file, tensors)
-    except DataError:
-        raise
-    except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
-        raise DataError(f"'{file}' cannot be read: {error}; expected a whole {file.suffix} file") from error
-
-
 def _both(content: Any, path: Any) -> tuple[Any, Any]:
     """Inputs and labels that one file holds under the names x and y."""
     if isinstance(content, Mapping) and set(content) == {"x", "y"}:
@@ -269,10 +215,10 @@ def _both(content: Any, path: Any) -> tuple[Any, Any]:
 def _arrays(value: Any, tensors: Sequence[Tensor], what: str) -> list[Any]:
     """Arrays in order, their shapes and element types checked, their contents untouched."""
     if _is_path(value):
-        value = _read(value, tensors)
+        value = read(value, tensors)
     arrays = []
     for part, tensor in zip(parts(value, tensors, what), tensors, strict=True):
-        content = _read(part, [tensor]) if _is_path(part) else part
+        content = read(part, [tensor]) if _is_path(part) else part
         place = f"{what}: '{public_name(tensor)}'"
         array = content if _is_array(content) else as_array(content, place)
         if not array.ndim:

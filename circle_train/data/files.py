@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.data.arrays import numbered
-from circle_train.data.dataset import reads
 from circle_train.data.images import images
-from circle_train.data.stored import array_in
+from circle_train.data.stored import array_in, reads
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor

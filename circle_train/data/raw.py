@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from circle_train.data.coercion import public_name
-from circle_train.data.dataset import reads
-from circle_train.data.stored import array_in
+from circle_train.data.stored import array_in, reads
 from circle_train.errors import DataError
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Tensor

@@ -1,8 +1,10 @@
-"""Arrays as they lie in files: where the header's word on type and shape is checked before memory is taken for it."""
+"""Arrays as they lie in files: who reads which, and where the header's word on type and shape is checked before memory
+is taken for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,14 @@ import numpy as np
 
 from circle_train.data.coercion import NUMERIC
 from circle_train.errors import DataError
+from circle_train.ir import Tensor
 from circle_train.ir.mapped import open_bytes
 from circle_train.ir.tensor_type import Array
+
+Reader = Callable[[Path, Sequence[Tensor]], Any]
+
+READERS: dict[str, Reader] = {}
+"""By file suffix: what turns a path into an array, a list of them or a dict by name."""
 
 
 def array_in(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> Array:
@@ -34,3 +42,51 @@ def member(archive: Mapping[str, Any], name: str) -> Array:
     if not isinstance(found, np.ndarray):
         raise DataError(f"'{name}' in the archive is no array; write it with numpy.savez")
     return found
+
+
+def reads(*suffixes: str) -> Callable[[Reader], Reader]:
+    """Register a reader for files of these suffixes."""
+
+    def add(reader: Reader) -> Reader:
+        READERS.update(dict.fromkeys(suffixes, reader))
+        return reader
+
+    return add
+
+
+@reads(".npy")
+def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
+    """Mapped, not loaded, where it is large."""
+    with open(path, "rb") as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        if version[0] not in read_header:
+            raise DataError(f"'{path}' holds records with named fields, expected plain numbers")
+        shape, is_fortran, dtype = read_header[version[0]](file)
+        start = file.tell()
+    array = array_in(path, dtype, shape[::-1] if is_fortran else shape, start)
+    return array.T if is_fortran else array
+
+
+@reads(".npz")
+def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
+    """The only array; those saved without names, in order; or all, by name."""
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: member(archive, name) for name in archive.files}
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    unnamed = [arrays.get(f"arr_{i}") for i in range(len(arrays))]
+    return arrays if any(array is None for array in unnamed) else unnamed
+
+
+def read(path: str | os.PathLike[str], tensors: Sequence[Tensor]) -> Any:
+    file = Path(path)
+    reader = READERS.get(file.suffix.lower())
+    if reader is None:
+        raise DataError(f"'{file}' ends in '{file.suffix}', expected one of {', '.join(sorted(READERS))}")
+    try:
+        return reader(file, tensors)
+    except DataError:
+        raise
+    except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
+        raise DataError(f"'{file}' cannot be read: {error}; expected a whole {file.suffix} file") from error

@@ -18,9 +18,9 @@ from circle_train.data.dataset import (
     check_data,
     open_data,
     order_of_epoch,
-    reads,
     training_count,
 )
+from circle_train.data.stored import reads
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.mapped import mapped

@@ -18,98 +18,37 @@ from __future__ import annotations
 import argparse
 import ast
 import os
-import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
-from mutants_picked import KERNELS, MUTANTS, Mutant
+import pytest
+from mutants_picked import MUTANTS, Mutant
+from mutants_random import slips
 
 ROOT = Path(__file__).resolve().parents[2]
 REACH = ROOT / "build/reach"
+IMPORTED = ("hypothesis", "flatbuffers", "onnx", "torch")
+"""By many tests; once for all of them."""
 ALLOWED = 0.05
 """Of the mutants may survive."""
 LOTS = ((5, 15.0), (1000, 60.0), (1000, 1e9))
 """From how many files tests are taken at a time, and for how many seconds: whoever is noticed soon costs little."""
 STANDSTILL = 300.0
 """Seconds without any work, after which nothing is expected any more."""
+SAME = "the same machine code"
+"""Of a mistake that changes nothing, or in what is not compiled for this kind of vectors: no mutant."""
 PER_FILE = 3
 """Tests of each file that are tried before others of the same file."""
-ROOMS = {"data": "datasets", "circle_train": ""}
-"""Rooms whose tests stand elsewhere."""
-SLIPS = (
-    (" + ", " - "),
-    (" - ", " + "),
-    (" * ", " / "),
-    (" < ", " <= "),
-    (" <= ", " < "),
-    (" == ", " != "),
-    (" and ", " or "),
-    (" or ", " and "),
-    ("if not ", "if "),
-    ("True", "False"),
-    ("False", "True"),
-    (" max(", " min("),
-    (" min(", " max("),
-    ("[0]", "[-1]"),
-    (" is None", " is not None"),
-    (" any(", " all("),
-    (" all(", " any("),
-    (" // ", " * "),
-)
-"""What somebody may write by mistake."""
-
-
-def slips(seed: int, count: int, kernels: bool, within: Sequence[str] = ("",)) -> list[Mutant]:
-    """Mistakes at random places of the package, or of some folders; the room's own tests should notice."""
-    rng = random.Random(seed)
-    package = ROOT / "circle_train"
-    generated = {"schema.py", "abi.py"}
-    pattern = "*.cpp" if kernels else "*.py"
-    paths = sorted({path for folder in within for path in (package / folder).rglob(pattern)})
-    files = [path for path in paths if path.name not in generated]
-    found: list[Mutant] = []
-    lines_of = {path: _code(path) for path in files}
-    while len(found) < count:
-        path = rng.choices(files, [len(lines_of[path]) for path in files])[0]
-        text = path.read_text(encoding="utf-8")
-        line = rng.choice(lines_of[path])
-        old, new = rng.choice(SLIPS[:-1] if kernels else SLIPS)
-        if old in line.replace("strict=True", "") and text.count(line) == 1:
-            where = path.relative_to(package)
-            what = f"{where}: {line.strip()} [{old.strip()} → {new.strip()}]"
-            found.append(Mutant(what, str(where), line, line.replace(old, new, 1), tests_of_room(where)))
-    return found
-
-
-def _code(path: Path) -> list[str]:
-    """The lines that are neither text, nor found by being read, nor what tests are given. Left out in slips too:
-    `strict=True`, which only watches over lengths that never differ."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    text: set[int] = set()
-    if path.suffix == ".py":
-        for node in ast.walk(ast.parse("".join(lines))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
-            if isinstance(node, ast.FunctionDef) and node.name in ("examples", "settings"):
-                text |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
-    skipped = ("#", "//", "from ", "import ", "@", "raise", "template", "static_assert")
-    return [
-        line for n, line in enumerate(lines, 1) if n not in text and not line.lstrip().startswith(skipped)
-    ]
-
-
-def tests_of_room(path: Path) -> tuple[str, ...]:
-    if path.suffix == ".cpp":
-        return KERNELS
-    room = path.parts[0].removesuffix(".py")
-    place = f"tests/{ROOMS.get(room, room)}"
-    return (place if (ROOT / place).exists() else "tests/session", "tests/session/test_session.py")
 
 
 class Reach:
@@ -186,12 +125,13 @@ def _innermost(scope: ast.AST, line: int, prefix: str) -> str:
 
 
 def build(tree: Path) -> bool:
-    """The kernels of a copy of the tree, compiled into it."""
+    """The kernels of a copy of the tree, for one kind of vectors, compiled into it."""
     native = tree / "circle_train/backends/native"
     made = tree / "build/mutants"
-    cache = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    options = ["-DCT_TIERS=portable"]
+    options += ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     environment = {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1", **os.environ}
-    commands = (["cmake", "-S", native, "-B", made, *cache], ["cmake", "--build", made, "-j2"])
+    commands = (["cmake", "-S", native, "-B", made, *options], ["cmake", "--build", made, "-j2"])
     for command in commands:
         if subprocess.run(command, capture_output=True, env=environment, check=False).returncode:
             return False
@@ -200,20 +140,26 @@ def build(tree: Path) -> bool:
     return True
 
 
+def libraries(tree: Path) -> list[bytes]:
+    return [
+        path.read_bytes() for path in (tree / "circle_train/backends/native").glob("*circle_train_native*")
+    ]
+
+
 def run(tree: Path, tests: Sequence[str], seconds: float, wanted: Sequence[str] = ()) -> str:
-    """'' where the tests pass on this copy of the tree, else in which way they do not."""
-    path = os.pathsep.join([str(tree), str(tree / "tools/dev")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    if wanted:
-        chosen = tree / "wanted.txt"
-        chosen.write_text("\n".join(wanted), encoding="utf-8")
-        environment["REACH_TESTS"] = str(chosen)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "reach"]
-    command += [test for test in tests if (tree / test).exists()]
+    """'' where the tests pass on this copy of the tree, else in which way they do not. Chosen by `-k` behind their place."""
+    chosen = tree / "wanted.txt"
+    chosen.write_text("\n".join(wanted), encoding="utf-8")
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "reach"]
+    for test in tests:
+        place, _, names = test.partition(" -k ")
+        if (tree / place.partition("::")[0]).exists():
+            arguments += [place, *(["-k", names] if names else [])]
     with tempfile.TemporaryFile("w+") as said:
-        started = subprocess.Popen(command, cwd=tree, env=environment, stdout=said, stderr=subprocess.STDOUT)
-        hangs = watched(started, 10 * seconds + 120)
-        code = started.wait()
+        process = os.fork()  # what tests import besides ours is there already
+        if not process:
+            _test(tree, arguments, said.fileno(), str(chosen) if wanted else "")
+        hangs, code = watched(process, 10 * seconds + 120)
         said.seek(0)
         failed = [line.strip() for line in said if line.startswith(("FAILED", "ERROR"))]
     if code == 5:
@@ -221,20 +167,38 @@ def run(tree: Path, tests: Sequence[str], seconds: float, wanted: Sequence[str] 
     return "" if not code else hangs or (failed[0][:120] if failed else f"exit {code}")
 
 
-def watched(process: subprocess.Popen[bytes], limit: float) -> str:
-    """'' once it has ended; else it is stopped, since it works without end, or waits for nobody."""
+def _test(tree: Path, arguments: Sequence[str], said: int, wanted: str) -> NoReturn:
+    """Run tests of that tree in this process, and end it."""
+    for stream in (1, 2):
+        os.dup2(said, stream)
+    os.chdir(tree)
+    sys.dont_write_bytecode = True
+    sys.path[:1] = [str(tree), str(tree / "tools/dev")]
+    os.environ.update(PYTHONPATH=os.pathsep.join(sys.path[:2]), PYTHONDONTWRITEBYTECODE="1")
+    if wanted:
+        os.environ["REACH_TESTS"] = wanted
+    code = 3
+    try:
+        code = int(pytest.main([*arguments]))
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def watched(process: int, limit: float) -> tuple[str, int]:
+    """How a child ended: '' and its status; or that it worked without end, or waited for nobody, and was stopped."""
     spent, since = 0.0, time.monotonic()
-    while process.poll() is None:
-        time.sleep(0.5)
-        now = seconds_of(process.pid)
+    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+        time.sleep(0.2)
+        now = seconds_of(process)
         if now > spent + 0.1:
             spent, since = now, time.monotonic()
-        if spent > limit or time.monotonic() - since > STANDSTILL:
-            process.kill()
-            return (
-                f"does not end: {spent:.0f} s of processor time, nothing for {time.monotonic() - since:.0f} s"
-            )
-    return ""
+        idle = time.monotonic() - since
+        if spent > limit or idle > STANDSTILL:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            return f"does not end: {spent:.0f} s of processor time, nothing for {idle:.0f} s", 1
+    return "", os.waitstatus_to_exitcode(ended[1])
 
 
 def seconds_of(process: int) -> float:
@@ -262,13 +226,20 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     is_compiled = file.suffix in (".cpp", ".h")
     try:
+        before = libraries(tree)
         if is_compiled and not build(tree):
             return "does not compile"
-        for lot, seconds in lots:
-            found = run(tree, list(dict.fromkeys(map(file_of, lot))), seconds, lot)
-            if found:
-                return found
-        return "" if lots else run(tree, mutant.tests, 120)
+        if is_compiled and libraries(tree) == before:
+            return SAME
+        ways = [(list(dict.fromkeys(map(file_of, lot))), seconds, lot) for lot, seconds in lots]
+        if not lots:  # a choice by `-k` is for one place alone
+            one_by_one = any(" -k " in test for test in mutant.tests)
+            ways = (
+                [([test], 60.0, []) for test in mutant.tests]
+                if one_by_one
+                else [(list(mutant.tests), 120.0, [])]
+            )
+        return next((found for way in ways if (found := run(tree, *way))), "")
     finally:
         file.write_text(sound, encoding="utf-8")
         if is_compiled:
@@ -317,19 +288,25 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{number:2} {mutant.what} ({mutant.path})" for number, mutant in chosen))
         return 0
-    survivors, reach = [], Reach(REACH)
+    words: list[str] = []
+    reach = Reach(REACH)
+    for package in IMPORTED:
+        if find_spec(package):
+            import_module(package)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignore = shutil.ignore_patterns(".git", "build", "__pycache__", ".mypy_cache", ".ruff_cache")
         shutil.copytree(ROOT, tree, ignore=ignore)
+        if any(mutant.path.endswith((".cpp", ".h")) for _, mutant in chosen) and not build(tree):
+            raise SystemExit("the kernels do not compile")
         for number, mutant in chosen:
             noticed = verdict(mutant, tree, reach)
-            print(
-                f"{number:2} {'killed  ' if noticed else 'SURVIVES'} {mutant.what}  ({noticed})", flush=True
-            )
-            survivors += [] if noticed else [mutant.what]
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
-    return 1 if len(survivors) > ALLOWED * len(chosen) else 0
+            word = "no mutant" if noticed == SAME else "killed   " if noticed else "SURVIVES "
+            print(f"{number:2} {word} {mutant.what}  ({noticed})", flush=True)
+            words.append(word)
+    killed, survive = words.count("killed   "), words.count("SURVIVES ")
+    print(f"{killed} of {killed + survive} mutants killed")
+    return 1 if survive > ALLOWED * (killed + survive) else 0
 
 
 if __name__ == "__main__":

@@ -16,10 +16,9 @@ from circle_train.convert.building.provenance import Provenance
 from circle_train.convert.onnx_file.elements import dtype_of
 from circle_train.convert.onnx_file.importer import external_file
 from circle_train.convert.onnx_file.messages import ELEMENTS, EXTERNAL, OUTSIDE, RAW, read_model
-from circle_train.convert.onnx_file.protobuf import (
-    Data,
+from circle_train.convert.onnx_file.protobuf import Data, Message
+from circle_train.convert.onnx_file.rewriting import (
     Later,
-    Message,
     Piece,
     field_bytes,
     field_head,

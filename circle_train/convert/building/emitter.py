@@ -14,7 +14,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import DType, Graph, Role, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.node import known_type
-from circle_train.ir.size import Number, Size, elements, evaluated, is_open, unknown
+from circle_train.ir.size import Number, Size, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.control.loop import While
@@ -236,44 +236,9 @@ class Emitter:
             return tensor
         return self("CAST", tensor, in_data_type=tensor.dtype, out_data_type=dtype)
 
-    def integers(self, values: Sequence[int], dtype: Any = np.int32) -> Tensor:
-        """A vector of sizes, axes or indices; open entries stay computable."""
-        tensor = self.constant(np.array([self.example(value) for value in values], dtype))
-        if is_open(values):
-            self.open[tensor] = TensorType(tensor.dtype, tensor.shape, elements(list(values), dtype))
-            parts: list[Tensor | None] = [self._scalar(value, dtype) for value in values]
-            self.recipes[tensor] = (make("PACK", {"values_count": len(parts), "axis": 0}), parts, 0)
-        return tensor
-
     def example(self, value: Number) -> int:
         """The number that stands for a size in the examples."""
         return evaluated(value, self.examples) if isinstance(value, Size) else int(value)
-
-    def _scalar(self, value: Number, dtype: Any) -> Tensor:
-        """A scalar tensor of a size."""
-        if not isinstance(value, Size):
-            return self.constant(value, dtype)
-        name, *operands = value.formula
-        if name == "element":
-            vector, index = operands
-            flat = vector if vector.type.rank else self("RESHAPE", vector, self.integers([1]))
-            picked = self("SLICE", flat, self.integers([index]), self.integers([1]))
-            return self.cast(self("RESHAPE", picked, self.integers([])), DType.of(dtype))
-        if name == "size":
-            shape = self("SHAPE", operands[0], out_type=DType.of(dtype))
-            begin, size = self.integers([operands[1]]), self.integers([1])
-            return self("RESHAPE", self("SLICE", shape, begin, size), self.integers([]))
-        if name == "symbol":
-            return self._scalar(self._input_size(value), dtype)
-        return self(name, self._scalar(operands[0], dtype), self._scalar(operands[1], dtype))
-
-    def _input_size(self, value: Size) -> Size:
-        """A symbol as the size of an input that has it."""
-        for tensor in self.graph.inputs:
-            for axis, size in enumerate(self.open[tensor].shape if tensor in self.open else ()):
-                if isinstance(size, Size) and size.terms == value.terms:
-                    return size.read_from("size", tensor, axis)
-        raise Refusal(f"no input has the size {value}")
 
     # What is known of tensors
 

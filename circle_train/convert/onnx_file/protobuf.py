@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from circle_train.ir.tensor_type import Array
-from circle_train.record import record
 
 Data = bytes | mmap.mmap
 Values = dict[str, Any]
@@ -251,101 +250,6 @@ def messages(name: str, kind: Callable[[], Kind]) -> Field:
     return Field(name, list, bytes=read)
 
 
-# Writing
-
-
-class _Every(dict[int, Reader]):
-    """Readers that keep where any field lies."""
-
-    def __init__(self, found: list[tuple[int, int, int]]) -> None:
-        self.found = found
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __getitem__(self, key: int) -> Reader:
-        return lambda values, data, start, end, depth: self.found.append((key, start, end))
-
-
-def _spans(data: Data, start: int, end: int) -> list[tuple[int, int, int, int]]:
-    """Of each field: its key, and where it begins, where its content does, and where both end."""
-    found: list[tuple[int, int, int]] = []
-    kind = Kind("any", {})
-    kind.readers = _Every(found)
-    _message(kind, data, start, end, 0)
-    begins = [start, *(stop for _, _, stop in found)]
-    return [(key, begin, inner, stop) for begin, (key, inner, stop) in zip(begins, found, strict=False)]
-
-
-@record
-class Later:
-    """Bytes that are made when they are written."""
-
-    nbytes: int
-    make: Callable[[], bytes | memoryview]
-
-
-Piece = bytes | memoryview | Later
-
-
-def rewritten(message: Message, changes: Mapping[Message, Sequence[Piece]]) -> list[Piece]:
-    """The bytes of a message with other ones for some of the messages within it, one piece after the other; all else
-    stays as it is, and is the message's own memory."""
-    data, start, end = message._place
-    places = {change._place[1:]: new for change, new in changes.items()}
-    return _rewritten(data, start, end, places)
-
-
-def write_pieces(file: BinaryIO, pieces: Iterable[Piece]) -> None:
-    """One after the other."""
-    for piece in pieces:
-        file.write(piece.make() if isinstance(piece, Later) else piece)
-
-
-def _rewritten(
-    data: Data, start: int, end: int, changes: Mapping[tuple[int, int], Sequence[Piece]]
-) -> list[Piece]:
-    parts: list[Piece] = []
-    view, done = memoryview(data), start
-    for key, begin, inner, stop in _spans(data, start, end):
-        within = {place: new for place, new in changes.items() if inner <= place[0] and place[1] <= stop}
-        if within:
-            content = within.get((inner, stop)) or _rewritten(data, inner, stop, within)
-            parts += [view[done:begin], field_head(key >> 3, sum(map(_size, content))), *content]
-            done = stop
-    return [*parts, view[done:end]]
-
-
-def _size(piece: Piece) -> int:
-    return len(piece) if isinstance(piece, bytes) else piece.nbytes
-
-
-def without(message: Message, numbers: Iterable[int]) -> bytes:
-    """The bytes of a message but for the fields of these numbers."""
-    data, start, end = message._place
-    dropped = set(numbers)
-    kept = [(begin, stop) for key, begin, _, stop in _spans(data, start, end) if key >> 3 not in dropped]
-    return b"".join(bytes(data[begin:stop]) for begin, stop in kept)
-
-
-def field_bytes(number: int, content: bytes) -> bytes:
-    """A field that holds bytes, a text or a message."""
-    return field_head(number, len(content)) + content
-
-
-def field_head(number: int, nbytes: int) -> bytes:
-    """What stands before the content of such a field."""
-    return _as_varint(number << 3 | BYTES) + _as_varint(nbytes)
-
-
-def _as_varint(value: int) -> bytes:
-    octets_ = bytearray()
-    while value > 127:
-        octets_.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*octets_, value])
-
-
 # Packed numbers
 
 
@@ -378,3 +282,34 @@ def varints(data: Data, start: int, end: int) -> Array:
         part = (octet[first[here] + place] & 127).astype(np.uint64)
         total[here] |= part << np.uint64(7 * place)
     return total.view(np.int64)
+
+
+# Places
+
+
+class _Every(dict[int, Reader]):
+    """Readers that keep where any field lies."""
+
+    def __init__(self, found: list[tuple[int, int, int]]) -> None:
+        self.found = found
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __getitem__(self, key: int) -> Reader:
+        return lambda values, data, start, end, depth: self.found.append((key, start, end))
+
+
+def spans(data: Data, start: int, end: int) -> list[tuple[int, int, int, int]]:
+    """Of each field: its key, and where it begins, where its content does, and where both end."""
+    found: list[tuple[int, int, int]] = []
+    kind = Kind("any", {})
+    kind.readers = _Every(found)
+    _message(kind, data, start, end, 0)
+    begins = [start, *(stop for _, _, stop in found)]
+    return [(key, begin, inner, stop) for begin, (key, inner, stop) in zip(begins, found, strict=False)]
+
+
+def place_of(message: Message) -> tuple[Data, int, int]:
+    """The bytes that it was read from: where they begin and end in which data."""
+    return message._place
