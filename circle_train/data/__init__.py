@@ -4,7 +4,7 @@ from circle_train.data import files, raw  # they register their readers with dat
 from circle_train.data.arrays import table, windows
 from circle_train.data.images import images
 from circle_train.data.sounds import sounds
-from circle_train.data.text import text
+from circle_train.data.texts.text import text
 
 __all__ = ["files", "images", "raw", "sounds", "table", "text", "windows"]
 

@@ -16,7 +16,7 @@ from circle_train.data.files import one_hot
 from circle_train.data.images import images as pictures
 from circle_train.data.labelled import Labelled
 from circle_train.data.sounds import sounds
-from circle_train.data.text import text
+from circle_train.data.texts.text import text
 from circle_train.data.unlabelled import files_of, origin_of, unlabelled
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description

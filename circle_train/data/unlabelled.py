@@ -14,8 +14,8 @@ from circle_train.data.images import Images
 from circle_train.data.labelled import Labelled
 from circle_train.data.sounds import SUFFIXES as RECORDINGS
 from circle_train.data.sounds import Piece, Sounds
-from circle_train.data.text import Texts
-from circle_train.data.tokenizer import Tokenizer
+from circle_train.data.texts.text import Texts
+from circle_train.data.texts.tokenizer import Tokenizer
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array

@@ -17,7 +17,7 @@ import circle_train as ct
 from circle_train.data.files import read_csv
 from circle_train.data.lazy import normalised
 from circle_train.data.sounds import read_wave
-from circle_train.data.tokenizer import GROWTH, Tokenizer
+from circle_train.data.texts.tokenizer import GROWTH, Tokenizer
 from circle_train.format.metadata.description import OURS, Description
 from circle_train.format.metadata.training_info import put
 

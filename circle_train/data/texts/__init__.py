@@ -1,0 +1,1 @@
+"""Sentences as numbers, and who cuts them into words."""
