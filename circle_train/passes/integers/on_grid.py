@@ -29,6 +29,8 @@ from circle_train.passes.integers.four_bits import LIMITS
 BYTES = (DType.INT8, DType.UINT8)
 SPAN = 127.0
 """Steps of a grid that an operand's largest numbers span."""
+WIDEST = 8.0
+"""Times its own scale a channel may be counted in: at a rate of 1e-3 an update moves its integers by 1 at most."""
 
 
 def learn_on_grid(graph: Graph) -> None:
@@ -272,7 +274,7 @@ def limits_of(dtype: DType) -> tuple[int, int]:
 
 
 def weight_of(op: Op, index: int, meaning: Quantization) -> Weight:
-    """What a weight's steps are counted in: what its grid spans, channel by channel.
+    """What a weight's steps are counted in: what its grid spans, or less for channels whose own grid spans much less.
 
     A bias counts as the weight of an input at its own grid's end. What its layer makes has one scale for all channels, so
     that all their biases have one unit.
@@ -280,6 +282,6 @@ def weight_of(op: Op, index: int, meaning: Quantization) -> Weight:
     assert isinstance(op, Quantized)
     is_bias = op.of.input_name(index) == "b"
     mean = float(np.mean(meaning.scale))
-    if is_bias or len(meaning.scale) == 1 or not mean:
-        return Weight(unit=mean * SPAN * (SPAN if is_bias else 1))
-    return Weight(unit=mean * SPAN, parts=Parts(meaning.axis, tuple(each / mean for each in meaning.scale)))
+    shares = [1.0 if is_bias or not mean else min(1.0, WIDEST * scale / mean) for scale in meaning.scale]
+    parts = Parts(meaning.axis, tuple(shares)) if min(shares) < 1 else None
+    return Weight(unit=mean * SPAN * (SPAN if is_bias else 1), parts=parts)
