@@ -20,9 +20,10 @@ from circle_train.cli.main import main
 from circle_train.convert.handlers import window
 from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import protobuf
-from circle_train.data import arrays, tokenizer
+from circle_train.data import arrays
 from circle_train.data.images import LARGEST as MOST_PIXELS
 from circle_train.data.sounds import LONGEST as LONGEST_RECORDING
+from circle_train.data.texts import tokenizer
 from circle_train.format.flatbuffer import encode, unknown
 from circle_train.format.metadata import attachments, description
 from circle_train.format.model import reader, tensors
