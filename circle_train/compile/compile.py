@@ -8,7 +8,7 @@ from circle_train import passes
 from circle_train.backends.base import Backend
 from circle_train.compile.autodiff import add_backward, influence
 from circle_train.compile.memory import plan_memory
-from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, separate
+from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, keep_in_bytes, separate
 from circle_train.compile.program import Draft, Mode, Prefix, Program
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
 from circle_train.ir import Graph, Node, StateKey, Tensor
@@ -80,6 +80,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     cut = None
     if is_apart:
         cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
+        cut = keep_in_bytes(graph, cut) if cut is not None and keep else cut
     prefix = separate_prefix(graph, cut, batch, engine)
     grids = grids_of(graph) if mode.has_backward else {}
     if engine is not None:

@@ -5,13 +5,16 @@ cut off where its results are to be kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from circle_train.backends.base import Backend
 from circle_train.compile.separable import is_fixed, is_of_one, is_separable
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.lifetimes import live_bytes
+from circle_train.ops.internal.integers.on_grid import OnGrid
+from circle_train.ops.movement import Movement
 from circle_train.passes.dead import drop_dead_nodes
+from circle_train.passes.integers.on_grid import in_bytes
 from circle_train.record import record
 
 CACHE_BYTES = 6 << 20
@@ -96,6 +99,43 @@ def find_last_cut(graph: Graph, influenced: set[Tensor], batch: int, keep: Keep)
         if cut.frontier and cut.sample_bytes <= keep.nbytes and worth:
             best = cut if best is None or cut.sample_bytes < best.sample_bytes else best
     return best
+
+
+def keep_in_bytes(graph: Graph, cut: Cut) -> Cut:
+    """What lies on a grid is kept as the bytes that it stands for, and widened behind the cut."""
+    grids = {t: grid for t in cut.frontier if t not in graph.outputs and (grid := _grid_of(t)) is not None}
+    inside, last = set(cut.nodes), cut.nodes[-1]
+    readers = [node for node in graph.nodes if node not in inside]
+    narrow, wide = {}, {}
+    for tensor, grid in grids.items():
+        op, _ = in_bytes(grid)
+        (made,) = op.infer_types([tensor.type])
+        narrow[tensor] = Node(op, [tensor], [Tensor(f"narrow({tensor.name})", made)])
+        graph.insert(narrow[tensor], after=last)
+        last = narrow[tensor]
+    for tensor, grid in grids.items():
+        wide[tensor] = Tensor(tensor.name, tensor.type)
+        node = Node(in_bytes(grid)[1], [narrow[tensor].outputs[0]], [wide[tensor]])
+        graph.insert(node, after=last)
+        last = node
+    for node in readers:
+        if any(t in wide for t in node.inputs):
+            graph.reconnect(node, [t if t is None else wide.get(t, t) for t in node.inputs])
+    frontier = [narrow[t].outputs[0] if t in narrow else t for t in cut.frontier]
+    return replace(cut, nodes=[*cut.nodes, *narrow.values()], frontier=frontier)
+
+
+def _grid_of(tensor: Tensor) -> OnGrid | None:
+    """On which a tensor lies, in whatever order."""
+    node = tensor.producer
+    while (
+        node is not None
+        and isinstance(node.op, Movement)
+        and not node.op.invents
+        and node.inputs[0] is not None
+    ):
+        node = node.inputs[0].producer
+    return node.op if node is not None and isinstance(node.op, OnGrid) else None
 
 
 def _effort(nodes: Sequence[Node]) -> int:
