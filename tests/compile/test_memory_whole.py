@@ -64,6 +64,21 @@ def test_everything_is_done_in_the_memory_of_a_step() -> None:
     assert len(arenas(small)) == 1
 
 
+def test_what_needs_more_and_cannot_be_taken_in_parts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, whole = sessions()
+    x, _ = batch(whole, BATCH)
+    many = np.repeat(x, 50, axis=0)
+    np.testing.assert_allclose(
+        small.predict(many, batch_size=len(many)), whole.predict(many), rtol=1e-5, atol=1e-6
+    )
+    monkeypatch.setattr("circle_train.compile.thrift.budget.indivisible", lambda *_: "samples mix")
+    expected = (
+        r"but to predict 600 samples takes [\d.]+ MB with the step's memory; give at least that, or fewer"
+    )
+    with pytest.raises(ct.ConfigError, match=expected):
+        sessions()[0].predict(many, batch_size=len(many))
+
+
 def test_a_part_that_is_refused_takes_back_what_others_added() -> None:
     small, _ = sessions()
     x, y = batch(small, BATCH)
