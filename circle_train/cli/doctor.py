@@ -9,10 +9,10 @@ import sys
 from typing import Any
 
 from circle_train import __version__
+from circle_train.available import available_bytes
 from circle_train.backends.native.engine import library
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.cli.settings import add_json, print_json, print_lines
-from circle_train.runtime.available import available_bytes
 
 NEEDED = ("numpy", "flatbuffers", "tqdm")
 EXTRAS = {

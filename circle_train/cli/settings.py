@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from circle_train import losses, optimizers
+from circle_train.available import available_bytes
 from circle_train.checkpoints import by_suffix as checkpoints
 from circle_train.data.stored import read_npy
 from circle_train.errors import ConfigError
@@ -22,7 +23,6 @@ from circle_train.model import Model, load
 from circle_train.optimizers import Optimizer
 from circle_train.printable import as_json, lines
 from circle_train.report.plan import size
-from circle_train.runtime.available import available_bytes
 from circle_train.settings.as_json import parse_trainable
 from circle_train.settings.config import Activations, TrainConfig, by_name
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from circle_train.data.arrays import numbered
 from circle_train.data.images import images
-from circle_train.data.stored import array_in, reads
+from circle_train.data.stored import array_in, reads, refuse_vast
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
@@ -46,6 +46,7 @@ def read_idx(path: Path) -> Array:
             head = file.read(1024)
             dtype, shape, start = _idx_header(head, path)
             expected = start + prod(shape) * dtype.itemsize
+            refuse_vast(expected, f"'{path}'")
             content = head + file.read(max(expected + 1 - len(head), 0))  # and not what a bomb holds
         _check_size(path, len(content), expected)
         return np.frombuffer(content, dtype, offset=start).reshape(shape)

@@ -4,13 +4,15 @@ is taken for it."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
+from circle_train.available import available_bytes
 from circle_train.data.coercion import NUMERIC
 from circle_train.errors import DataError
 from circle_train.ir import Tensor
@@ -21,6 +23,18 @@ Reader = Callable[[Path, Sequence[Tensor]], Any]
 
 READERS: dict[str, Reader] = {}
 """By file suffix: what turns a path into an array, a list of them or a dict by name."""
+
+LARGE = 64 << 20
+"""Bytes from which on is asked what memory is left."""
+
+
+def refuse_vast(nbytes: int, what: str) -> None:
+    """DataError where something unpacks to more bytes than there are: a thousandth of them suffices to say so."""
+    free = available_bytes() if nbytes >= LARGE else None
+    if free is not None and nbytes > free:
+        raise DataError(
+            f"{what} unpacks to {nbytes:,} bytes, {free:,} are left; give an .npy file, which is mapped and not unpacked"
+        )
 
 
 def array_in(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> Array:
@@ -36,8 +50,10 @@ def array_in(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: in
     return np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
 
 
-def member(archive: Mapping[str, Any], name: str) -> Array:
+def member(archive: NpzFile, name: str) -> Array:
     """One array of an open .npz file; numpy gives the bytes of whatever else lies in it."""
+    packed = {entry.filename: entry.file_size for entry in archive.zip.infolist()}  # type: ignore[union-attr]
+    refuse_vast(packed.get(f"{name}.npy", packed.get(name, 0)), f"'{name}' in the archive")
     found: Array = archive[name]
     if not isinstance(found, np.ndarray):
         raise DataError(f"'{name}' in the archive is no array; write it with numpy.savez")

@@ -10,10 +10,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from circle_train.available import available_bytes
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
-from circle_train.runtime.available import available_bytes
 
 CACHE_LINE = 64
 HUGE_PAGE = 2 << 20

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.checkpoints.ort_file import read
+from circle_train.checkpoints.ort_file import IDENTIFIER, TABLES, read
+from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.flatbuffer.encode import encode
 
 pytest.importorskip("onnx")
 DATA = Path(__file__).parents[1] / "data" / "ort"
@@ -100,6 +102,36 @@ def test_a_foreign_one_changes_nothing(name: str, changes: dict[str, Any], messa
     assert made.state.step == 0
     for key, value in made.parameters.items():
         np.testing.assert_array_equal(value, before[key])
+
+
+def rewritten(change: Any) -> bytes:
+    root = decode((DATA / "checkpoint_adamw").read_bytes(), "Checkpoint", IDENTIFIER, TABLES)
+    change(root)
+    return encode("Checkpoint", root, IDENTIFIER, TABLES)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            lambda root: root["module_state"]["requires_grad_params"].pop(),
+            "it lacks 'fc2.weight', which this session",
+        ),
+        (lambda root: root["optimizer_groups"].append({}), "has 2 optimizer groups"),
+        (lambda root: root["property_bag"]["ints"][0].pop("name"), "an entry of it has no name"),
+        (
+            lambda root: root["module_state"]["requires_grad_params"][0].update(data_type=6),
+            r"is int32 .* expected \d+ floats",
+        ),
+    ],
+)
+def test_one_that_contradicts_itself_changes_nothing(tmp_path: Path, change: Any, message: str) -> None:
+    (tmp_path / "checkpoint").write_bytes(rewritten(change))
+    made = session()
+    before = {key: value.copy() for key, value in made.parameters.items()}
+    with pytest.raises(ct.CheckpointError, match=message):
+        made.load_checkpoint(tmp_path / "checkpoint")
+    assert all(np.array_equal(value, before[key]) for key, value in made.parameters.items())
 
 
 def test_every_cut_and_any_changed_byte_gives_an_error_or_whole_arrays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import struct
@@ -14,7 +15,8 @@ import pytest
 from picture_net import picture_net
 
 import circle_train as ct
-from circle_train.data.files import read_csv
+from circle_train.data import stored
+from circle_train.data.files import read_csv, read_idx
 from circle_train.data.lazy import normalised
 from circle_train.data.sounds import read_wave
 from circle_train.data.texts.tokenizer import GROWTH, Tokenizer
@@ -179,6 +181,24 @@ def test_one_long_word_does_not_make_all_words_long(tmp_path: Path) -> None:
     numbers, labels, names = read_csv(path, "label")
     assert numbers.shape == (100_001, 1) and labels is not None
     assert labels[:3].tolist() == [2, 1, 0] and names[:2] == ["a", "b"]
+
+
+def test_what_unpacks_to_more_than_there_is_is_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 kB each."""
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((50, 1 << 19), np.float32), y=np.zeros(50))
+    head = b"\0\0\x08\x02" + struct.pack(">2I", 100, 1 << 20)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(head + bytes(100 << 20)))
+    assert ct.data.windows(tmp_path / "x.npz", normalise=False).items[0].shape == (1 << 19,)
+    assert read_idx(tmp_path / "x.gz").shape == (100, 1 << 20)
+    monkeypatch.setattr(stored, "available_bytes", lambda: 70 << 20)
+    with pytest.raises(
+        ct.DataError, match=r"'x' in the archive unpacks to 104,857,\d+ bytes, 73,400,320 are left"
+    ):
+        ct.data.windows(tmp_path / "x.npz")
+    with pytest.raises(ct.DataError, match=r"x\.gz' unpacks to 104,857,\d+ bytes"):
+        read_idx(tmp_path / "x.gz")
 
 
 ROWS = np.zeros((3, 2), np.float32)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from fuzz_cases import TARGETS, kept
-from fuzz_workers import Figures, run
+from fuzz_workers import BYTES, Figures, run
 
 SHARES = {
     "model": 8, "onnx": 6, "checkpoint": 2, "package": 1, "settings": 2, "data": 2, "image": 1,
@@ -104,7 +104,8 @@ def main() -> int:
     parser.add_argument("--sanitized", action="store_true", help="on kernels built with sanitizers")
     options = parser.parse_args()
     if options.sanitized:
-        return sanitized([word for word in sys.argv[1:] if word != "--sanitized"])
+        places = {str(options.record): str(options.record and options.record.resolve())}  # it runs elsewhere
+        return sanitized([places.get(word, word) for word in sys.argv[1:] if word != "--sanitized"])
     if options.case:
         return write(options.case, options.write) if options.write else again(options.case)
     targets = options.targets or list(TARGETS)
@@ -138,12 +139,14 @@ def main() -> int:
 
 
 def sanitized(words: list[str]) -> int:
-    """The same command on a copy of the package with sanitized kernels."""
+    """The same command on a copy of the package with sanitized kernels, of which none gets more than a case may take."""
     import sanitize
 
     compiler = os.environ.get("CXX", "g++")
-    library = sanitize.build(sanitize.ROOT / "build" / "sanitize", compiler)
-    status, output = sanitize.run(library, compiler, ["tools/dev/fuzz.py", *words])
+    library = sanitize.of_tier(sanitize.widest(), compiler)
+    limits = ["allocator_may_return_null=1", f"max_allocation_size_mb={BYTES >> 20}"]
+    with sanitize.beside(library, compiler, *limits) as python:
+        status, output = python("tools/dev/fuzz.py", *words)
     print(output)
     return status
 

@@ -17,6 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,8 +75,9 @@ def copy_beside(library: Path, folder: str) -> None:
     shutil.copy(library, Path(folder) / "circle_train" / "backends" / "native")
 
 
-def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
-    """pytest's status and output, on a copy of the package that holds this library."""
+@contextmanager
+def beside(library: Path, compiler: str, *limits: str) -> Iterator[Callable[..., tuple[int, str]]]:
+    """Python on a copy of the package that holds this library: its words to status and output."""
     with tempfile.TemporaryDirectory() as folder:
         copy_beside(library, folder)
         environment = {
@@ -82,7 +85,7 @@ def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
             "PYTHONPATH": folder,
             "LD_PRELOAD": runtime(compiler),
             # Python itself leaves memory behind at its end; a report must not look like a test's failure.
-            "ASAN_OPTIONS": "detect_leaks=0:exitcode=77",
+            "ASAN_OPTIONS": ":".join(["detect_leaks=0", "exitcode=77", *limits]),
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         }
 
@@ -101,6 +104,12 @@ def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
             sys.exit(
                 "the sanitizers do not notice a write beyond an array: nothing that they say would count"
             )
+        yield python
+
+
+def run(library: Path, compiler: str, tests: list[str]) -> tuple[int, str]:
+    """pytest's status and output."""
+    with beside(library, compiler) as python:
         return python("-m", "pytest", "--capture=no", "-x", *tests)
 
 
@@ -114,10 +123,15 @@ def widest() -> str:
     return abi.Tier(native.ct_best_tier()).name
 
 
+def of_tier(tier: str, compiler: str) -> Path:
+    """The library for these vectors alone."""
+    return build(ROOT / "build" / f"sanitize_{tier}", compiler, f"-DCT_TIERS={tier.lower()}")
+
+
 def few(compiler: str) -> tuple[int, str]:
     """What CI has time for: compiled once, every kernel, each operator's examples, and some sessions."""
     tier = widest()
-    library = build(ROOT / "build" / f"sanitize_{tier}", compiler, f"-DCT_TIERS={tier.lower()}")
+    library = of_tier(tier, compiler)
     os.environ.update(FEWER)
     chosen = f"(kernels and not test_workers and not sums) or (every_operator and {tier}) or (this_repository and native)"
     return run(library, compiler, [*FEW, chosen])

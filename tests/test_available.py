@@ -10,8 +10,9 @@ import networks
 import pytest
 
 import circle_train as ct
-from circle_train.runtime import available, pages
-from circle_train.runtime.available import available_bytes
+from circle_train import available
+from circle_train.available import available_bytes
+from circle_train.runtime import pages
 
 
 @pytest.fixture

@@ -1,0 +1,134 @@
+"""What a file or a module says against itself, and what is beyond a bound: each refused in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import format_models as models
+import pytest
+
+import circle_train as ct
+from circle_train import format
+from circle_train.convert.onnx_file.protobuf import Damage, _fixed, varints
+from circle_train.errors import ConfigError, ModelError
+from circle_train.format.flatbuffer import decode as decoding
+from circle_train.format.flatbuffer import encode as encoding
+from circle_train.format.flatbuffer.decode import decode
+from circle_train.format.flatbuffer.encode import encode
+from circle_train.format.metadata.training_info import put
+from circle_train.format.model import reader
+from circle_train.ir import Graph, Module
+
+
+def changed(change: Any, identifier: bytes = b"CIR0") -> Module:
+    root = models.rich()
+    change(root)
+    return format.read(encode("Model", root, identifier))
+
+
+# Flatbuffers
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [(b"\x08\0\0\0", "4 bytes are too few"), (bytes(16), "identifier is .*expected b'M001'")],
+)
+def test_other_flatbuffers_than_models_are_told_apart(raw: bytes, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        decode(raw, "ModelMetadata", b"M001", source="metadata 'X'")
+
+
+def test_more_unknown_fields_than_are_followed_are_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = models.newer({"a": 7, "b": 8}, {"a": "int32", "b": "int32"})
+    monkeypatch.setattr(decoding, "MOST_UNKNOWN", 1)
+    with pytest.raises(ModelError, match="more than 1 fields are unknown"):
+        format.read(raw)
+
+
+def test_a_union_with_a_value_has_a_type() -> None:
+    root = models.rich()
+    root["subgraphs"][0]["operators"][0].pop("builtin_options_type")
+    with pytest.raises(ModelError, match="a union has a value but no type"):
+        encode("Model", root, b"CIR0")
+
+
+def test_a_file_beyond_what_offsets_reach_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = models.small()
+    monkeypatch.setattr(encoding, "LARGEST", 1000)
+    with pytest.raises(ModelError, match=r"the model takes \d+ bytes, expected at most 1000"):
+        format.write(module)
+
+
+def test_more_tensors_than_a_graph_may_have_are_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = format.write(models.small())
+    monkeypatch.setattr(reader, "MOST", 3)
+    with pytest.raises(ModelError, match=r"there are \d+ tensors, expected at most 3"):
+        format.read(raw)
+
+
+# Modules
+
+
+def test_only_known_formats_are_written() -> None:
+    with pytest.raises(ConfigError, match="the file identifier is 'ABCD', expected one of CIR0, TFL3"):
+        format.write(models.small(), "ABCD")
+
+
+def test_a_signature_of_another_graph_is_not_written() -> None:
+    module = changed(lambda root: None)
+    (signature, *rest) = module.carried["signatures"]
+    module.carried["signatures"] = [replace(signature, graph=Graph("elsewhere")), *rest]
+    with pytest.raises(
+        ModelError, match="a signature refers to graph 'elsewhere', which is not in the module"
+    ):
+        format.write(module)
+
+
+def test_a_first_buffer_that_holds_data_leaves_none_for_tensors_without() -> None:
+    module = changed(lambda root: None)
+    module.buffers[0].bytes = models.raw(1)
+    graph = module.main
+    graph.outputs[0] = graph.emit(ct.ops.REGISTRY["RELU"](), graph.outputs[0], name="new")
+    with pytest.raises(ModelError, match=r"buffer 0 of the file holds data, so .*'new'"):
+        format.write(module)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda root: root["subgraphs"][0]["tensors"][0].update(compression_type=1), "compressed tensor 'x'"),
+        (
+            lambda root: root["subgraphs"][0]["operators"][1]["builtin_options"].update(weights_format=127),
+            "weights_format 127 of operator 1",
+        ),
+    ],
+)
+def test_what_only_circle_has_is_not_written_for_others(change: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        format.write(changed(change), "TFL3")
+
+
+def test_options_of_a_custom_operator_lie_within_the_file() -> None:
+    def beyond(root: Any) -> None:
+        operator = root["subgraphs"][0]["operators"][-1]
+        operator.update(large_custom_options_offset=1 << 40, large_custom_options_size=8)
+
+    with pytest.raises(ModelError, match="custom options lie at bytes 1099511627776"):
+        changed(beyond)
+
+
+def test_settings_that_are_no_object_are_damage() -> None:
+    module = put(models.small(), "circle_train.settings", b'{"settings": 5, "record": ""}')
+    with pytest.raises(ModelError, match="is damaged"):
+        _ = ct.Model(module).training
+
+
+# ONNX's numbers
+
+
+def test_numbers_that_end_within_one_are_damage() -> None:
+    with pytest.raises(Damage, match="7 bytes at 0 are no list of numbers of 4 bytes"):
+        _fixed("<f4", bytes(7), 0, 7)
+    with pytest.raises(Damage, match="goes beyond its list"):
+        varints(b"\x01\xff\x01", 0, 2)
