@@ -90,6 +90,8 @@ def of(dtype: DType) -> Iterator[tuple[str, dict[str, Any], list[Tensor], Tensor
     pool = {"filter_width": 3, "filter_height": 2, "stride_w": 2, "stride_h": 1}
     yield "AVERAGE_POOL_2D", pool, [x], y
     yield "MAX_POOL_2D", pool, [x], fed(dtype)
+    yield "MAX_POOL_2D", {**pool, "fused_activation_function": Activation.RELU6}, [wide], fed(dtype)
+    yield "AVERAGE_POOL_2D", pool, [wide], y
     yield "MEAN", {}, [x, plain(1, 2)], fed(dtype, scale=0.013)
     yield "MEAN", {"keep_dims": True}, [x, plain(-1)], fed(dtype, scale=0.013)
     yield "SOFTMAX", {}, [fed(dtype, 7, 41)], fed(dtype, scale=1 / 256, zero=-100)

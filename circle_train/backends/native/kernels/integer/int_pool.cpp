@@ -20,40 +20,83 @@ Span inside(int64_t out, int64_t stride, int64_t pad, int64_t kernel, int64_t si
   return {std::max<int64_t>(first, 0), std::min(first + kernel, size)};
 }
 
-void add(const uint8_t* x, int64_t n, uint8_t flip, int32_t* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] += uint8_t(x[i] ^ flip);
+typedef uint8_t vq __attribute__((vector_size(16), may_alias));  // a quarter of a block on every tier
+
+vq load_quarter(const uint8_t* p, int64_t n) {
+  vq v{};
+  if (n >= 16)
+    std::memcpy(&v, p, 16);
+  else
+    std::memcpy(&v, p, size_t(n));
+  return v;
 }
 
-void keep_largest(const uint8_t* x, int64_t n, uint8_t flip, int32_t* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = std::max<int32_t>(to[i], uint8_t(x[i] ^ flip));
-}
+// One row of outputs, of a block of channels.
+class Row {
+ public:
+  Row(const ct_int_pool_args& args, int64_t row, int64_t block)
+      : t_(args), s_(args.shape), channel_(block * kBlock), n_(std::min(kBlock, s_.in_c - channel_)), row_(row),
+        rows_(inside(row % s_.out_h, s_.stride_h, s_.pad_top, s_.kernel_h, s_.in_h)) {}
+
+  void keep_largest() const {
+    const int flip = t_.x_flip, low = t_.low + flip, high = t_.high + flip;
+    for (int64_t column = 0; column < s_.out_w; ++column) {
+      const Span columns = inside(column, s_.stride_w, s_.pad_left, s_.kernel_w, s_.in_w);
+      for (int64_t i = 0; i < n_; i += 16) {
+        vq most = vq{} + uint8_t(low);
+        for (int64_t r = rows_.begin; r < rows_.end; ++r)
+          for (int64_t c = columns.begin; c < columns.end; ++c) {
+            const vq x = load_quarter(cell(r, c) + i, n_ - i) ^ uint8_t(flip);
+            most = x > most ? x : most;
+          }
+        most = (most < uint8_t(high) ? most : vq{} + uint8_t(high)) ^ uint8_t(flip);
+        std::memcpy(result(column) + i, &most, size_t(std::min<int64_t>(16, n_ - i)));
+      }
+    }
+  }
+
+  void average() const {
+    const Range range(t_);
+    alignas(CT_ALIGNMENT) int32_t cells[kBlock];
+    for (int64_t column = 0; column < s_.out_w; ++column) {
+      const Span columns = inside(column, s_.stride_w, s_.pad_left, s_.kernel_w, s_.in_w);
+      std::fill(cells, cells + kBlock, 0);
+      for (int64_t r = rows_.begin; r < rows_.end; ++r)
+        for (int64_t c = columns.begin; c < columns.end; ++c) add(cell(r, c), cells);
+      const int32_t count = std::max<int32_t>(1, int32_t((rows_.end - rows_.begin) * (columns.end - columns.begin)));
+      const float scale = t_.scale / float(count);
+      each_vector(n_, [&](int64_t i, auto lanes) {
+        const vi sums = load_ints(cells + i) - t_.x_zero * count;
+        store_bytes(result(column) + i, range.halves_away(to_float(sums) * scale), lanes);
+      });
+    }
+  }
+
+ private:
+  void add(const uint8_t* x, int32_t* to) const {
+    for (int64_t i = 0; i < n_; ++i) to[i] += uint8_t(x[i] ^ t_.x_flip);
+  }
+
+  const uint8_t* cell(int64_t r, int64_t c) const { return t_.x + ((row_ / s_.out_h * s_.in_h + r) * s_.in_w + c) * s_.in_c + channel_; }
+  uint8_t* result(int64_t column) const { return t_.y + (row_ * s_.out_w + column) * s_.in_c + channel_; }
+
+  const ct_int_pool_args& t_;
+  const ct_conv_shape& s_;
+  const int64_t channel_, n_, row_;
+  const Span rows_;
+};
 
 }  // namespace
 
 int32_t int_pool(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_int_pool_args*>(opaque);
   const ct_conv_shape& s = t.shape;
-  const bool is_mean = t.op == CT_REDUCE_SUM;
   const int64_t blocks = ceil_div(s.in_c, kBlock), area = s.kernel_h * s.kernel_w;
-  const Range range(t);
-  context.parallel(s.batch * s.out_h * s.out_w * blocks, double(s.batch * s.out_h * s.out_w * s.in_c * area) * 0.1, [&](int, int64_t begin, int64_t end) {
-    alignas(CT_ALIGNMENT) int32_t cells[kBlock];
+  const double work = double(s.batch * s.out_h * s.out_w * s.in_c * area);
+  context.parallel(s.batch * s.out_h * blocks, work * 0.1, [&](int, int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t channel = unit % blocks * kBlock, n = std::min(kBlock, s.in_c - channel), place = unit / blocks;
-      const int64_t image = place / (s.out_h * s.out_w);
-      const Span rows = inside(place / s.out_w % s.out_h, s.stride_h, s.pad_top, s.kernel_h, s.in_h);
-      const Span columns = inside(place % s.out_w, s.stride_w, s.pad_left, s.kernel_w, s.in_w);
-      std::fill(cells, cells + kBlock, 0);
-      for (int64_t r = rows.begin; r < rows.end; ++r)
-        for (int64_t c = columns.begin; c < columns.end; ++c)
-          (is_mean ? add : keep_largest)(t.x + ((image * s.in_h + r) * s.in_w + c) * s.in_c + channel, n, uint8_t(t.x_flip), cells);
-      const int32_t count = std::max<int32_t>(1, int32_t((rows.end - rows.begin) * (columns.end - columns.begin)));
-      const float scale = is_mean ? t.scale / float(count) : 1.0f;
-      uint8_t* const y = t.y + place * s.in_c + channel;
-      each_vector(n, [&](int64_t i, auto lanes) {
-        const vi sums = load_ints(cells + i) - t.x_zero * (is_mean ? count : 1);
-        store_bytes(y + i, range.halves_away(to_float(sums) * scale), lanes);
-      });
+      const Row row(t, unit / blocks, unit % blocks);
+      t.op == CT_REDUCE_SUM ? row.average() : row.keep_largest();
     }
   });
   return CT_OK;
