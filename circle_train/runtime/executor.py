@@ -65,6 +65,7 @@ class Executor:
 
     def run(self, feeds: Mapping[Tensor, Array], undisturbed: Undisturbed | None = None) -> None:
         """Copy the feeds into the arena and take every step; what the frozen beginning gives may be fed as well."""
+        self.state.settle()
         prefix = self.program.prefix
         if self.lanes and prefix is not None and not prefix.results.keys() <= feeds.keys():
             self.run_beginning(feeds)
@@ -76,6 +77,7 @@ class Executor:
 
     def advance(self, undisturbed: Undisturbed | None = None) -> None:
         """Take every step on what lies in the arena."""
+        self.state.settle()
         with UNLIMITED if self._numpy_threads is None else blas.limited(self._numpy_threads):
             for step in self.steps[: self.reading]:
                 step()
@@ -118,6 +120,7 @@ class Executor:
 
     def run_beginning(self, feeds: Mapping[Tensor, Array]) -> None:
         """Each lane on a thread of its own, the first on this one; what one raises is raised here."""
+        self.state.settle()
         failures: list[BaseException] = []
         prefix = self.program.prefix
         assert prefix is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class State:
         """The scales that ship, once training rounds to them."""
         self.generation = 0
         """Grows when an array is replaced, so that whoever holds its address notices."""
+        self.unread: Callable[[], Any] | None = None
+        """Gives the result whose outputs still lie where the next run writes; or None, if it was forgotten."""
         self.learning_rate = learning_rate
         self.unset = {name for name, p in self.parameters.items() if Role.NOMINAL in p.root.role}
         """Parameters of a package without weights that nobody has given a value yet."""
@@ -84,6 +87,14 @@ class State:
         if tensor.state not in self.arrays:
             self.provide([tensor])
         return self.arrays[tensor.state]
+
+    def settle(self) -> None:
+        """Before memory is written anew: outputs that somebody holds and has not read yet are copied."""
+        if self.unread is None:
+            return
+        if (result := self.unread()) is not None:
+            result.outputs  # noqa: B018 -- whoever asks for them has them copied
+        self.unread = None
 
     def require_values(self) -> None:
         """Refuse to compute with parameters that have no value yet."""

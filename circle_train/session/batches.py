@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Any
+from weakref import ref
 
 from circle_train.compile.program import Mode, Program
 from circle_train.data.coercion import coerce, count_samples, shapes_of
@@ -23,6 +25,9 @@ from circle_train.session.learned import Learned
 from circle_train.session.shipping.judging import Scored
 from circle_train.session.turns import trains, waits
 
+LARGE = 1 << 20
+"""So many bytes of outputs are copied when somebody asks for them; fewer at once, which lets go of the step's memory."""
+
 
 @dataclass
 class StepResult:
@@ -35,6 +40,46 @@ class StepResult:
     """One loss for each output, before weighting."""
     extra: dict[str, Array] = field(default_factory=dict)
     """What TrainConfig.extra_outputs asks for."""
+
+    @property
+    def at_hand(self) -> list[Array]:
+        """The outputs, valid until something else runs in the session."""
+        return self.outputs
+
+
+class Unread(StepResult):
+    """Outputs that nobody may want, too large to be copied for that: they are where the step left them.
+
+    They are copied when they are asked for, or before something else is written there (`State.settle`); not at all where
+    the result is forgotten before.
+    """
+
+    def __init__(self, loss: Any, metrics: dict[str, float], left: list[Array], *others: Any) -> None:
+        self._left: list[Array] | None = left
+        self._copying = Lock()
+        """Whoever runs the next step waits until they are read."""
+        super().__init__(loss, metrics, [], *others)
+
+    @property
+    def outputs(self) -> list[Array]:
+        """The model's outputs, copies."""
+        with self._copying:
+            if self._left is not None:
+                self._outputs, self._left = [output.copy() for output in self._left], None
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, outputs: list[Array]) -> None:
+        self._outputs = outputs
+
+    def __reduce__(self) -> Any:
+        """A copy, or what another process is sent, is a result like any other."""
+        return StepResult, (self.loss, self.metrics, self.outputs, self.losses, self.extra)
+
+    @property
+    def at_hand(self) -> list[Array]:
+        left = self._left
+        return self._outputs if left is None else left
 
 
 class Batches(Learned):
@@ -182,7 +227,7 @@ class Batches(Learned):
             return
         self.is_known = True
         for loss, output, values in zip(
-            self._losses, self._as_in_file(program.outputs), result.outputs, strict=True
+            self._losses, self._as_in_file(program.outputs), result.at_hand, strict=True
         ):
             loss.look_at(output, values)
 
@@ -193,15 +238,20 @@ class Batches(Learned):
 
     def _result(self, executor: Executor, targets: Sequence[Array] | None) -> StepResult:
         program = executor.program
-        outputs = [executor[t].copy() for t in program.outputs]
         losses = [_number(executor[t]) for t in program.losses]
         extra = {t.name: executor[t].copy() for t in program.extra}
         loss = None if program.loss is None else _number(executor[program.loss])
-        if targets is None:
-            return StepResult(loss, {}, outputs, losses, extra)
-        self.metrics.reset()
-        self.metrics.update(outputs, targets)
-        return StepResult(loss, self.metrics.result(), outputs, losses, extra)
+        outputs = [executor[t] for t in program.outputs]
+        if sum(output.nbytes for output in outputs) < LARGE or (targets is not None and self.metrics):
+            result = StepResult(loss, {}, [output.copy() for output in outputs], losses, extra)
+        else:
+            result = Unread(loss, {}, outputs, losses, extra)
+            executor.state.unread = ref(result)
+        if targets is not None and self.metrics:
+            self.metrics.reset()
+            self.metrics.update(result.outputs, targets)
+            result.metrics = self.metrics.result()
+        return result
 
 
 def _number(array: Array) -> Any:

@@ -191,7 +191,8 @@ def _train_epoch(
 
 def _count(state: State, average: Average, targets: list[Any], result: StepResult) -> None:
     state.position += 1
-    average.add(result.loss, result.losses, result.outputs, targets)
+    outputs = result.outputs if average.metrics else result.at_hand
+    average.add(result.loss, result.losses, outputs, targets)
 
 
 def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
@@ -201,7 +202,8 @@ def evaluate(session: Batches, x: Any, y: Any = None, batch_size: int | None = N
     average = Average(session.metrics, session.config.loss_weights)
     for inputs, targets in data.batches(batch_size or session.config.batch_size):
         result = session.eval_step(inputs, targets, measure=False)
-        average.add(result.loss, result.losses, result.outputs, targets)
+        outputs = result.outputs if average.metrics else result.at_hand
+        average.add(result.loss, result.losses, outputs, targets)
     return average.result()
 
 

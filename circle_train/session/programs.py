@@ -14,6 +14,7 @@ from circle_train.compile.divided import compile_batch
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
 from circle_train.compile.thrift.budget import parse_bytes
+from circle_train.compile.thrift.spare import spare
 from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.size import Size
@@ -140,6 +141,8 @@ class Programs:
                 keep=keep,
                 rounding=self.rounding,
             )
+            if mode.has_backward and self.config.memory_budget is None and program.part is None:
+                program = spare(program)
             if self.made is None and mode is Mode.TRAIN:
                 self.made = State(program.parameters, self.config.rule.base_learning_rate)
             executor = self._bind(program, self.state, keep is not None)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from math import inf
 from operator import itemgetter
 
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.program import Program
 from circle_train.compile.thrift.timeline import Timeline
-from circle_train.compile.thrift.work import total_work, work
+from circle_train.compile.thrift.work import work
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.lifetimes import Block, Order
 from circle_train.ir.verify import verify
@@ -73,10 +74,15 @@ def rebuilt(program: Program, order: Order, again: Set[Tensor]) -> Program:
 class Thrift:
     """An order whose fullest moment is made smaller step by step."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, dear: float = inf) -> None:
         self.timeline = Timeline(graph)
+        self.dear = dear
+        """So much work for each byte saved, and no more."""
         self.originals: dict[Tensor, Tensor] = {}
         """What each tensor that is made again is a twin of."""
+        self.added = 0.0
+        """The work of what is made again."""
+        self._works: dict[Tensor, float] = {}
 
     @property
     def order(self) -> Order:
@@ -85,11 +91,11 @@ class Thrift:
     def reduce(self, goal: int) -> bool:
         """Drop blocks until the fullest moment takes no more than the goal; whether anything could be dropped."""
         progress = False
-        while self.timeline.most > goal and self._drop_one(goal):
+        while self.timeline.most > goal and self.drop_one(goal):
             progress = True
         return progress
 
-    def _drop_one(self, goal: int) -> bool:
+    def drop_one(self, goal: int) -> bool:
         """Take the best candidate that makes the fullest moment smaller, or leaves fewer that are as full.
 
         Each is a step down that none can undo: two moments of the same size cannot take turns for ever.
@@ -98,13 +104,21 @@ class Thrift:
         excess = timeline.most - goal
         found = [Repeat(self, block, step) for block, step in timeline.idle()]
         found = [repeat for repeat in found if repeat.plan() and repeat.saved > 0]
+        found = [repeat for repeat in found if repeat.cost <= self.dear * repeat.saved]
         for repeat in sorted(found, key=lambda r: min(r.saved, excess) / max(r.cost, 1.0), reverse=True):
             after = Timeline(repeat.applied())
             if after.fullness < timeline.fullness:
-                self.timeline = after
+                self.timeline, self.added = after, self.added + repeat.cost
                 self.originals.update((twin, self.original(t)) for t, twin in repeat.twins.items())
                 return True
         return False
+
+    def work_of(self, node: Node) -> float:
+        """The work of a node that makes something, the same for its twins."""
+        first = self.original(node.outputs[0])
+        if first not in self._works:
+            self._works[first] = work(node)
+        return self._works[first]
 
     def original(self, tensor: Tensor) -> Tensor:
         return self.originals.get(tensor, tensor)
@@ -127,6 +141,7 @@ class Repeat:
     twins: dict[Tensor, Tensor] = field(default_factory=dict)
     kept: set[Block] = field(default_factory=set)
     """What must then live until the step."""
+    work: float = 0.0
     _later: dict[Tensor, Tensor] = field(default_factory=dict)
     """What is made again after the step already, and need not be then."""
 
@@ -141,7 +156,7 @@ class Repeat:
         """The work of what runs again, without that which this makes superfluous."""
         timeline = self.thrift.timeline
         spared = {timeline.made[t] for t in self._later}
-        return total_work(self.nodes) - sum(work(timeline.order.nodes[step]) for step in spared)
+        return self.work - sum(self.thrift.work_of(timeline.order.nodes[step]) for step in spared)
 
     def plan(self) -> bool:
         """Find the nodes; False where there is no way."""
@@ -181,6 +196,7 @@ class Repeat:
             self.twins[t] = twin
             self._later.update((v, twin) for v in self.thrift.versions(t) if timeline.made[v] >= self.step)
         self.nodes.append(Node(node.op, inputs, outputs, node.index))
+        self.work += self.thrift.work_of(node)
         return self.twins[tensor]
 
     def _find(self, tensor: Tensor, since: int) -> Tensor | None:

@@ -82,6 +82,10 @@ class Scores:
             for metric in group:
                 self.named[self._free(f"{output.name}_{metric.name}" if several else metric.name)] = metric
 
+    def __bool__(self) -> bool:
+        """Whether anything is measured."""
+        return bool(self.named)
+
     def _free(self, name: str) -> str:
         """The name, numbered where another metric has it."""
         taken = sum(other == name or other.rpartition("_")[0] == name for other in self.named)
