@@ -192,6 +192,26 @@ def test_a_checkpoint_carries_the_masters(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, other.parameters[name])
 
 
+def test_settings_travel_in_the_file(tmp_path: Path) -> None:
+    """Circle+: who loads it trains it as was said, and what is exported then is the same file of integers."""
+    config = ct.TrainConfig(
+        loss="sparse_categorical_crossentropy",
+        optimizer=ct.optimizers.Adam(2e-3),
+        batch_size=8,
+        trainable=("last", 2),
+    )
+    ct.load(INT8).with_training(config).save(tmp_path / "plus.circle")
+    told, loaded = ct.TrainSession(INT8, config), ct.TrainSession(tmp_path / "plus.circle")
+    assert loaded.config.rule == config.rule and loaded.config.batch_size == 8
+    for trained in (told, loaded):
+        trained.fit(X, Y, epochs=2, verbose=0)
+        trained.export(tmp_path / f"{id(trained)}.tflite")
+    assert loaded.parameters.trainable().keys() == {"dense", "dense:bias"}
+    files = [constants(tmp_path / f"{id(trained)}.tflite") for trained in (told, loaded)]
+    for name, tensor in files[0].items():
+        np.testing.assert_array_equal(tensor.data, files[1][name].data, err_msg=name)
+
+
 @pytest.mark.parametrize("zero", [0.0, -128.0, 7.0])
 @pytest.mark.parametrize("scale", [1 / 128, 0.0123, 3.7])
 def test_between_two_floats_the_gradient_passes(scale: float, zero: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from circle_train.backends.native.binders.integer.bytes import BINDERS
@@ -20,8 +22,9 @@ from circle_train.record import record
 
 BYTES = (DType.INT8, DType.UINT8)
 STORED = (*BYTES, DType.INT16)
-APART = (Quantize, Dequantize, ResizeBilinear)
-"""Conversions; and what makes halves by the thousand, which the specification rounds as LiteRT does, and kernels to even."""
+Made = tuple[DType, Quantization | None]
+UPWARDS = 1 - 2.0**-20
+"""As a scale it takes halves up, and nothing else that a float32 tells from them."""
 
 
 def widen_integers(rewriter: Rewriter) -> None:
@@ -31,17 +34,18 @@ def widen_integers(rewriter: Rewriter) -> None:
         if not isinstance(op, Quantized) or _is_computed(node, op) or not _gains(node, op):
             continue
         before: list[Node] = []
+        given, results = _meanings(node, op)
         inputs = [
             t if t is None or meaning is None else _widened(t, meaning, before)
-            for t, meaning in zip(node.inputs, op.given, strict=True)
+            for t, meaning in zip(node.inputs, given, strict=True)
         ]
         made = [
             t if meaning is None else Tensor(f"{t.name}:real", TensorType(DType.FLOAT32, t.shape))
-            for t, (_, meaning) in zip(node.outputs, op.made, strict=True)
+            for t, (_, meaning) in zip(node.outputs, results, strict=True)
         ]
         behind = [
             Node(Quantized(Quantize(), (None,), ((dtype, meaning),)), [real], [t], node.index)
-            for t, real, (dtype, meaning) in zip(node.outputs, made, op.made, strict=True)
+            for t, real, (dtype, meaning) in zip(node.outputs, made, results, strict=True)
             if meaning is not None
         ]
         if isinstance(op.of, Quantize):
@@ -49,6 +53,18 @@ def widen_integers(rewriter: Rewriter) -> None:
         else:
             computed = [Node(op.of, inputs, made, node.index, [node])]
         rewriter.replace([node], *before, *computed, *behind)
+
+
+def _meanings(node: Node, op: Quantized) -> tuple[Sequence[Quantization | None], Sequence[Made]]:
+    """What integers are taken for.
+
+    A RESIZE_BILINEAR makes halves by the thousand, which XNNPACK takes up: bytes then count from their least.
+    """
+    dtype, meaning = op.made[0]
+    if not isinstance(op.of, ResizeBilinear) or dtype not in BYTES or op.given[0] != meaning:
+        return op.given, op.made
+    least = (int(np.iinfo(dtype.numpy).min),)
+    return (Quantization((1.0,), least), *op.given[1:]), ((dtype, Quantization((UPWARDS,), least)),)
 
 
 def _is_computed(node: Node, op: Quantized) -> bool:
@@ -75,7 +91,7 @@ def _gains(node: Node, op: Quantized) -> bool:
 
 def _has_floats(op: Quantized) -> bool:
     """Whether what it wraps has kernels of floats, or comes from integers to others."""
-    if isinstance(op.of, APART):
+    if isinstance(op.of, (Quantize, Dequantize)):
         return isinstance(op.of, Quantize) and op.given[0] is not None
     return type(op.of) in OPS or bool(op.of.formula)
 
