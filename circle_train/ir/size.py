@@ -237,9 +237,29 @@ def _made(
     lows, highs = zip(*(_term_bounds(atoms, factor) for atoms, factor in kept), strict=True)
     own_low = None if None in lows else sum(lows)
     own_high = None if None in highs else sum(highs)
-    low = own_low if low is None else low if own_low is None else max(low, own_low)
-    high = own_high if high is None else high if own_high is None else min(high, own_high)
+    known = [(own_low, own_high), (low, high), *_remainders(kept)]
+    lows, highs = zip(*known, strict=True)
+    low = max((n for n in lows if n is not None), default=None)
+    high = min((n for n in highs if n is not None), default=None)
     return Size(kept, low, high, formula)
+
+
+def _remainders(terms: Terms) -> Iterator[tuple[int, int]]:
+    """Bounds of k · (a - b · ⌊a / b⌋) + c, which is k times what is left of a division, and a number."""
+    for atoms, factor in terms:
+        quotient = atoms[0] if len(atoms) == 1 else None
+        if quotient is None or quotient.kind != "floordiv" or not isinstance(quotient.operands[1], int):
+            continue
+        top, bottom = quotient.operands
+        if factor % bottom:
+            continue
+        times = -factor // bottom
+        rest = {other: number for other, number in terms if other != atoms}
+        for other, number in _terms(top):
+            rest[other] = rest.get(other, 0) - times * number
+        if not any(number for other, number in rest.items() if other):
+            ends = (0, times * (bottom - 1))
+            yield rest.get((), 0) + min(ends), rest.get((), 0) + max(ends)
 
 
 def _term_bounds(atoms: tuple[Atom, ...], factor: int) -> tuple[int | None, int | None]:

@@ -10,8 +10,19 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.ir import TensorType
 from circle_train.ir.size import Size
+from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random
+
+
+def where_felt(formula: str) -> str:
+    """0 where nothing depends on the result: behind a mask a slope that is infinite would make 0 · ∞ of it, which is NaN."""
+    return f"select(equal(dy, 0), 0, {formula})"
+
+
+def felt(dy: Array, gradient: Array) -> Array:
+    """The same in numpy."""
+    return np.where(dy == 0, dy.dtype.type(0), gradient)
 
 
 class Unary(Op):

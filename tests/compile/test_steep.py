@@ -27,7 +27,7 @@ def number(value: float) -> Tensor:
 def norm(graph: Graph, x: Tensor) -> Tensor:
     squares = graph.emit(networks.make("SQUARE"), x)
     total = graph.emit(networks.make("SUM", keep_dims=True), squares, constant(np.array([1], np.int32)))
-    return graph.emit(networks.make("MUL"), x, graph.emit(networks.make("SQRT"), total))
+    return graph.emit(networks.make("ADD"), x, graph.emit(networks.make("SQRT"), total))
 
 
 def root_as_power(graph: Graph, x: Tensor) -> Tensor:
@@ -53,6 +53,20 @@ def root_of_shifted(graph: Graph, x: Tensor) -> Tensor:
 
 def cube(graph: Graph, x: Tensor) -> Tensor:
     return graph.emit(networks.make("POW"), graph.emit(networks.make("ABS"), x), number(3.0))
+
+
+def behind_a_mask(function: str) -> Between:
+    """0 where x is 0, else a function of |x| whose slope has no bound there."""
+
+    def made(graph: Graph, x: Tensor) -> Tensor:
+        away, square = (graph.emit(networks.make(name), x) for name in ("ABS", "SQUARE"))
+        one = constant(np.ones([1], np.float32), "one")
+        of = {"DIV": (one, away), "POW": (away, number(-0.5)), "ATAN2": (square, away)}.get(function, (away,))
+        y = graph.emit(networks.make(function), *of)
+        zero = graph.emit(networks.make("EQUAL"), x, number(0.0))
+        return graph.emit(networks.make("SELECT_V2"), zero, number(0.0), y)
+
+    return made
 
 
 STEEP = [norm, root_as_power, angle, recurrence]
@@ -123,6 +137,25 @@ def test_every_update_waits_for_the_guards() -> None:
     last_guard = max(graph.place(node) for node in guards(graph))
     updates = [node for node in graph.nodes if node.op.name == "UPDATE"]
     assert updates and all(graph.place(node) > last_guard for node in updates)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("function", ["SQRT", "RSQRT", "LOG", "DIV", "POW", "ATAN2"])
+def test_a_slope_behind_a_mask_is_none(function: str, backend: str) -> None:
+    """As if the masked sample had not been there: PyTorch gives NaN unless one writes that oneself."""
+    x, y = batch(spoil=False)
+    x[1] = 0
+    kept = [0, 2, 3]
+    steps = []
+    for chosen in ([0, 1, 2, 3], kept):
+        sgd = config().replace(optimizer=ct.optimizers.SGD(learning_rate=0.1), batch_size=len(chosen))
+        session = ct.TrainSession(between_layers(behind_a_mask(function)), sgd, backend=backend)
+        first = next(name for name in session.parameters if "first" in name)
+        before = session.parameters[first].copy()
+        session.train_step(x[chosen], y[chosen])
+        steps.append(len(chosen) * (session.parameters[first] - before))
+    assert np.abs(steps[1]).max() > 1e-4
+    np.testing.assert_allclose(*steps, rtol=1e-3, atol=1e-5)
 
 
 def guards(graph: Graph) -> list:

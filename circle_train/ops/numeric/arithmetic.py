@@ -11,7 +11,7 @@ from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
-from circle_train.ops.elementwise import Binary
+from circle_train.ops.elementwise import Binary, felt, where_felt
 from circle_train.ops.integers import BOTH, BOTH_8, SUMS, InIntegers, Scales
 from circle_train.ops.versions import BOTH_2, INT8, SHORT, SHORT_OR_LONG, Versions, broadcast_above_4
 from circle_train.record import record
@@ -101,7 +101,10 @@ class Div(FusedBinary):
     steep = ("x2",)
     versions = Versions(features=(broadcast_above_4(2),))
     formula = "div(x1, x2)"
-    gradient_formulas = {"x1": "div(dy, x2)", "x2": "neg(div(mul(dy, x1), square(x2)))"}
+    gradient_formulas = {
+        "x1": where_felt("div(dy, x2)"),
+        "x2": where_felt("neg(div(mul(dy, x1), square(x2)))"),
+    }
     litert_lacks = SHORT_OR_LONG - {DType.BOOL}
 
     def forward(self, x1: Array, x2: Array) -> Array:
@@ -112,10 +115,10 @@ class Div(FusedBinary):
         return quotient + ((quotient < 0) & (quotient * x2 != x1)).astype(x1.dtype)
 
     def grad_x1(self, dy: Array, x2: Array) -> Array:
-        return dy / x2
+        return felt(dy, dy / x2)
 
     def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
-        return -dy * x1 / (x2 * x2)
+        return felt(dy, -dy * x1 / (x2 * x2))
 
 
 def _refuse_zero(op: str, divisor: Array) -> None:
@@ -210,7 +213,7 @@ class Pow(Binary):
     integers_too = False
     formula = "pow(x1, x2)"
     gradient_formulas = {
-        "x1": "mul(mul(dy, x2), pow(x1, select(equal(x2, 0), 1, add_imm(x2, imm=-1))))",
+        "x1": where_felt("mul(mul(dy, x2), pow(x1, select(equal(x2, 0), 1, add_imm(x2, imm=-1))))"),
         "x2": "mul(mul(dy, y), select(greater(x1, 0), log(select(greater(x1, 0), x1, 1)), 0))",
     }
     litert_lacks = SHORT_OR_LONG - {DType.BOOL}
@@ -224,7 +227,7 @@ class Pow(Binary):
 
     def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
         exponent = np.where(x2 == 0, x2.dtype.type(1), x2 - 1)
-        return dy * x2 * np.power(x1, exponent)
+        return felt(dy, dy * x2 * np.power(x1, exponent))
 
     def grad_x2(self, dy: Array, x1: Array, y: Array) -> Array:
         positive = x1 > 0
@@ -267,15 +270,15 @@ class Atan2(Binary):
     integers_too = False
     formula = "atan2(x1, x2)"
     gradient_formulas = {
-        "x1": "div(mul(dy, x2), add(square(x1), square(x2)))",
-        "x2": "neg(div(mul(dy, x1), add(square(x1), square(x2))))",
+        "x1": where_felt("div(mul(dy, x2), add(square(x1), square(x2)))"),
+        "x2": where_felt("neg(div(mul(dy, x1), add(square(x1), square(x2))))"),
     }
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.arctan2(x1, x2)
 
     def grad_x1(self, dy: Array, x1: Array, x2: Array) -> Array:
-        return dy * x2 / (x1 * x1 + x2 * x2)
+        return felt(dy, dy * x2 / (x1 * x1 + x2 * x2))
 
     def grad_x2(self, dy: Array, x1: Array, x2: Array) -> Array:
-        return -dy * x1 / (x1 * x1 + x2 * x2)
+        return felt(dy, -dy * x1 / (x1 * x1 + x2 * x2))

@@ -9,7 +9,7 @@ import numpy as np
 from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, register
-from circle_train.ops.elementwise import Unary
+from circle_train.ops.elementwise import Unary, felt, where_felt
 from circle_train.ops.integers import OWN, OWN_8
 from circle_train.ops.versions import BOTH_2, INT8_INT16, SMALL, Versions
 
@@ -79,13 +79,13 @@ class Sqrt(Unary):
     in_integers = OWN_8
     positive_only = True
     formula = "sqrt(x)"
-    gradient_formulas = {"x": "mul_imm(div(dy, y), imm=0.5)"}
+    gradient_formulas = {"x": where_felt("mul_imm(div(dy, y), imm=0.5)")}
 
     def forward(self, x: Array) -> Array:
         return np.sqrt(x)
 
     def grad_x(self, dy: Array, y: Array) -> Array:
-        return dy / (2 * y)
+        return felt(dy, dy / (2 * y))
 
 
 @register("RSQRT")
@@ -95,13 +95,13 @@ class Rsqrt(Unary):
     in_integers = OWN_8
     versions = Versions(INT8_INT16)
     formula = "rsqrt(x)"
-    gradient_formulas = {"x": "mul_imm(mul(dy, mul(square(y), y)), imm=-0.5)"}
+    gradient_formulas = {"x": where_felt("mul_imm(mul(dy, mul(square(y), y)), imm=-0.5)")}
 
     def forward(self, x: Array) -> Array:
         return 1 / np.sqrt(x)
 
     def grad_x(self, dy: Array, y: Array) -> Array:
-        return dy * (y * y * y) / -2
+        return felt(dy, dy * (y * y * y) / -2)
 
 
 @register("EXP", "ExpOptions")
@@ -125,13 +125,13 @@ class Log(Unary):
     in_integers = OWN_8
     versions = Versions(BOTH_2)
     formula = "log(x)"
-    gradient_formulas = {"x": "div(dy, x)"}
+    gradient_formulas = {"x": where_felt("div(dy, x)")}
 
     def forward(self, x: Array) -> Array:
         return np.log(x)
 
     def grad_x(self, dy: Array, x: Array) -> Array:
-        return dy / x
+        return felt(dy, dy / x)
 
 
 @register("SIN")

@@ -66,6 +66,11 @@ def _exact_quotient(top: Number, bottom: Number) -> Number:
 
 def _truncated(top: Number, bottom: Number) -> Number:
     """Integers are divided towards 0."""
-    if not (top >= 0 and bottom >= 0):
-        raise Undecided("a negative size is divided")
-    return floor_divided(top, bottom)
+    if not bottom >= 0:
+        raise Undecided("a size is divided by a negative one")
+    low = top.low if isinstance(top, Size) else top
+    if low is not None and low >= 0:
+        return floor_divided(top, bottom)
+    positive, negative = (largest(0, floor_divided(part, bottom)) for part in (top, -top))
+    quotient: Number = positive - negative
+    return quotient

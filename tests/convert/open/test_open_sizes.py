@@ -81,6 +81,15 @@ def test_weights_decide_features_that_are_open() -> None:
     agrees(content, {"x": weights(3, 2, 24)}, loaded)
 
 
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm"])
+def test_the_columns_of_a_first_layer_are_what_its_weights_take(kind: str) -> None:
+    """Rows of as many columns as are a multiple would fit the operator, but not the model."""
+    content = model([helper.make_node(kind, ["x", "w"], ["y"])], {"x": ["B", "F"]}, {"w": weights(15, 3)})
+    loaded = ct.load(content)
+    assert loaded.inputs[0].shape == (-1, 15)
+    agrees(content, {"x": weights(4, 15)}, loaded)
+
+
 def test_unnamed_sizes_that_must_be_equal_are_one() -> None:
     """The state's second axis is the batch, though nothing names either."""
     nodes = [
@@ -107,3 +116,58 @@ def test_a_network_with_skips_takes_what_its_strides_divide() -> None:
     loaded = ct.load(content)
     for height, width in ((8, 6), (32, 64)):
         agrees(content, {"x": weights(1, 3, height, width)}, loaded)
+
+
+@pytest.mark.parametrize("length", ["N", 50])
+def test_windows_of_a_signal_as_tensorflow_frames_it(length: Any) -> None:
+    """As tf.signal.frame: what no block holds is cut off, and windows are counted by integers that may fall below 0.
+
+    Rows of them are collected by a loop over the batch, whose results must have a size that is known outside it.
+    """
+    block, frame, step = 8, 24, 16
+    integers = {
+        "0": 0, "1": 1, "block": block, "frame": frame, "step": step,
+        "first": [0], "second": [1], "per": [step // block],
+        "parts": [list(range(frame // block))], "flat": [-1, frame],
+    }  # fmt: skip
+    node = helper.make_node
+    body = [
+        node("Gather", ["x", "turn"], ["row"], axis=0),
+        node("Shape", ["row"], ["sizes"]),
+        node("Squeeze", ["sizes", "first"], ["long"]),
+        node("Sub", ["long", "frame"], ["after"]),
+        node("Div", ["after", "step"], ["more"]),
+        node("Add", ["more", "1"], ["counted"]),
+        node("Max", ["counted", "0"], ["frames"]),
+        node("Range", ["0", "frames", "1"], ["numbers"]),
+        node("Unsqueeze", ["numbers", "second"], ["column"]),
+        node("Mul", ["column", "per"], ["begins"]),
+        node("Add", ["begins", "parts"], ["chosen"]),
+        node("Div", ["long", "block"], ["blocks"]),
+        node("Mul", ["blocks", "block"], ["kept"]),
+        node("Unsqueeze", ["kept", "first"], ["end"]),
+        node("Slice", ["row", "first", "end", "first"], ["cut"]),
+        node("Unsqueeze", ["blocks", "first"], ["rows"]),
+        node("Unsqueeze", ["block", "first"], ["columns"]),
+        node("Concat", ["rows", "columns"], ["blocked"], axis=0),
+        node("Reshape", ["cut", "blocked"], ["in_blocks"]),
+        node("Gather", ["in_blocks", "chosen"], ["taken"], axis=0),
+        node("Reshape", ["taken", "flat"], ["framed"]),
+        node("Identity", ["going"], ["goes_on"]),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        body, "body", [info("turn", TensorProto.INT64, []), info("going", TensorProto.BOOL, [])],
+        [info("goes_on", TensorProto.BOOL, []), info("framed", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    nodes = [
+        node("Shape", ["x"], ["shape"], end=1),
+        node("Squeeze", ["shape"], ["batch"]),
+        node("Loop", ["batch", ""], ["y"], body=graph),
+    ]
+    constants = {name: np.array(value) for name, value in integers.items()}
+    content = model(nodes, {"x": ["B", length]}, constants)
+    loaded = ct.load(content)
+    assert loaded.inputs[0].shape == (-1, -1 if length == "N" else length)
+    for batch, many in ((2, 50), (3, 131), (1, 24)) if length == "N" else ((2, 50), (1, 50)):
+        agrees(content, {"x": weights(batch, many)}, loaded)

@@ -7,6 +7,7 @@ from math import prod
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.registry import Call, handles
 from circle_train.ir import Tensor
+from circle_train.ops.open.derive import require_equal
 
 
 @handles("Gemm")
@@ -16,7 +17,8 @@ def gemm(c: Call) -> Tensor:
     alpha, beta = c.attr("alpha", 1.0), c.attr("beta", 1.0)
     x = b.transpose(x, (1, 0)) if c.attr("transA", 0) else x
     w = w if c.attr("transB", 0) else b.transpose(w, (1, 0))
-    outputs = b.shape(w)[0]
+    outputs, taken = b.shape(w)
+    require_equal(b.shape(x)[1], taken)
     if bias is None or beta == 0:
         return scaled(b, b("FULLY_CONNECTED", x, w), alpha)
     shape = b.shape(bias)
@@ -43,5 +45,6 @@ def product(b: Builder, x: Tensor, w: Tensor) -> Tensor:
         row = product(b, b.reshape(x, (1, *b.shape(x))), w)
         return b.reshape(row, (*b.shape(row)[:-2], *b.shape(row)[-1:]))
     if w.type.rank == 2 and (w.is_constant or x.type.rank > 2) and x.dtype.is_float:
+        require_equal(b.shape(x)[-1], b.shape(w)[0])  # the operator would take any multiple for several rows
         return b("FULLY_CONNECTED", x, b.transpose(w, (1, 0)), keep_num_dims=x.type.rank > 2)
     return b("BATCH_MATMUL", x, w)

@@ -222,6 +222,7 @@ def _own(b: Builder, tensor: Tensor) -> Tensor:
 def _loop(b: Builder, inside: Builder, carried: list[Tensor], limit: Tensor | None) -> list[Tensor]:
     """The WHILE in the graph at hand; what it carries after its last turn."""
     carried = [made for t in carried if (made := b.at_run_time(t)) is not None]
+    limit = b.at_run_time(limit)
     captured = _captured(inside.graph)
     for outer in captured:
         own = _take(b, inside, outer, f"outer:{outer.name}")
