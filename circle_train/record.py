@@ -7,7 +7,7 @@ they are called. `dataclasses.fields`, `replace`, `field` and `__post_init__` wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -67,41 +67,59 @@ def _declare_frozen(classes: Sequence[type], frozen: bool) -> None:
             one.__dataclass_params__.frozen = frozen  # type: ignore[attr-defined]
 
 
-_FIELDS: dict[type, tuple[Field[Any], ...]] = {}
-"""By class: what `dataclasses.fields` says of it, which takes its time."""
+_Slot = tuple[str, bool, bool, Any, Any]
 
 
-def _fields(cls: type) -> tuple[Field[Any], ...]:
-    found = _FIELDS.get(cls)
-    if found is None:
-        found = _FIELDS[cls] = fields(cls)
-    return found
+class _Plan:
+    """What `dataclasses.fields` says of a class, which takes its time, as making and comparing its objects need it."""
+
+    def __init__(self, cls: type) -> None:
+        found = fields(cls)
+        self.slots: list[_Slot] = [
+            (one.name, one.init, one.kw_only is True, one.default, one.default_factory) for one in found
+        ]
+        self.compared = [one.name for one in found if one.compare]
+        self.finishes = hasattr(cls, "__post_init__")
+
+
+_PLANS: dict[type, _Plan] = {}
+
+
+def _planned(cls: type) -> _Plan:
+    plan = _PLANS.get(cls)
+    if plan is None:
+        plan = _PLANS[cls] = _Plan(cls)
+    return plan
 
 
 def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-    assign = object.__setattr__
-    positional = iter(args)
-    for one in _fields(self.__class__):
-        name = one.name
-        if not one.init:
-            value = one.default_factory() if one.default_factory is not MISSING else one.default
-        elif name in kwargs:
-            value = kwargs.pop(name)
-        elif not one.kw_only and (value := next(positional, MISSING)) is not MISSING:
-            pass
-        elif one.default is not MISSING:
-            value = one.default
-        elif one.default_factory is not MISSING:
-            value = one.default_factory()
+    plan = _planned(self.__class__)
+    assign = self.__dict__.__setitem__
+    given, used, count = 0, 0, len(args)
+    for name, init, by_name, default, factory in plan.slots:
+        if init and name in kwargs:
+            used += 1
+            assign(name, kwargs[name])
+        elif init and not by_name and given < count:
+            assign(name, args[given])
+            given += 1
+        elif default is not MISSING:
+            assign(name, default)
+        elif factory is not MISSING:
+            assign(name, factory())
         else:
             raise TypeError(f"{type(self).__name__}() lacks the argument '{name}'")
-        assign(self, name, value)
-    surplus = [*kwargs, *(repr(value) for value in positional)]
-    if surplus:
-        hint = likeness(surplus[0], [one.name for one in fields(self) if one.init])
-        raise TypeError(f"{type(self).__name__}() got surplus arguments: {', '.join(surplus)}{hint}")
-    if hasattr(self, "__post_init__"):
+    if used < len(kwargs) or given < count:
+        _refuse_surplus(self, args[given:], kwargs)
+    if plan.finishes:
         self.__post_init__()
+
+
+def _refuse_surplus(self: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    known = [one.name for one in fields(self) if one.init]
+    surplus = [*(name for name in kwargs if name not in known), *map(repr, args)]
+    hint = likeness(surplus[0], known)
+    raise TypeError(f"{type(self).__name__}() got surplus arguments: {', '.join(surplus)}{hint}")
 
 
 def __repr__(self: Any) -> str:
@@ -128,4 +146,4 @@ def __delattr__(self: Any, name: str) -> None:
 
 
 def _compared(self: Any) -> tuple[Any, ...]:
-    return tuple([getattr(self, one.name) for one in _fields(self.__class__) if one.compare])
+    return tuple([getattr(self, name) for name in _planned(self.__class__).compared])

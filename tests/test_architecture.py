@@ -15,7 +15,7 @@ from circle_train.backends.native.engine import library
 from circle_train.ops import INTERNAL, REGISTRY
 
 PACKAGE = Path(__file__).resolve().parents[1] / "circle_train"
-LEAVES = {"available", "errors", "kinds", "likeness", "printable", "record", "release"}
+LEAVES = {"available", "errors", "kinds", "likeness", "printable", "record", "release", "uncollected"}
 ORDERED = {("errors", "printable"), ("kinds", "errors"), ("record", "likeness")}
 """Leaves that import leaves."""
 LAYERS = (

@@ -41,7 +41,7 @@ def influence(graph: Graph, weights: Iterable[Tensor]) -> set[Tensor]:
     """The weights and every float tensor that varies with one of them."""
     influenced = set(weights)
     for node in graph.nodes:
-        if not node.op.stops_gradient and any(x in influenced for x in node.inputs):
+        if not node.op.stops_gradient and not influenced.isdisjoint(node.inputs):
             influenced.update(out for out in node.outputs if out.dtype.is_float)
     return influenced
 

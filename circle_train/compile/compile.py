@@ -31,8 +31,10 @@ from circle_train.passes.integers.on_grid import grids_of, round_again, store_in
 from circle_train.passes.schedule import update_early
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
+from circle_train.uncollected import uncollected
 
 
+@uncollected()
 def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for the session's own
     model: Graph,
     config: TrainConfig,
@@ -109,6 +111,7 @@ def store(graph: Graph, rounded: set[Tensor], grids: Mapping[Tensor, OnGrid]) ->
     verify(graph)
 
 
+@uncollected()
 def compile_inference(
     graph: Graph, shapes: Sequence[tuple[int, ...]], engine: Backend | None = None
 ) -> Program | None:

@@ -33,26 +33,34 @@ def plan_memory(graph: Graph | Order, keep: Iterable[Tensor]) -> MemoryPlan:
     return MemoryPlan(unique, blocks, views, place(unique))
 
 
+FEW = 16
+"""Pieces that are gone through one by one sooner than all at once."""
+
+
 def place(blocks: list[Block]) -> int:
     """Give every block the lowest offset that no simultaneously living block occupies; largest first."""
-    first, last, start, end = np.zeros((4, len(blocks)), np.int64)  # of those placed, by offset
+    placed = np.zeros((4, len(blocks)), np.int64)  # by offset
+    first, last, start, end = placed
     total = 0
     for count, block in enumerate(sorted(blocks, key=lambda b: (-b.nbytes, b.first))):
         alive = np.flatnonzero((first[:count] <= block.last) & (last[:count] >= block.first))
         block.offset = _lowest(start[alive], end[alive], block.nbytes)
         total = max(total, block.offset + block.nbytes)
         at = int(np.searchsorted(start[:count], block.offset))
-        entry = (block.first, block.last, block.offset, block.offset + block.nbytes)
-        for column, value in zip((first, last, start, end), entry, strict=True):
-            column[at + 1 : count + 1] = column[at:count]
-            column[at] = value
+        placed[:, at + 1 : count + 1] = placed[:, at:count]
+        placed[:, at] = block.first, block.last, block.offset, block.offset + block.nbytes
     return total
 
 
 def _lowest(starts: Array, ends: Array, nbytes: int) -> int:
     """The lowest offset of so many bytes between pieces that lie in the order of their starts."""
-    if not len(starts):
-        return 0
+    if len(starts) < FEW:
+        free = 0
+        for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
+            if first - free >= nbytes:
+                break
+            free = max(free, last)
+        return free
     reached = np.maximum.accumulate(ends)
     before = np.concatenate(([0], reached[:-1]))
     gaps = np.flatnonzero(starts - before >= nbytes)

@@ -62,9 +62,9 @@ class Keep:
 def find_cut(graph: Graph, influenced: set[Tensor], batch: int) -> Cut | None:
     """Where cutting saves most memory; None where that is not worth while."""
     nodes, fixed = _separable_head(graph, influenced, batch)
-    live = live_bytes(graph)
     if not nodes or batch < 2:
         return None
+    live = live_bytes(graph)
     whole = max(live)
     best: tuple[float, int, int] | None = None
     before = 0

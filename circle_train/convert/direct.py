@@ -20,9 +20,10 @@ from circle_train.convert.stages.symbols import Assignment, asked, assignments, 
 from circle_train.convert.stages.tidy import tidy
 from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
-from circle_train.ir import Module, Tensor, TensorType
+from circle_train.ir import Module, Role, Tensor, TensorType
 from circle_train.ir.size import Number, Size, Undecided, judged_by
 from circle_train.ops.open.derive import Learnt
+from circle_train.uncollected import uncollected
 
 Shapes = dict[str, tuple[int, ...]]
 MOST_LESSONS = 64
@@ -59,9 +60,10 @@ def convert(
         known = _taught(model, known) if own else known
         known = learnt(known, own_sizes(model, given, known))
         give(model, given)
+    guessed: set[str] = set()
     for _ in range(MOST_LESSONS):
         try:
-            return _with_examples(model, known, nhwc, fold_batchnorm)
+            module, provenance = _with_examples(model, known, nhwc, fold_batchnorm)
         except Learnt as lesson:
             known = learnt(known, lesson.known)
         except Blocked as blocked:
@@ -69,9 +71,21 @@ def convert(
             if not guesses:
                 raise blocked.failure from blocked.failure.__cause__
             known = learnt(known, guesses)
+            guessed |= {name.split("/")[0] for name in guesses}
+        else:
+            _mark_guesses(model, module, guessed)
+            return module, provenance
     raise ConversionError(
         f"{_place(model)}: its open sizes depend on each other in too many ways; give shapes="
     )
+
+
+def _mark_guesses(model: Source, module: Module, guessed: set[str]) -> None:
+    """A batch is not several of a guessed size: the model may compute something over all of it."""
+    for tensor in module.main.inputs:
+        _, dims = model.inputs.get(tensor.name, (None, ()))
+        if dims and dims[0] in guessed:
+            tensor.role |= Role.ONE_SIZE
 
 
 def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:
@@ -126,6 +140,7 @@ def _with_examples(
     raise Blocked(failure, culprits or set(assignment.examples))
 
 
+@uncollected()
 def _convert(
     model: Source, assignment: Assignment, nhwc: bool, fold_batchnorm: bool
 ) -> tuple[Module, Provenance]:

@@ -75,6 +75,8 @@ class Edges:
 
     def between(self, members: Collection[Node]) -> list[Node] | None:
         """The others that depend on members and run before the last of them; None where a member depends on these."""
+        if len(members) == 1:
+            return []
         end = max(self.place[member] for member in members)
         found: set[Node] = set()
         waiting = [node for member in members for node in self.later(member) if node not in members]

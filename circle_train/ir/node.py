@@ -40,7 +40,7 @@ class Buffer:
 
 
 class Role(enum.Flag):
-    """What training must know of a constant."""
+    """What training must know of a constant, or of an input."""
 
     PLAIN = 0
 
@@ -54,6 +54,8 @@ class Role(enum.Flag):
     """The source of the model calls it by one name: whoever reads it reads one weight."""
     GRID = enum.auto()
     """No number of the model, but of the scales of its integers."""
+    ONE_SIZE = enum.auto()
+    """An input of any number of samples in its source, of which only this one could be expressed: no parts stand for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class Node:
     """What the formula that this node ends stands for."""
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
     """Fields of the file that we keep without interpreting them."""
+    inferred: tuple[Any, ...] = field(default=(), repr=False)
+    """What the outputs' types were last inferred from, and these."""
 
     @property
     def originals(self) -> Sequence[Node]:

@@ -6,24 +6,30 @@ from circle_train.errors import ModelError
 from circle_train.ir.graph import Graph
 from circle_train.ir.node import Node, Tensor
 
+UNMADE = object()
+
 
 def verify(graph: Graph) -> None:
     """Raise ModelError naming the first node that reads something nobody made, or that its tensors do not know."""
-    made: dict[Tensor, Node | None] = dict.fromkeys(graph.inputs)
+    made: dict[Tensor, Node | object | None] = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         for tensor in node.inputs:
             if tensor is None:
                 continue
-            if tensor not in made and not _is_given(tensor):
+            maker = made.get(tensor, UNMADE)
+            if tensor.producer is maker or (
+                maker is UNMADE and tensor.producer is None and _is_given(tensor)
+            ):
+                continue
+            if maker is UNMADE and not _is_given(tensor):
                 raise ModelError(
                     f"{node}: reads tensor '{tensor.name}', which is no input, no constant and not the result of an "
                     "earlier operator: the file is damaged"
                 )
-            if tensor.producer is not made.get(tensor):
-                raise ModelError(
-                    f"{node}: reads tensor '{tensor.name}', which names {tensor.producer or 'nobody'} as its maker, "
-                    f"expected {made.get(tensor) or 'nobody'}: the graph was not changed by its own methods"
-                )
+            raise ModelError(
+                f"{node}: reads tensor '{tensor.name}', which names {tensor.producer or 'nobody'} as its maker, "
+                f"expected {made.get(tensor) or 'nobody'}: the graph was not changed by its own methods"
+            )
         for tensor in node.outputs:
             if tensor in made:
                 raise ModelError(

@@ -22,6 +22,7 @@ gradients (see `activation_gradient`); no op computes it itself, and such an op 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -185,8 +186,7 @@ class Op:
         return [*inputs, *[None] * missing] if missing > 0 and not self.is_variadic else list(inputs)
 
     def check_arity(self, inputs: Sequence[Any]) -> None:
-        most = len(self.inputs)
-        least = sum(not spec.optional and not spec.variadic for spec in self.inputs)
+        least, most = _arity(type(self))
         if len(inputs) < least or (len(inputs) > most and not self.is_variadic):
             expected = (
                 f"at least {least}"
@@ -213,6 +213,12 @@ class Op:
     def input_name(self, index: int) -> str:
         """The parameter name of the index-th input."""
         return self.inputs[min(index, len(self.inputs) - 1)].name
+
+
+@cache
+def _arity(op: type[Op]) -> tuple[int, int]:
+    """How many inputs there are at least, and how many the class names."""
+    return sum(not spec.optional and not spec.variadic for spec in op.inputs), len(op.inputs)
 
 
 def _described(value: TensorType | Array | None) -> str:

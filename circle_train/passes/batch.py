@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ConfigError, MadeForFewer, ModelError
-from circle_train.ir import Graph, Node, Tensor, TensorType
+from circle_train.ir import Graph, Node, Role, Tensor, TensorType
 from circle_train.ir.blame import Blame
 from circle_train.ir.graph import constant
 from circle_train.ir.size import Number, Size, evaluated
@@ -39,6 +39,8 @@ def shapes_with(graph: Graph, sizes: int | Shapes | None) -> Sequence[tuple[int,
 
 def _with_batch(graph: Graph, batch_size: int | None) -> Sequence[tuple[int, ...]]:
     """The file's shapes with another batch, which is the first axis of the first input and what must be equal to it."""
+    if len(graph.inputs) == 1 and -1 not in (graph.inputs[0].shape_signature or graph.inputs[0].shape)[1:]:
+        return _with_first(graph, batch_size)  # nothing else can follow from it
     sizes = input_sizes(graph)
     batch = next((shape[0] for shape in sizes if shape), None)
     if batch_size is not None and isinstance(batch, Size) and batch.symbol is not None:
@@ -90,11 +92,12 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
         tensor for tensor in graph.inputs if tensor.type.rank and tensor.shape[0] != old[tensor].shape[0]
     ]
     is_open = not grown or -1 in (grown[0].shape_signature or ())[:1]
+    is_guessed = not is_open and Role.ONE_SIZE in grown[0].role
     led: set[Tensor] = set()
     try:
         for node in graph.nodes:
             _stretch(graph, node, old)
-            if not is_open:
+            if not is_open and not is_guessed:
                 _keep_samples_apart(graph, node, old, led)
             infer_node(node)
         if not is_open:
@@ -102,6 +105,13 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
     except ModelError as error:
         if is_open:
             raise
+        if is_guessed:
+            made_for, asked = (types.shape[0] for types in (old[grown[0]], grown[0].type))
+            raise ModelError(
+                f"{error}; how this follows from the batch could not be expressed, so that the model was converted for "
+                f"{made_for} sample{'s' if made_for > 1 else ''} and does not run at {asked}: load it with the size that "
+                f"is wanted, shapes={{'{grown[0].name}': {grown[0].shape}, …}}"
+            ) from error
         refusal = MadeForFewer(_made_for_one_size(error, grown[0], old))
         refusal.samples = old[grown[0]].shape[0]
         raise refusal from error

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from operator import is_
+from typing import Any
+
 import numpy as np
 
 from circle_train.errors import ModelError
@@ -9,6 +12,7 @@ from circle_train.ir import Buffer, Graph, Node, TensorType
 from circle_train.ir.blame import Blame
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.control.subgraph import WithGraphs
 
 LARGEST_FOLDED = 1 << 24
 """Elements; a longer result is left to be computed while running."""
@@ -36,6 +40,9 @@ def infer(graph: Graph, fold_floats: bool) -> None:
 
 def infer_node(node: Node) -> None:
     """Set the output types of one node; its errors name the node."""
+    told = _told(node)
+    if len(told) == len(node.inferred) and all(map(is_, told, node.inferred)):
+        return
     with Blame(node):
         types = node.op.infer_types([known_type(t) for t in node.inputs])
     if len(types) != len(node.outputs):
@@ -44,6 +51,19 @@ def infer_node(node: Node) -> None:
         )
     for tensor, type_ in zip(node.outputs, types, strict=True):
         tensor.type = type_
+    node.inferred = () if isinstance(node.op, WithGraphs) else _told(node)
+
+
+def _told(node: Node) -> tuple[Any, ...]:
+    """What a type rule is told, and what it has said: objects that are replaced, not changed."""
+    told: list[Any] = [node.op]
+    for tensor in node.inputs:
+        if tensor is None:
+            told.append(None)
+        else:
+            told += (tensor, tensor.type, tensor.buffer, tensor.quantization)
+    told += [tensor.type for tensor in node.outputs]
+    return tuple(told)
 
 
 def _fold(node: Node, fold_floats: bool) -> bool:

@@ -20,6 +20,7 @@ from circle_train.ops.internal.gradient import GuardFinite
 from circle_train.runtime.pages import aligned, allocate
 from circle_train.runtime.state import State
 from circle_train.runtime.undisturbed import Undisturbed
+from circle_train.uncollected import uncollected
 
 OPERATOR = 5_600
 """Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""
@@ -174,6 +175,7 @@ class Executor:
             self.arrays[tensor] = self._locate(tensor)
         return self.arrays[tensor]
 
+    @uncollected()
     def _bind(self, backend: Backend) -> list[tuple[Node, Step]]:
         reference = Reference()
         steps: list[tuple[Node, Step]] = []

@@ -27,6 +27,7 @@ from circle_train.runtime.divided import executor_of, in_arena, keeping, within_
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 from circle_train.settings.config import TrainConfig
+from circle_train.uncollected import uncollected
 
 MOST_SIZES = 16
 """Of batches besides the config's, and of lengths that their inputs have, for which programs of one kind are kept."""
@@ -131,21 +132,8 @@ class Programs:
         key = mode, sizes, keep
         executor = self._executors.pop(key, None)
         if executor is None:
-            require_unchanged(self.model.files)
-            program = compile_batch(
-                self.model.module.main,
-                self.config,
-                mode,
-                sizes,
-                self.backend,
-                keep=keep,
-                rounding=self.rounding,
-            )
-            if mode.has_backward and self.config.memory_budget is None and program.part is None:
-                program = spare(program)
-            if self.made is None and mode is Mode.TRAIN:
-                self.made = State(program.parameters, self.config.rule.base_learning_rate)
-            executor = self._bind(program, self.state, keep is not None)
+            with uncollected(self.config.memory_budget is None):  # else what is dropped counts
+                executor = self._made(mode, sizes, keep)
             self._make_room(mode)
         self._executors[key] = executor
         if executor.generation != executor.state.generation:
@@ -162,6 +150,17 @@ class Programs:
     def forget(self, mode: Mode, sizes: int | Shapes, keep: Keep | None) -> None:
         """Its memory goes."""
         self._executors.pop((mode, sizes, keep), None)
+
+    def _made(self, mode: Mode, sizes: int | Shapes, keep: Keep | None) -> Executor:
+        require_unchanged(self.model.files)
+        program = compile_batch(
+            self.model.module.main, self.config, mode, sizes, self.backend, keep=keep, rounding=self.rounding
+        )
+        if mode.has_backward and self.config.memory_budget is None and program.part is None:
+            program = spare(program)
+        if self.made is None and mode is Mode.TRAIN:
+            self.made = State(program.parameters, self.config.rule.base_learning_rate)
+        return self._bind(program, self.state, keep is not None)
 
     def _besides(self, program: Program) -> int:
         """What the process takes besides a step."""

@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ MOST = 0.2
 IMAGES = ((96, 64), (160, 96), (224, 224), (320, 320), (640, 640), (48, 320), (32, 100))
 LENGTHS = (16, 24, 64, 128, 512, 1536, 16000, 16384)
 NO_SUCH_SIZES = "there are no more sizes to try"
+BATCH = -1
+"""A size that is the batch's."""
 KNOWN = {"sr": 16000, "sample_rate": 16000}
 """Inputs whose value has one meaning only."""
 NOTHING = 1e-4
@@ -56,6 +58,8 @@ class Onnx:
 
     times = 32
     """A sum of products is rounded more often than its weights are."""
+    learnt: ClassVar[dict[str, tuple[int, ...]]] = {}
+    """Shapes of inputs as we loaded the model, which knows what its weights say of sizes that the file leaves open."""
 
     def __init__(self, path: str, other: bool = False) -> None:
         import onnxruntime
@@ -75,15 +79,23 @@ class Onnx:
     def sizes(self) -> Iterator[dict[Any, int]]:
         """Numbers for the open sizes, by name or by input and axis."""
         for images, length in zip((*IMAGES, *IMAGES[:1]), LENGTHS, strict=True):
-            chosen: dict[Any, int] = {}
-            for name, shape, _ in self.inputs:
-                for axis, dim in enumerate(shape):
-                    key = dim if isinstance(dim, str) else (name, axis)
-                    if isinstance(dim, int) and dim > 0:
-                        continue
-                    image = len(shape) > 3 and axis > 0
-                    chosen.setdefault(key, 1 if axis == 0 else images[axis % 2] if image else length)
-            yield chosen
+            for states in (False, True):
+                yield self._chosen(images, length, states)
+
+    def _chosen(self, images: tuple[int, int], length: int, states: bool) -> dict[Any, int]:
+        """`states`: an axis between others is the batch, as the states of recurrences have it."""
+        chosen: dict[Any, int] = {}
+        for name, shape, _ in self.inputs:
+            known = self.learnt.get(name, shape)
+            for axis, (dim, ours) in enumerate(zip(shape, known, strict=True)):
+                key = _key(name, shape, axis)
+                if key is None:
+                    continue
+                image = len(shape) > 3 and axis > 0
+                middle = states and 0 < axis < len(shape) - 1 and not image
+                open_ = BATCH if axis == 0 or middle else images[axis % 2] if image else length
+                chosen.setdefault(key, ours if isinstance(ours, int) and ours > 1 and ours != dim else open_)
+        return chosen
 
     def feeds(self, sizes: dict[Any, int], batch: int, seed: int) -> Feeds:
         random = np.random.default_rng(seed)
@@ -92,7 +104,7 @@ class Onnx:
         for name, shape, dtype in self.inputs:
             keys = [_key(name, shape, axis) for axis in range(len(shape))]
             dims = [
-                shape[axis] if key is None else batch if key in first else sizes[key]
+                shape[axis] if key is None else batch if key in first or sizes[key] == BATCH else sizes[key]
                 for axis, key in enumerate(keys)
             ]
             made[name] = (
@@ -196,7 +208,7 @@ def expected(path: str) -> list[tuple[Feeds, Feeds]]:
     found: list[tuple[Feeds, Feeds]] = []
     reasons = []
     for batch in (1, 3):
-        for number in range(len(LENGTHS)):
+        for number in range(2 * len(LENGTHS)):
             made = apart(lambda n=number, many=batch: referred(path, many, n))
             if isinstance(made, tuple):
                 found.append(made)
@@ -213,9 +225,9 @@ def referred(path: str, batch: int, number: int) -> tuple[Feeds, Feeds]:
     """Inputs of the number-th choice of sizes, and what the model's own runtime makes of them."""
     runtime = own_runtime(path)
     sizes = list(runtime.sizes())
-    if number >= len(sizes) or (number and sizes[number] == sizes[0]):
+    if number >= len(sizes) or (number and sizes[number] == sizes[0] and sizes[-1] == sizes[0]):
         raise IndexError(NO_SUCH_SIZES)
-    feeds = runtime.feeds(sizes[number if batch == 1 else (number + 1) % len(sizes)], batch, seed=batch)
+    feeds = runtime.feeds(sizes[number if batch == 1 else (number + 2) % len(sizes)], batch, seed=batch)
     outputs = runtime.run(feeds)
     if any(np.asarray(v).dtype.kind == "f" and np.isnan(v).all() for v in outputs.values() if np.size(v)):
         raise ValueError("its own runtime gives nothing but NaN")
@@ -303,13 +315,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import circle_train as ct
 
+    model = attempt("load", lambda: loaded(ct, path))
+    if model is None:
+        return
+    Onnx.learnt = {info.name: info.shape for info in model.inputs}
     try:
         pairs = expected(path)
     except Exception as error:
         print(f"its own runtime refuses it: {reason(error)}")
-        pairs = []
-    model = attempt("load", lambda: loaded(ct, path))
-    if model is None or not pairs:
         return
     names = [[tensor.name for tensor in group] for group in (model.inputs, model.outputs)]
     pairs = [(_called(feeds, names[0]), _called(wanted, names[1])) for feeds, wanted in pairs]
@@ -324,7 +337,7 @@ def main() -> None:
     folder = tempfile.mkdtemp()
     attempt("export .tflite", lambda: exported_tflite(ct, model, pairs, allowed, folder))
     if path.lower().endswith(".onnx"):
-        attempt("export .onnx", lambda: exported_onnx(ct, path, pairs, allowed, folder))
+        attempt("export .onnx", lambda: exported_onnx(ct, model, pairs, allowed, folder))
 
 
 def loaded(ct: Any, path: str) -> Any:
@@ -417,16 +430,16 @@ def exported_tflite(
 
 
 def exported_onnx(
-    ct: Any, path: str, pairs: list[tuple[Feeds, Feeds]], allowed: float, folder: str
+    ct: Any, model: Any, pairs: list[tuple[Feeds, Feeds]], allowed: float, folder: str
 ) -> str | bool:
     file = os.path.join(folder, "exported.onnx")
     config = ct.TrainConfig(loss="mse", trainable="none", batch_size=1)
     try:
-        ct.TrainSession(path, config).export(file)
+        ct.TrainSession(model, config).export(file)
     except ct.ConfigError as error:
         if (named := re.search(r"outputs=\['(.*)'\]", str(error))) is None:
             raise
-        ct.TrainSession(path, config.replace(outputs=[named[1]])).export(file)
+        ct.TrainSession(model, config.replace(outputs=[named[1]])).export(file)
     feeds, wanted = pairs[0]
     return compare(Onnx(file).run(feeds), wanted, allowed)
 

@@ -104,3 +104,60 @@ def test_bounds_that_are_computed_while_running(has_steps: bool) -> None:
         if has_steps:
             feeds["steps"] = random.choice([-2, -1, 1, 2], 2)
         np.testing.assert_array_equal(ours.run(None, feeds)[0], theirs.run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_elements_are_set_where_the_data_says(axis: int) -> None:
+    """As PaddlePaddle writes x[:, n : n + 2] = …, whose length is known only while running."""
+    node = helper.make_node
+    nodes = [
+        whole("two", [2]), whole("axes", [axis]), whole("ones", [1]), whole("none", []),
+        whole("along", [-1 if i == axis else 1 for i in range(3)]),
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Mul", ["most", "most"], ["some"]),
+        node("Clip", ["some", "", "some"], ["same"]),
+        node("Cast", ["same"], ["kept"], to=INT64),
+        node("Mod", ["kept", "two"], ["begin"]),
+        node("Add", ["begin", "two"], ["end"]),
+        node("Slice", ["x", "begin", "end", "axes", "ones"], ["part"]),
+        node("Shape", ["part"], ["sizes"]),
+        node("Reshape", ["begin", "none"], ["first"]),
+        node("Reshape", ["end", "none"], ["last"]),
+        node("Reshape", ["ones", "none"], ["step"]),
+        node("Range", ["first", "last", "step"], ["places"]),
+        node("Reshape", ["places", "along"], ["turned"]),
+        node("Expand", ["turned", "sizes"], ["indices"]),
+        node("Neg", ["part"], ["updates"]),
+        node("ScatterElements", ["x", "indices", "updates"], ["y"], axis=axis),
+    ]  # fmt: skip
+    compared(nodes, {"x": ["B", 6, 5]}, {"x": (4, 6, 5)}, {"x": (7, 6, 5)})
+
+
+def test_elements_of_each_sample_by_its_own_indices() -> None:
+    nodes = [
+        helper.make_node("Cast", ["at"], ["indices"], to=INT64),
+        helper.make_node("GatherND", ["x", "indices"], ["y"], batch_dims=1),
+    ]
+    inputs = {"x": ["B", 4, 3], "at": ["B", "N", 1]}
+    compared(nodes, inputs, {"x": (3, 4, 3), "at": (3, 2, 1)}, {"x": (1, 4, 3), "at": (1, 5, 1)})
+
+
+def test_a_batch_of_a_guessed_size_is_not_taken_apart() -> None:
+    """Each sample by itself would have a maximum of its own, where the model takes that of all."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    rows = [info(name, FLOAT, [4]) for name in ("sum", "row", "next", "made")]
+    body = [node("Add", ["sum", "row"], ["next"]), node("Relu", ["next"], ["made"])]
+    scanned = helper.make_graph(body, "body", rows[:2], rows[2:])
+    nodes = [
+        node("ReduceMax", ["x"], ["rank"], axes=[0], keepdims=0),
+        node("Sub", ["rank", "rank"], ["zero"]),
+        node("Scan", ["zero", "x"], ["last", "sums"], body=scanned, num_scan_inputs=1),
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Mul", ["sums", "most"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "net", [info("x", FLOAT, ["B", 4])], [info("y", FLOAT, None)])
+    ours, theirs = sessions(graph)
+    one = numbers((1, 4))
+    np.testing.assert_allclose(ours.run(None, {"x": one})[0], theirs.run(None, {"x": one})[0], atol=1e-5)
+    with pytest.raises(ct.ModelError, match=r"converted for 1 sample .* shapes=\{'x': \(3, 4\)"):
+        ours.run(None, {"x": numbers((3, 4))})

@@ -86,8 +86,7 @@ def assemble(
     if program is None:
         return None
     operations, registers = program
-    walked = walked_shape([*outputs, *inputs])
-    shape, layouts = _merged(walked, [_strides(a, walked) for a in (*inputs, *outputs)])
+    shape, layouts = _walk([*inputs, *outputs])
     if len(shape) > MAX_RANK:
         return None
     given, made = layouts[: len(inputs)], layouts[len(inputs) :]
@@ -100,6 +99,15 @@ def assemble(
         sources, targets, steps, sizes(shape), len(shape), len(inputs), len(outputs), len(operations)
     )
     return [call(Kernel.CHAIN, args, sources, targets, steps, *inputs, *outputs)]
+
+
+def _walk(arrays: Sequence[Array]) -> tuple[list[int], list[list[int]]]:
+    """The sizes of the axes that are walked along, and each array's strides along them."""
+    same = arrays[0].shape
+    if all(a.shape == same and a.flags.c_contiguous and not is_bits(a) for a in arrays):
+        return [prod(same)], [[1]] * len(arrays)
+    walked = walked_shape(arrays)
+    return _merged(walked, [_strides(a, walked) for a in arrays])
 
 
 def walked_shape(values: Sequence[Any]) -> tuple[int, ...]:

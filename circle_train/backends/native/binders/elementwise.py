@@ -94,7 +94,8 @@ def elementwise(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
 
 def _gradient_alone(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     values = [given[name] for name, _ in op.counts]
-    if np.broadcast_shapes(*(np.shape(v) for v in values if v is not None)) != out.shape:
+    shapes = {np.shape(v) for v in values if v is not None}
+    if shapes != {out.shape} and np.broadcast_shapes(*shapes) != out.shape:
         return None
     return elementwise(op, values, [out])
 

@@ -55,10 +55,13 @@ class Rewriter:
         """Put nodes in the place of the last member, unless that waits for what others make of the members' results."""
         if not self.joins(members):
             return False
+        self._put(members, *nodes)
+        return True
+
+    def _put(self, members: Sequence[Node], *nodes: Node) -> None:
         self.graph.replace(members, *nodes)
         for node in nodes:
             self._note(node)
-        return True
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """Remove those of the nodes that nobody reads."""
@@ -79,7 +82,7 @@ class Rewriter:
             return None
         members = sorted(members, key=self.graph.place)
         node = fused_node(members, kernel, roles, results, settings, overwrites)
-        self.replace(members, node)
+        self._put(members, node)
         return node
 
     def _note(self, node: Node) -> None:
@@ -102,11 +105,11 @@ class Rewriter:
 
 def _accesses(node: Node) -> Iterator[tuple[StateKey, bool]]:
     """The states that a node reads and (True) writes, be it through a view."""
-    written = _written(node)
-    for tensor in node.inputs:
-        state = None if tensor is None else stored_in(tensor).state
-        if state is not None and state.kind != "scalars":
-            yield state, tensor in written
+    stored = [(tensor, stored_in(tensor).state) for tensor in node.inputs if tensor is not None]
+    read = [(tensor, state) for tensor, state in stored if state is not None and state.kind != "scalars"]
+    written = _written(node) if read else set()
+    for tensor, state in read:
+        yield state, tensor in written
 
 
 def _written(node: Node) -> set[Tensor | None]:

@@ -53,16 +53,25 @@ def gather_elements(c: Call) -> Tensor:
 
 def element_places(b: Builder, indices: Tensor, axis: int) -> Tensor:
     """The full index that each element of `indices` means: along `axis` its value, elsewhere its place."""
-    dims = b.shape(indices)
-    columns = []
-    for other, size in enumerate(dims):
-        if other == axis:
-            columns.append(b.reshape(b.cast(indices, DType.INT32), (*dims, 1)))
-        else:
-            own = tuple(size if i == other else 1 for i in range(len(dims) + 1))
-            places = b.reshape(b.numbers(size), own)
-            columns.append(b("BROADCAST_TO", places, b.integers((*dims, 1))))
-    return columns[0] if len(columns) == 1 else b("CONCATENATION", *columns, axis=len(dims))
+    rank = indices.type.rank
+    values = b("EXPAND_DIMS", b.cast(indices, DType.INT32), b.constant(rank, np.int32))
+    columns = [values if other == axis else _along(b, values, other) for other in range(rank)]
+    return columns[0] if rank == 1 else b("CONCATENATION", *columns, axis=rank)
+
+
+def _along(b: Builder, like: Tensor, axis: int) -> Tensor:
+    """Each element's place along one axis, in the shape of these integers."""
+    if like.type.is_static:
+        places = b.numbers(b.shape(like)[axis])
+    else:
+        size = b("SLICE", _sizes_while_running(b, like), b.integers([axis]), b.integers([1]))
+        places = b("RANGE", b.constant(0, np.int32), b.reshape(size, ()), b.constant(1, np.int32))
+    own = tuple(-1 if other == axis else 1 for other in range(like.type.rank))
+    return b("ADD", b("RESHAPE", places, b.integers(own), new_shape=own), b("MUL", like, b.like(like, 0)))
+
+
+def _sizes_while_running(b: Builder, tensor: Tensor) -> Tensor:
+    return b("SHAPE", tensor, out_type=DType.INT32)
 
 
 @handles("GatherND")
@@ -75,15 +84,11 @@ def gather_nd(c: Call) -> Tensor:
     limits = dims[batch : batch + depth]
     indices = _from_front(b, indices, limits)
     if batch:
-        lead = c.shape(1)[:batch]
-        if is_open(lead):
-            raise Refusal("batch_dims over a symbolic size")
-        places = np.stack(np.meshgrid(*(np.arange(n) for n in lead), indexing="ij"), -1).astype(np.int32)
-        middle = c.shape(1)[batch:-1]
-        places = np.broadcast_to(places.reshape(*lead, *(1,) * len(middle), batch), (*lead, *middle, batch))
-        indices = b(
-            "CONCATENATION", b.constant(places), b.cast(indices, DType.INT32), axis=indices.type.rank - 1
-        )
+        rank, indices = indices.type.rank, b.cast(indices, DType.INT32)
+        begin, first = b.integers([0] * rank), b.integers([-1] * (rank - 1) + [1])
+        like = b("SLICE", indices, begin, first)
+        columns = [_along(b, like, axis) for axis in range(batch)]
+        indices = b("CONCATENATION", *columns, indices, axis=rank - 1)
     return b("GATHER_ND", x, indices)
 
 
@@ -265,7 +270,8 @@ def scattered(b: Builder, x: Tensor, indices: Tensor, updates: Tensor, reduction
         flat = known.reshape(-1, known.shape[-1])
         if len(np.unique(flat, axis=0)) < len(flat):
             raise Refusal("its indices repeat, so which update wins is not defined")
-    ones = b("FILL", b.integers(b.shape(updates)), b.constant(1, np.int32))
+    many = b.integers(b.shape(updates)) if updates.type.is_static else _sizes_while_running(b, updates)
+    ones = b("FILL", many, b.constant(1, np.int32))
     hits = b("SCATTER_ND", indices, ones, shape)
     touched = b("GREATER", hits, b.constant(0, np.int32))
     placed = b("SCATTER_ND", indices, updates, shape)
