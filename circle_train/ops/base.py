@@ -186,7 +186,7 @@ class Op:
         return [*inputs, *[None] * missing] if missing > 0 and not self.is_variadic else list(inputs)
 
     def check_arity(self, inputs: Sequence[Any]) -> None:
-        least, most = _arity(type(self))
+        least, most = _arity(self.inputs)
         if len(inputs) < least or (len(inputs) > most and not self.is_variadic):
             expected = (
                 f"at least {least}"
@@ -216,9 +216,9 @@ class Op:
 
 
 @cache
-def _arity(op: type[Op]) -> tuple[int, int]:
+def _arity(inputs: tuple[InputSpec, ...]) -> tuple[int, int]:
     """How many inputs there are at least, and how many the class names."""
-    return sum(not spec.optional and not spec.variadic for spec in op.inputs), len(op.inputs)
+    return sum(not spec.optional and not spec.variadic for spec in inputs), len(inputs)
 
 
 def _described(value: TensorType | Array | None) -> str:

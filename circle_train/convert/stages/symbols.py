@@ -10,8 +10,11 @@ from circle_train.errors import ConversionError
 from circle_train.ir.size import Number, Size, evaluated, replaced, symbol
 
 BATCH = 2
-EXAMPLES = ((96, 24), (224, 1024), (160, 512), (512, 16000), (640, 128), (32, 1))
-"""Of the sizes of an image, and of others: the first that suit the model are taken; nothing is concluded from them."""
+EXAMPLES = (
+    (96, 24), (224, 1024), (160, 512), (512, 16000), (640, 128), (32, 1), (48, 320), (64, 80),
+)  # fmt: skip
+"""Of the sizes of an image (the last three as high as lines of text), and of others: the first that suit the model are taken;
+nothing is concluded from them."""
 FIXED = {4: 224, 5: 32}
 """What an open size is fixed to by rank, where it must be; others to 512 floats or 128 integers."""
 

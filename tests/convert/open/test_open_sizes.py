@@ -118,6 +118,24 @@ def test_a_network_with_skips_takes_what_its_strides_divide() -> None:
         agrees(content, {"x": weights(1, 3, height, width)}, loaded)
 
 
+def test_lines_of_text_are_of_any_height_that_comes_down_to_one_row() -> None:
+    """As PP-OCR's recognisers: the height is open, and what follows holds for those alone that leave one row."""
+    constants = {"axis": np.array([3]), "batch": np.array([0])}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["few"], kernel_shape=[16, 4], strides=[16, 4]),
+        helper.make_node("AveragePool", ["few"], ["row"], kernel_shape=[3, 2], strides=[3, 2]),
+        helper.make_node("Shape", ["row"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "axis"], ["long"]),
+        helper.make_node("Concat", ["batch", "long"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["row", "wanted"], ["y"]),
+    ]
+    content = model(nodes, {"x": ["B", 1, "H", "W"]}, constants)
+    loaded = ct.load(content)
+    assert loaded.inputs[0].shape == (-1, 1, -1, -1)
+    for batch, height, width in ((1, 48, 320), (3, 64, 96), (2, 80, 40)):
+        agrees(content, {"x": weights(batch, 1, height, width)}, loaded)
+
+
 @pytest.mark.parametrize("length", ["N", 50])
 def test_windows_of_a_signal_as_tensorflow_frames_it(length: Any) -> None:
     """As tf.signal.frame: what no block holds is cut off, and windows are counted by integers that may fall below 0.
