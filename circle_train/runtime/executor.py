@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 import numpy as np
 
@@ -28,8 +28,6 @@ OPERATOR = 5_600
 
 LARGE = 1 << 20
 """Bytes of an arena from which Ctrl-C does not wait for those steps too that change nothing."""
-
-UNLIMITED = nullcontext()
 
 
 class Executor:
@@ -74,18 +72,27 @@ class Executor:
         for tensor, value in feeds.items():
             if tensor in arrays:
                 np.copyto(arrays[tensor], value)
-        self.advance(undisturbed)
+        self._advance(undisturbed)
 
     def advance(self, undisturbed: Undisturbed | None = None) -> None:
         """Take every step on what lies in the arena."""
         self.state.settle()
-        with UNLIMITED if self._numpy_threads is None else blas.limited(self._numpy_threads):
-            for step in self.steps[: self.reading]:
-                step()
-            if undisturbed is not None:
-                undisturbed.begin()
-            for step in self.steps[self.reading :]:
-                step()
+        self._advance(undisturbed)
+
+    def _advance(self, undisturbed: Undisturbed | None) -> None:
+        if self._numpy_threads is None:
+            self._take_steps(undisturbed)
+            return
+        with blas.limited(self._numpy_threads):
+            self._take_steps(undisturbed)
+
+    def _take_steps(self, undisturbed: Undisturbed | None) -> None:
+        for step in self.steps[: self.reading]:
+            step()
+        if undisturbed is not None:
+            undisturbed.begin()
+        for step in self.steps[self.reading :]:
+            step()
 
     def rebound(self) -> Executor:
         """The same program bound to the arrays that the state has now."""

@@ -9,6 +9,7 @@ import pytest
 from networks import cnn, mlp, tied, two_headed
 
 import circle_train as ct
+from circle_train.errors import DataError
 from circle_train.model import Model
 
 RNG = np.random.default_rng(3)
@@ -341,3 +342,13 @@ def test_fit_and_evaluate_measure_a_batch_once() -> None:
     assert trained.evaluate(x, y)["counted"] == 8
     assert trained.train_step(x[:4], y[:4]).metrics["counted"] == 9
     assert trained.eval_step(x[:4], y[:4], measure=False).metrics == {}
+
+
+def test_shapes_are_checked_anew_after_many_that_fit() -> None:
+    """What was found to fit is remembered, a few shapes at a time; what does not fit is refused each time."""
+    infer = ct.InferenceSession(mlp())
+    for batch in (*range(1, 20), 3, 1):
+        assert infer(np.zeros((batch, 6), np.float32)).shape == (batch, 4)
+        for wrong in ((batch, 7), (6,), (0, 6)):
+            with pytest.raises(DataError, match="has shape"):
+                infer(np.zeros(wrong, np.float32))
