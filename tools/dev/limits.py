@@ -87,6 +87,22 @@ def machine(threads: int) -> Limits:
 
 def profile(name: str, threads: int, steps: int) -> list[dict[str, Any]]:
     """The nodes of a network's step: what they are, their seconds, arithmetic, bytes, and the least arithmetic."""
+    sessions = [opened(name, count) for count in sorted({threads, 1}, reverse=True)]
+    seconds = [float("inf")] * len(sessions)
+    for _ in range(max(steps, 6)):
+        for place, (session, x, y) in enumerate(sessions):
+            begun = time.perf_counter()
+            session.train_step(x, y)
+            seconds[place] = min(seconds[place], time.perf_counter() - begun)
+    session, x, y = sessions[0]
+    measured = session.profile(x, y, steps=steps)
+    nodes = [node for node, _ in session.programs.whole.bound]
+    rows = [_row(node, found) for node, found in zip(nodes, measured.nodes, strict=True)]
+    return [*rows, {"step": seconds[0], "alone": seconds[-1]}]
+
+
+def opened(name: str, threads: int) -> tuple[Any, Any, Any]:
+    """A session of the network, and its batch."""
     import csess  # the survey's, in FOLDER
 
     import circle_train as ct
@@ -95,14 +111,8 @@ def profile(name: str, threads: int, steps: int) -> list[dict[str, Any]]:
     xs, ys = csess.load(name)
     model = ct.load(f"models/{name}.onnx")
     config = csess.config(ct, name, losses, optimizer, xs[0].shape[0], trainable="all", batch_norm="train")
-    session = ct.TrainSession(model, config, threads=threads)
     x, y = csess.fit_layout(xs, model.inputs)[0], ys if len(ys) > 1 else ys[0]
-    for _ in range(3):
-        session.train_step(x, y)
-    measured = session.profile(x, y, steps=steps)
-    nodes = [node for node, _ in session.programs.whole.bound]
-    rows = [_row(node, found) for node, found in zip(nodes, measured.nodes, strict=True)]
-    return [*rows, {"step": measured.step_seconds}]
+    return ct.TrainSession(model, config, threads=threads), x, y
 
 
 def _row(node: Any, found: Any) -> dict[str, Any]:
@@ -168,7 +178,7 @@ def summarised(rows: list[dict[str, Any]], limits: Limits) -> dict[str, Any]:
         found["gb"] += 1e-9 * row["nbytes"]
         found["least"] += 1e3 * min(limits.seconds(row["least"], row["nbytes"]), row["seconds"])
     least = sum(found["least"] for found in classes.values())
-    return {"step": 1e3 * last["step"], "least": least, "classes": classes}
+    return {"step": 1e3 * last["step"], "alone": 1e3 * last["alone"], "least": least, "classes": classes}
 
 
 def run(names: list[str], options: argparse.Namespace) -> None:
@@ -199,18 +209,19 @@ def run(names: list[str], options: argparse.Namespace) -> None:
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:
-    """One row a network: the step, its floor, and of all larger classes `ms: rate (share of the limit)`."""
+    """One row a network: the step, its floor, what threads gain, and of all larger classes `ms: rate (share of the limit)`."""
     limits = Limits(**found["machine"])
     names = [*(name for name, _, _ in CLASSES), "numpy"]
     units = {**{name: unit for name, unit, _ in CLASSES}, "numpy": ""}
     heads = [f"{name}, {units[name]}" if units[name] else name for name in names]
-    yield "| network | step, ms | at least | " + " | ".join(heads) + " |"
-    yield "|---" * (3 + len(names)) + "|"
+    yield "| network | step, ms | at least | one thread ÷ step | " + " | ".join(heads) + " |"
+    yield "|---" * (4 + len(names)) + "|"
     for network in NETWORKS:
         if network.name not in found["networks"]:
             continue
         made = summarised(found["networks"][network.name]["rows"], limits)
         cells = [_cell(made["classes"].get(name), units[name], made["step"]) for name in names]
+        cells = [f"{made['alone'] / made['step']:.2f}", *cells]
         yield f"| {network.name} | {made['step']:.3g} | {made['least']:.3g} | " + " | ".join(cells) + " |"
 
 
