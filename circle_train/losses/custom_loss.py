@@ -114,7 +114,7 @@ class TracedJoint(Joint):
 
 def found(graph: Graph | None, name: str) -> Graph:
     """A traced loss's formula; settings outside of the file that holds it can only name it."""
-    if graph is None:
+    if not isinstance(graph, Graph):  # JSON may hold anything there
         raise ConfigError(
             f"loss '{name}' is a formula of one's own, which settings name but do not hold; load the model that was "
             "written with it, or give the loss"

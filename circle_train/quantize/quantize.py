@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from circle_train.errors import ConfigError, DataError
+from circle_train.errors import ConfigError, DataError, ModelError, refusing
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import Description, described
 from circle_train.ir import DType, Graph, Module, Quantization, Tensor
@@ -92,7 +92,8 @@ def ready(module: Module) -> Graph:
     """A copy of the main graph, as it is quantized."""
     graph = module.main.copy()
     graph.carried = dict(module.main.carried)
-    make_ready(graph)
+    with refusing(ModelError, "the model", "what its file says of shapes is wrong, load another copy"):
+        make_ready(graph)
     return graph
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from test_convert import array, compare, model, names, node  # noqa: E402
 
+import circle_train as ct  # noqa: E402
 from circle_train import convert  # noqa: E402
 from circle_train.convert.other.referee import difference, evaluate  # noqa: E402
 from circle_train.errors import ConversionError  # noqa: E402
@@ -122,3 +124,19 @@ def test_external_data_stays_external(tmp_path: Path) -> None:
     (source / "new.onnx.data").unlink()
     with pytest.raises(ConversionError, match=r"initializer 'w' needs 4800 bytes at 0 of .* is missing"):
         convert.load_onnx(source / "new.onnx")
+
+
+def test_a_model_that_is_gone_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes((Path(__file__).parents[1] / "data" / "ort" / "mlp.onnx").read_bytes())
+    session = ct.TrainSession(path, ct.TrainConfig(loss="mse", batch_size=2))
+    session.prepare()
+    path.unlink()
+    with pytest.raises((ConversionError, ct.ModelError), match=r"m\.onnx' (is gone|had|cannot be read)"):
+        session.export(tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_file_object_is_read_as_a_file_is() -> None:
+    raw = (Path(__file__).parents[1] / "data" / "ort" / "mlp.onnx").read_bytes()
+    assert repr(ct.load(BytesIO(raw))) == repr(ct.load(raw))

@@ -132,3 +132,29 @@ def test_numbers_that_end_within_one_are_damage() -> None:
         _fixed("<f4", bytes(7), 0, 7)
     with pytest.raises(Damage, match="goes beyond its list"):
         varints(b"\x01\xff\x01", 0, 2)
+
+
+# What survives or is told apart
+
+
+def test_a_graph_without_a_name_is_written_without() -> None:
+    module = models.small()
+    module.main.name = ""
+    assert "name" not in decode(format.write(module), "Model", b"CIR0")["subgraphs"][0]
+    assert format.read(format.write(module)).main.name == ""
+
+
+def test_sizes_that_are_open_in_the_shape_itself_survive() -> None:
+    def opened(root: Any) -> None:
+        root["subgraphs"][0]["tensors"][0].update(shape=models.ints(-1, 2))
+
+    module = changed(opened)
+    module.description = "written anew"
+    tensors = decode(format.write(module), "Model", b"CIR0")["subgraphs"][0]["tensors"]
+    assert tensors[0]["shape"].tolist() == [-1, 2]
+
+
+def test_a_buffer_that_says_its_size_says_the_new_one() -> None:
+    module = changed(lambda root: root["buffers"][1].update(size=16))
+    module.description = "written anew"
+    assert decode(format.write(module), "Model", b"CIR0")["buffers"][1].get("size") == 16

@@ -79,6 +79,16 @@ def test_what_is_more_than_a_factor_of_channels_stays(reason: str) -> None:
     assert len(graph.nodes) == before
 
 
+def test_a_product_that_the_file_says_is_one_number_stays() -> None:
+    """Shapes are a file's own words until a program is compiled."""
+    graph = Graph("lies", [networks.new_input("x", 1, 2)])
+    x = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 2, 2), None)
+    graph.outputs = [graph.emit(make("ADD"), x, weight("b", 2))]
+    x.type = x.type.with_shape(())
+    fold_into_products(graph)
+    assert [node.op.name for node in graph.nodes] == ["FULLY_CONNECTED", "ADD"]
+
+
 def test_inference_of_a_model_with_running_statistics() -> None:
     """As InferenceSession runs it, natively and by numpy."""
     model = networks.finish(graph := network(), graph.outputs[0])

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import networks
 import pytest
 from test_circleplus import ADAM, BEYOND_ONERT, CCE, MEANING, MSE, SGD
 
@@ -140,6 +141,13 @@ def test_groups_survive_our_json() -> None:
 def test_our_json_refuses_by_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ct.ConfigError, match=message):
         from_dict(settings)
+
+
+@pytest.mark.parametrize("graph", [None, [0, -1]])
+def test_a_formula_that_settings_name_and_do_not_hold_is_refused(graph: Any) -> None:
+    settings = {"loss": {"type": "traced", "graph": graph, "name": "mine"}}
+    with pytest.raises(ct.ConfigError, match="loss 'mine' is a formula of one's own"):
+        ct.TrainSession(networks.mlp(), from_dict(settings)).prepare()
 
 
 def test_what_no_file_can_hold_is_refused() -> None:

@@ -44,7 +44,12 @@ def _joined(graph: Graph, node: Node) -> Node | None:
     reader = graph.only_reader(node.outputs[0])
     x, w, *rest = node.inputs
     b = rest[0] if rest else None
-    if reader is None or node.op.activation or type(reader.op) not in (Mul, Add, Sub):
+    if (
+        reader is None
+        or node.op.activation
+        or type(reader.op) not in (Mul, Add, Sub)
+        or not node.outputs[0].shape
+    ):
         return None
     first = reader.inputs[0] is node.outputs[0]
     other = reader.inputs[1] if first else reader.inputs[0]
