@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from typing import Any
 
 from circle_train.backends import native
 from circle_train.backends.base import Backend, Reference
@@ -34,9 +35,9 @@ def choose(name: str, threads: int | None) -> Backend:
     return Reference(threads)
 
 
-def _check_threads(asked: object) -> None:
+def _check_threads(asked: Any) -> None:
     try:
-        is_possible = 1 <= operator.index(asked) <= MAX_THREADS  # type: ignore[arg-type]
+        is_possible = 1 <= operator.index(asked) <= MAX_THREADS
     except TypeError:
         is_possible = False
     if not is_possible:

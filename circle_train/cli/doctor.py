@@ -61,11 +61,11 @@ def findings() -> dict[str, str]:
 
 def engine() -> str:
     """The native library and the vector instructions that it uses here, or why numpy computes."""
-    found = library.load()
-    if found is not None:
-        size = library.path().stat().st_size / 1e6  # type: ignore[union-attr]
+    found, path = library.load(), library.path()
+    if found is not None and path is not None:
+        size = path.stat().st_size / 1e6
         return f"native, {Tier(found.ct_best_tier()).name} vectors, {size:.1f} MB"
-    if library.path() is None:
+    if path is None:
         why = "the native engine was not built for this release; install a C++ compiler and reinstall circle-train"
     else:
         why = f"{library.path()} is not of this version or machine; reinstall circle-train"

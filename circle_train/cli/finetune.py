@@ -80,6 +80,26 @@ def add_parser(commands: Any) -> None:
     add_kind(parser)
     add_look(parser)
     course = parser.add_argument_group("course")
+    _add_course(course)
+    _add_steps(course)
+    parser.add_argument(
+        "--run-dir",
+        metavar="DIR",
+        help="report.html, metrics.json, plan.txt and checkpoints; DIR-2 where there is one",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=positive,
+        metavar="N",
+        help="write the run's checkpoint every N steps too (default: after each epoch)",
+    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a stopped run, as it began")
+    add_json(parser)
+    parser.set_defaults(run=run, parser=parser)
+
+
+def _add_course(course: argparse._ArgumentGroup) -> None:
+    """How long, and on what."""
     course.add_argument(
         "--validation",
         default="0.2",
@@ -117,6 +137,10 @@ def add_parser(commands: Any) -> None:
         metavar="F",
         help="share of each label that goes to all classes alike (default: 0)",
     )
+
+
+def _add_steps(course: argparse._ArgumentGroup) -> None:
+    """What is trained, and how."""
     course.add_argument(
         "--trainable",
         default="auto",
@@ -144,20 +168,6 @@ def add_parser(commands: Any) -> None:
     course.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of split, order and variation (default: 0)"
     )
-    parser.add_argument(
-        "--run-dir",
-        metavar="DIR",
-        help="report.html, metrics.json, plan.txt and checkpoints; DIR-2 where there is one",
-    )
-    parser.add_argument(
-        "--checkpoint-every",
-        type=positive,
-        metavar="N",
-        help="write the run's checkpoint every N steps too (default: after each epoch)",
-    )
-    parser.add_argument("--resume", metavar="RUN", help="go on with a stopped run, as it began")
-    add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:

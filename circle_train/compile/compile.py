@@ -52,9 +52,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     activations and weights are rounded as the shipped model rounds them.
     """
     graph = passes.run(passes.before_training(sizes), choose_outputs(model.copy(), config.outputs))
-    parameters = find_parameters(graph)
-    trained = choose_trainable(config.trainable, parameters, len(model.nodes), config.frozen)
-    parameters = make_states(parameters, config.batch_norm is BatchNormMode.TRAIN)
+    parameters, trained = choose_parameters(graph, config, len(model.nodes))
     moves = behave_as_in_training(graph, config) if mode.has_backward else []
     if rounding is not None:
         round_as_shipped(graph, rounding)
@@ -66,35 +64,63 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
         add_losses(draft, config)
     if mode.has_backward:
         gradients = add_gradients(draft, trained, share)
-        round_again(graph)
-        add_updates(graph, config, mode, gradients)
-        graph.append(*moves)
+        add_updates(graph, config, mode, gradients, moves)
     elif mode is Mode.UPDATE:
         draft = only_updates(graph, config, trained)
-    graph.outputs = draft.keep
-    drop_dead_nodes(graph)
-    verify(graph)
+    keep_alone(graph, draft.keep)
     batch = batch_of(draft, sizes)
     rounded = round_activations(graph, draft.forward, draft.keep) if narrow else set()
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
-    moving = influence(graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
-    is_apart = all(tensor.shape[:1] == (batch,) for tensor in draft.inputs)
-    cut = None
-    if is_apart:
-        cut = find_last_cut(graph, moving, batch, keep) if keep else find_cut(graph, moving, batch)
-        cut = keep_in_bytes(graph, cut) if cut is not None and keep else cut
-    prefix = separate_prefix(graph, cut, batch, engine)
+    prefix = separate_prefix(graph, find_beginning(draft, trained, batch, keep), batch, engine)
     grids = grids_of(graph) if mode.has_backward else {}
+    join(graph, draft.keep, engine, rounded, grids)
+    memory = plan_memory(graph, draft.keep)
+    return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
+
+
+def choose_parameters(
+    graph: Graph, config: TrainConfig, operators: int
+) -> tuple[list[Parameter], list[Parameter]]:
+    """All that a program of this graph holds, with its state, and those of them that are to be trained."""
+    found = find_parameters(graph)
+    trained = choose_trainable(config.trainable, found, operators, config.frozen)
+    return make_states(found, config.batch_norm is BatchNormMode.TRAIN), trained
+
+
+def keep_alone(graph: Graph, kept: list[Tensor]) -> None:
+    """What leads to none of these is dropped; from here on the graph is whole."""
+    graph.outputs = kept
+    drop_dead_nodes(graph)
+    verify(graph)
+
+
+def find_beginning(draft: Draft, trained: Sequence[Parameter], batch: int, keep: Keep | None) -> Cut | None:
+    """Where the frozen beginning ends, if samples stay apart in it."""
+    if not all(tensor.shape[:1] == (batch,) for tensor in draft.inputs):
+        return None
+    moving = influence(draft.graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
+    if keep is None:
+        return find_cut(draft.graph, moving, batch)
+    cut = find_last_cut(draft.graph, moving, batch, keep)
+    return None if cut is None else keep_in_bytes(draft.graph, cut)
+
+
+def join(
+    graph: Graph,
+    kept: list[Tensor],
+    engine: Backend | None,
+    rounded: set[Tensor],
+    grids: Mapping[Tensor, OnGrid],
+) -> None:
+    """Let the engine compute together what it can, before and after tensors are stored narrow."""
     if engine is not None:
-        engine.fuse(graph, draft.keep)
+        engine.fuse(graph, kept)
         verify(graph)
     if rounded or grids:
         store(graph, rounded, grids)
         if engine is not None:
-            engine.join_narrow(graph, draft.keep)
+            engine.join_narrow(graph, kept)
             verify(graph)
-    memory = plan_memory(graph, draft.keep)
-    return Program(mode, batch, graph, memory, parameters, draft, operators, prefix, share)
 
 
 def batch_of(draft: Draft, sizes: int | Shapes | None) -> int:
@@ -259,14 +285,18 @@ def add_gradients(draft: Draft, trained: Sequence[Parameter], share: float) -> d
     return gradients
 
 
-def add_updates(graph: Graph, config: TrainConfig, mode: Mode, gradients: dict[Tensor, Tensor]) -> None:
-    """What is done with each gradient as soon as it is there: an optimizer step, or a sum for later."""
+def add_updates(
+    graph: Graph, config: TrainConfig, mode: Mode, gradients: dict[Tensor, Tensor], moves: Sequence[Node]
+) -> None:
+    """What is done with each gradient as soon as it is there, an optimizer step or a sum for later; statistics move last."""
+    round_again(graph)
     if mode is Mode.TRAIN:
         config.rule.add_updates(graph, list(gradients), gradients)
     else:
         for weight, gradient in gradients.items():
             graph.emit_all(Accumulate(), accumulator(weight), gradient)
     update_early(graph)
+    graph.append(*moves)
 
 
 def accumulator(parameter: Tensor) -> Tensor:

@@ -52,8 +52,8 @@ def load_onnx(
             raise ConversionError(f"{name} is '{value}', expected one of {', '.join(known)}")
     result: tuple[Module, Provenance]
     with _needing_onnx(), refusing(ConversionError, "the ONNX model", "check it with onnx.checker"):
-        if engine == "onnx2tf" and (fixed := (inputs or {}) | (shapes or {})):  # type: ignore[operator]
-            raise ConversionError(f"'{next(iter(fixed))}': only engine='direct' fixes inputs and shapes")
+        if engine == "onnx2tf" and (fixed := [*(inputs or ()), *(shapes or ())]):
+            raise ConversionError(f"'{fixed[0]}': only engine='direct' fixes inputs and shapes")
         if engine == "onnx2tf":
             result = _import("other.onnx2tf").convert(source)
         else:

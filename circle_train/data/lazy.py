@@ -97,8 +97,8 @@ class Lazy:
     def __getitem__(self, indices: Any) -> Array:
         places = np.arange(len(self))[indices]
         if places.ndim == 0:
-            one: Array = self[places[None]]
-            return one[0]  # type: ignore[no-any-return]
+            one: Array = self[places[None]][0]
+            return one
         if len(places) < 2 * THREADS:
             samples = [self._sample(int(place)) for place in places]
         else:

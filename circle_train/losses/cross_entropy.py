@@ -110,14 +110,14 @@ class ClassLoss(CrossEntropyLoss):
         super().__post_init__()
         self._require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
         if self.class_weights is not None:
-            is_mapping = isinstance(self.class_weights, Mapping)
-            weights = self.class_weights.values() if is_mapping else self.class_weights  # type: ignore[union-attr]
+            given = self.class_weights
+            weights = given.values() if isinstance(given, Mapping) else given
             self._require(
                 "class_weights",
                 all(is_number(w) and 0 <= w < float("inf") for w in weights),
                 "numbers from 0",
             )
-            if not is_mapping:
+            if not isinstance(given, Mapping):
                 object.__setattr__(self, "class_weights", tuple(self.class_weights))
 
     def target_type(self, output: TensorType) -> TensorType:

@@ -273,8 +273,7 @@ class Symbol:
 
 def _in_one(sizes: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
     """(2, 3) from (2, 3) and from ((2, 3),)."""
-    first = sizes[0] if sizes else ()
-    return tuple(sizes if isinstance(first, int) else first)  # type: ignore[arg-type]
+    return tuple(n for size in sizes for n in ([size] if isinstance(size, int) else size))
 
 
 def _unknown(function: Callable[..., Any]) -> ConfigError:

@@ -221,7 +221,7 @@ def _writes(node: Node) -> bool:
     return node.op.mutates and not isinstance(node.op, GuardFinite)
 
 
-def execute_once(nodes: Sequence, values: dict[Tensor, Array]) -> None:  # type: ignore[type-arg]
+def execute_once(nodes: Sequence[Node], values: dict[Tensor, Array]) -> None:
     """Run nodes one by one on arrays of whatever shape they turn out to have (for models of dynamic shapes)."""
     with np.errstate(all="ignore"):
         for node in nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from inspect import signature
@@ -44,11 +44,7 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     verbose: int | str = "auto",
     keep_frozen: bool | int | str = "auto",
 ) -> History:
-    """Train for some epochs.
-
-    A session that took over a checkpoint from the middle of a fit goes on from there: give the same data, epochs and
-    callbacks, which then know what they knew.
-    The last, smaller batch of an epoch is trained with its true weight.
+    """Train for some epochs (see `TrainSession.fit`).
 
     What the frozen beginning of the model makes of each sample of arrays is computed in the first epoch and used again
     in the others, to the bit the same. `keep_frozen` says how much memory that may take: "auto", what the memory budget
@@ -69,29 +65,45 @@ def fit(  # noqa: PLR0913 -- Keras's arguments
     if epochs - session.state.epoch > 1:
         data, validation = keep_results(session, data, validation, keep_frozen)
     session.kept_bytes = kept_bytes(data, validation)
-    state, history = session.state, History()
-    before = None if state.course is None else state.course.snapshot()
-    state.course = course = Course(session, [*Progress.wanted(verbose), *told, history])
-    course.begin(epochs, data.steps(session.config.batch_size))
-    if before is not None:
-        course.resume(before, Average(session.metrics, session.config.loss_weights))
-    is_over = before is not None and session.stop_training and state.position == 0
-    for epoch in range(epochs if is_over else state.epoch, epochs):
+    history = History()
+    steps = data.steps(session.config.batch_size)
+    course, left = _begin(session, [*Progress.wanted(verbose), *told, history], epochs, steps)
+    for epoch in left:
         if begins_rounding(session.programs, epoch, epochs):
             data, validation = given  # what was kept are results of floats
             begin_rounding(session.programs, data)
         logs = _train_epoch(session, course, data, epoch, shuffle)
         if validation is not None:
             logs.update({f"val_{name}": value for name, value in evaluate(session, validation).items()})
-        state.epoch, state.position = epoch + 1, 0
-        course.end_epoch(epoch, logs)
-        LOG.info("epoch %d of %d: %s", epoch + 1, epochs, numbers(logs))
-        if session.stop_training:
+        if _ends(session, course, epoch, left.stop, logs):
             break
     course.end()
+    state = session.state
     state.epoch, state.position, session.stop_training = 0, 0, False
     state.course = None
     return history
+
+
+def _begin(
+    session: Batches, listeners: Sequence[Callback], epochs: int, steps: int | None
+) -> tuple[Course, range]:
+    """The course, begun or taken up where a checkpoint left it, and the epochs that are left."""
+    state = session.state
+    before = None if state.course is None else state.course.snapshot()
+    state.course = course = Course(session, [*listeners])
+    course.begin(epochs, steps)
+    if before is not None:
+        course.resume(before, Average(session.metrics, session.config.loss_weights))
+    is_over = before is not None and session.stop_training and state.position == 0
+    return course, range(epochs if is_over else state.epoch, epochs)
+
+
+def _ends(session: Batches, course: Course, epoch: int, epochs: int, logs: dict[str, float]) -> bool:
+    """Count an epoch and tell of it; whether somebody asks for no more."""
+    session.state.epoch, session.state.position = epoch + 1, 0
+    course.end_epoch(epoch, logs)
+    LOG.info("epoch %d of %d: %s", epoch + 1, epochs, numbers(logs))
+    return session.stop_training
 
 
 def _listeners(callbacks: Any) -> tuple[Callback, ...]:

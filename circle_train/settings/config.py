@@ -171,11 +171,11 @@ def normalized(trainable: Trainable) -> Trainable:
                 f"trainable is ('last', {count}), expected a count from 1, 0 for none or -1 for all"
             )
         return "all" if count == -1 else "none" if count == 0 else ("last", count)
-    if items and all(isinstance(i, str) for i in items):
-        return items  # type: ignore[return-value]
-    if not all(isinstance(i, int) and not isinstance(i, bool) for i in items):
+    names = tuple(i for i in items if isinstance(i, str))
+    indices = tuple(i for i in items if isinstance(i, int) and not isinstance(i, bool))
+    if len(items) not in (len(names), len(indices)):
         raise ConfigError(f"trainable is {items!r}, expected {EXPECTED_TRAINABLE}")
-    return items  # type: ignore[return-value]
+    return names or indices
 
 
 def _last(word: str) -> int | None:
@@ -186,8 +186,8 @@ def _last(word: str) -> int | None:
 
 def names_of(trainable: Trainable) -> tuple[str, ...] | None:
     """The names or patterns that the setting lists; None where it is something else."""
-    is_list = isinstance(trainable, tuple) and bool(trainable) and all(isinstance(i, str) for i in trainable)
-    return trainable if is_list else None  # type: ignore[return-value]
+    items: tuple[Any, ...] = trainable if isinstance(trainable, tuple) else ()
+    return tuple(items) if items and all(isinstance(i, str) for i in items) else None
 
 
 def _loss(value: Any) -> Any:

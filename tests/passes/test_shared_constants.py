@@ -17,7 +17,10 @@ from circle_train.model import Model
 WIDTH = 4
 
 
-def dense(graph: Graph, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+def dense(graph: Graph, x: Tensor, w: Tensor, b: Tensor | None, added: bool = False) -> Tensor:
+    """`added`: the bias has an operator of its own."""
+    if added:
+        return graph.emit(networks.make("ADD"), dense(graph, x, w, None), b)
     return graph.emit(networks.make("FULLY_CONNECTED"), x, w, b)
 
 
@@ -32,7 +35,7 @@ def zeros(*shape: int, dtype: DType = DType.FLOAT32, buffer: Buffer | None = Non
     return Tensor(name, TensorType(dtype, shape), buffer or Buffer(np.zeros(size, np.uint8)))
 
 
-def started(*, biases: int, layers: tuple[int, ...] = (0, 1)) -> Graph:
+def started(*, biases: int, layers: tuple[int, ...] = (0, 1), added: bool = False) -> Graph:
     """Dense layers of these weights over one bias tensor, or over several that share its buffer."""
     graph = Graph("net", [networks.new_input("x", 1, WIDTH)])
     x = graph.inputs[0]
@@ -40,7 +43,7 @@ def started(*, biases: int, layers: tuple[int, ...] = (0, 1)) -> Graph:
     tensors = [first, *(zeros(WIDTH, buffer=first.buffer) for _ in range(biases - 1))]
     weights = {seed: square(seed) for seed in layers}
     for number, seed in enumerate(layers):
-        x = graph.emit(networks.make("TANH"), dense(graph, x, weights[seed], tensors[number % biases]))
+        x = graph.emit(networks.make("TANH"), dense(graph, x, weights[seed], tensors[number % biases], added))
     graph.outputs.append(x)
     return graph
 
@@ -71,14 +74,17 @@ def trained(model: Model) -> ct.TrainSession:
 
 
 @pytest.mark.parametrize("biases", [1, 2])
+@pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("suffix", ["circle", "tflite"])
-def test_fresh_biases_of_two_layers_are_two_parameters(biases: int, suffix: str, tmp_path: Path) -> None:
+def test_fresh_biases_of_two_layers_are_two_parameters(
+    biases: int, added: bool, suffix: str, tmp_path: Path
+) -> None:
     """One tensor of zeros for two layers, or one buffer: as if each had its own, and so in the exported file."""
-    session = trained(loaded(started(biases=biases)))
+    session = trained(loaded(started(biases=biases, added=added)))
     apart = Graph("apart", [networks.new_input("x", 1, WIDTH)])
     x = apart.inputs[0]
     for seed in (0, 1):
-        x = apart.emit(networks.make("TANH"), dense(apart, x, square(seed), zeros(WIDTH)))
+        x = apart.emit(networks.make("TANH"), dense(apart, x, square(seed), zeros(WIDTH), added))
     apart.outputs.append(x)
     expected = trained(loaded(apart))
     assert len(session.parameters) == len(expected.parameters) == 4

@@ -70,7 +70,7 @@ class Builder(Emitter):
 
     # Sizes as tensors
 
-    def integers(self, values: Sequence[int], dtype: Any = np.int32) -> Tensor:
+    def integers(self, values: Sequence[Number], dtype: Any = np.int32) -> Tensor:
         """A vector of sizes, axes or indices; open entries stay computable."""
         tensor = self.constant(np.array([self.example(value) for value in values], dtype))
         if is_open(values):

@@ -61,6 +61,6 @@ def constants(model: Source, builder: Builder, assignment: Assignment) -> dict[s
         sizes = assignment.sizes(dims)
         tensor = builder.constant(array)
         if any(size != found for size, found in zip(sizes, array.shape, strict=True)):
-            tensor = builder("BROADCAST_TO", tensor, builder.integers(sizes))  # type: ignore[arg-type]
+            tensor = builder("BROADCAST_TO", tensor, builder.integers(sizes))
         made[name] = tensor
     return made

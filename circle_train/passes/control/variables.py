@@ -104,8 +104,8 @@ class _Lowering:
         likes = [_read_in(graphs, index - offset) if v is not None else None for index, v in enumerate(held)]
         inputs = list(node.inputs)
         for index, (variable, like) in enumerate(zip(held, likes, strict=True)):
-            if variable is not None and (like is not None or variable.last is not None):
-                inputs[index] = self._value(variable, like or variable.last)  # type: ignore[arg-type]
+            if variable is not None and (known := like or variable.last) is not None:
+                inputs[index] = self._value(variable, known)
         for graph in graphs:
             inner: dict[Tensor, Variable] = {}
             for index, (tensor, variable) in enumerate(zip(graph.inputs, held[offset:], strict=True)):

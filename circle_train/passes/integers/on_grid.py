@@ -233,7 +233,8 @@ def grids_of(graph: Graph) -> dict[Tensor, OnGrid]:
         for node in graph.nodes
         if isinstance(node.op, OnGrid)
         and node.outputs[0].type.size >= LEAST
-        and not node.inputs[0].is_constant  # type: ignore[union-attr]
+        and node.inputs[0] is not None
+        and not node.inputs[0].is_constant
     }
 
 

@@ -109,7 +109,7 @@ def _until(b: Builder, condition: Tensor, begins: Mapping[Tensor, Tensor]) -> Nu
     if begins and not late:
         if grows is None or grows.op.name != "ADD":
             return None
-        old, step = map(_seen_through, grows.inputs)  # type: ignore[arg-type]
+        old, step = (_seen_through(tensor) for tensor in grows.inputs if tensor is not None)
         counter, step = (old, step) if old in begins else (step, old)
         if counter not in begins or not step.is_constant or int(step.data.reshape(-1)[0]) != 1:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -86,9 +87,9 @@ def _each(c: Call, name: str, count: int) -> list[int]:
     return [int(value) for value in c.attr(name) or [0] * count]
 
 
-def _bound(body: object, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+def _bound(body: Any, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     """The body's inputs by name."""
-    names = [info.name for info in body.input]  # type: ignore[attr-defined]
+    names = [info.name for info in body.input]
     return dict(zip(names, tensors, strict=True))
 
 
