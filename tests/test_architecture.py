@@ -246,6 +246,15 @@ def test_an_hours_reading_is_an_hour(heading: str) -> None:
     assert lines <= LONGEST_READING, f"{heading}: {lines} lines"
 
 
+def test_no_run_leaves_its_files_at_the_top() -> None:
+    """A checkpoint once lay there, and was committed: a path had been taken for another argument, and the default written."""
+    top = PACKAGE.parent
+    left = [
+        f.name for f in top.iterdir() if f.suffix in (".safetensors", ".ckpt", ".circle", ".tflite", ".onnx")
+    ]
+    assert not left, f"{left}: what wrote these is to write elsewhere"
+
+
 def test_the_compiled_part_is_small() -> None:
     compiled = library.path()
     if compiled is None:

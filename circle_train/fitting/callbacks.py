@@ -7,7 +7,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf, isnan
 from pathlib import Path
@@ -177,6 +177,12 @@ class ModelCheckpoint(Watcher):
 
     remembers = ("best", "written")
 
+    monitor: str = field(default="val_loss", kw_only=True)
+    """Which number of an epoch decides what is best."""
+    mode: str = field(default="auto", kw_only=True)
+    """ "min", "max" or "auto"."""
+    min_delta: float = field(default=0.0, kw_only=True)
+    """What a change must exceed to be a gain."""
     path: str | os.PathLike[str] = "checkpoint.safetensors"
     """Where to, with places for epoch and numbers."""
     save_best_only: bool = False

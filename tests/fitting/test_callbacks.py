@@ -115,7 +115,7 @@ def test_a_plateau_lowers_the_rate() -> None:
 
 
 def test_checkpoints_of_the_best_and_the_last(tmp_path: Path) -> None:
-    best = ModelCheckpoint(path=tmp_path / "best.ckpt", save_best_only=True)
+    best = ModelCheckpoint(tmp_path / "best.ckpt", save_best_only=True)  # the path stands first, as in Keras
     play(best, [3, 1, 2, 0.5, 0.7])
     assert (tmp_path / "best.ckpt").read_text(encoding="utf-8") == "checkpoint 3.0"
     play(
