@@ -19,6 +19,7 @@ from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.choose import choose_for
 from circle_train.finetuning.choosing.task import task_of_course
 from circle_train.finetuning.deadline import Deadline
+from circle_train.finetuning.deeper import RATE, SLOWER, Falling, last_layers
 from circle_train.finetuning.look import settle
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import judged
@@ -40,8 +41,6 @@ GAIN = 1e-3
 """Of the validation's loss; an epoch that gains less is one without gain."""
 HEAD_SHARE = 0.3
 """Of the time that there is, for the head's phase."""
-DEEPER_SHARE = 0.4
-"""The share of the operators, from the end, that the second phase trains."""
 MONITOR = "val_loss"
 
 
@@ -65,14 +64,14 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
     threads: int | None = None,
     verbose: int | str = "auto",
 ) -> Result:
-    """Fit a model to labelled samples: a new head, then the last layers at a tenth of the rate; the best weights stay.
+    """Fit a model to labelled samples: a new head, then the last layers at a lower rate; the best weights stay.
 
     Args:
         model: a path or a loaded model, of any number of classes.
         data: what `ct.data.images` and its like give.
         epochs: passes over the data in each phase at the most.
         trainable: what the second phase trains, as in TrainConfig; "auto" the last layers, "none" leaves it out.
-        learning_rate: of the head; the second phase takes a tenth of it.
+        learning_rate: of the head (3e-3); the second phase begins with a tenth of it (unless given, 3e-5) and falls to nothing.
         patience: epochs without a better validation after which a phase ends (5).
         variants: how often each sample stands in an epoch, where the data are varied at random (4).
         class_weights: "balanced" lets rare classes count as much as frequent ones.
@@ -149,32 +148,37 @@ class Finetuning:
     def train_deeper(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         """The layers before it, carefully; they go back to what they were where that does not help."""
         wish = self.recipe.trainable
-        best = self.best
+        best, right = self.best, self.right
         if wish == "none" or (wish == "auto" and (best is None or self.is_perfect)):
             if self.budget is not None and wish == "auto" and best is not None:
                 LOG.info("the head names all samples held out: nothing deeper is tried")
+            return
+        what = last_layers(self.model) if wish == "auto" else wish
+        if what is None:
+            LOG.info("the head is all that this model can train")
             return
         before = dict(self.session.parameters)
         epochs = self.recipe.epochs or EPOCHS
         if self.budget is not None and wish == "auto":
             phase, epochs = self._choose()
         else:
-            phase = self._go_deeper()
+            phase = self._go_deeper(what)
+            callbacks = (Falling(self.session.learning_rate), *callbacks)
         self._fit(phase, epochs, callbacks, verbose)
-        if best is not None and self.best is not None and self.best >= best:
+        if best is not None and self.best is not None and (self.best >= best or self.right < right):
             for name, value in before.items():
                 self.session.parameters[name] = value
             LOG.info("that did not help: the weights of the head's phase stay")
             for of_phases in (self.histories, self.kept, self.phases):
                 of_phases.pop()
 
-    def _go_deeper(self) -> str:
-        """What was asked for, or the last layers."""
-        wish, operators = self.recipe.trainable, len(self.model.operators)
-        what = ("last", max(int(operators * DEEPER_SHARE), 1)) if wish == "auto" else wish
-        LOG.info("the head is trained; now %s at a tenth of the rate", describe_choice(what))
-        self.session.set_trainable(what, learning_rate=self.config.rule.base_learning_rate / 10)
-        return "last layers" if wish == "auto" else describe_choice(what)
+    def _go_deeper(self, what: Any) -> str:
+        """Train it with the head from here on; what the phase is called."""
+        given = self.recipe.learning_rate
+        rate = RATE if given is None else given / SLOWER
+        LOG.info("the head is trained; now %s, at a rate of %g that falls", describe_choice(what), rate)
+        self.session.set_trainable(what, learning_rate=rate)
+        return "last layers" if self.recipe.trainable == "auto" else describe_choice(what)
 
     def _choose(self) -> tuple[str, int]:
         """What trials say, and for how many epochs."""
@@ -212,6 +216,12 @@ class Finetuning:
     def best(self) -> float | None:
         """The best validation of the last phase."""
         return min(self.histories[-1].history.get(MONITOR, ()), default=None)
+
+    @property
+    def right(self) -> float:
+        """The share of right answers of the last phase, by the weights that stay; 0 where there is no such thing."""
+        shares = self.histories[-1].history.get(f"val_{self.config.metrics[0]}", ())
+        return shares[self.kept[-1]] if shares and self.data.classes else 0.0
 
     @property
     def is_perfect(self) -> bool:

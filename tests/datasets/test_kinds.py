@@ -188,7 +188,12 @@ def test_values_are_foreseen(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["a,b,c,d,e,f,y", *lines]))
     net = Path(__file__).parents[1] / "data" / "mlp.circle"
     result = ct.finetune(
-        net, ct.data.table(tmp_path / "t.csv", label="y"), verbose=0, trainable="all", learning_rate=0.02
+        net,
+        ct.data.table(tmp_path / "t.csv", label="y"),
+        verbose=0,
+        trainable="all",
+        learning_rate=0.05,
+        epochs=80,
     )
     assert result.metrics["mean_absolute_error"] < 0.6
     assert "mean absolute error" in str(result)

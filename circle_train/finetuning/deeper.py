@@ -1,0 +1,43 @@
+"""The second phase: which layers learn with the head, and how slowly, so that they do not forget what they know."""
+
+from __future__ import annotations
+
+from math import cos, pi
+
+from circle_train.fitting.callback import Callback
+from circle_train.model import Model
+from circle_train.session.foresight import trained_at
+
+SHARE = 0.4
+"""Of the layers, from the end."""
+RATE, SLOWER = 3e-5, 10
+"""Unless a rate was given for the head; then a tenth of that. A tenth of the usual makes layers of trained networks forget."""
+
+
+def last_layers(model: Model) -> tuple[str, int] | None:
+    """The head and at least one layer before it, counted in operators as `trainable` is; None where there is no other."""
+    layers = sorted(trained_at(model))
+    if len(layers) < 2:
+        return None
+    return "last", len(model.operators) - layers[-max(round(len(layers) * SHARE), 2)]
+
+
+class Falling(Callback):
+    """Half the rate in the first epoch, in which the optimizer learns how long gradients are; then along a cosine to nothing.
+
+    A function of the epoch alone, so that a resumed fit has the same; after the fit the session has the whole rate again.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def factor(self, epoch: int) -> float:
+        """The share of the rate that an epoch has."""
+        rise = 0.5 if epoch == 0 and self.epochs > 1 else 1.0
+        return rise * 0.5 * (1 + cos(pi * epoch / max(self.epochs, 1)))
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        self.session.learning_rate = self.rate * self.factor(epoch)
+
+    def on_train_end(self) -> None:
+        self.session.learning_rate = self.rate

@@ -1,0 +1,57 @@
+"""The second phase of a fine-tuning: layers that have something to learn, at a rate that rises, falls and comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from networks import finish, make, mlp, new_input, weight
+from picture_net import picture_net
+
+import circle_train as ct
+from circle_train.finetuning.deeper import SLOWER, last_layers
+from circle_train.fitting.callback import Callback
+from circle_train.ir import Graph
+
+SHAPES = Path(__file__).parents[1] / "data" / "shapes"
+
+
+class Watch(Callback):
+    """The rate of each epoch, and what is trained in it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, int]] = []
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        self.seen.append((self.session.learning_rate, len(self.session.parameters.flat(trainable_only=True))))
+
+
+def test_the_layer_before_the_head_is_among_them_whatever_stands_between() -> None:
+    assert last_layers(mlp()) == (
+        "last",
+        3,
+    )  # dense, dense, softmax: two fifths of two layers would be the head alone
+    assert last_layers(picture_net()) == ("last", 5)  # convolution, RELU, mean, dense, softmax
+
+
+def test_a_model_of_one_layer_has_no_second_phase() -> None:
+    graph = Graph("one", [new_input("x", 1, 6)])
+    model = finish(
+        graph, graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 4, 6), weight("b", 4))
+    )
+    assert last_layers(model) is None
+
+
+def test_the_rate_rises_and_falls_and_is_there_again() -> None:
+    pytest.importorskip("PIL")
+    data, watch = ct.data.images(SHAPES, validation=0.25), Watch()
+    result = ct.finetune(
+        picture_net(), data, epochs=4, learning_rate=1e-4, callbacks=(watch,), verbose=0, patience=9, seed=1
+    )
+    head, deeper = watch.seen[:4], watch.seen[4:]
+    assert [rate for rate, _ in head] == pytest.approx([1e-4] * 4)
+    rate = 1e-4 / SLOWER
+    factors = [0.5, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]  # half of one, then ½(1 + cos(π·epoch/4))
+    assert [rate for rate, _ in deeper] == pytest.approx([rate * factor for factor in factors])
+    assert {count for _, count in head} == {66} and {count for _, count in deeper} == {66 + 32 * (16 * 9 + 1)}
+    assert result.phases == ("head",) or result.session.learning_rate == pytest.approx(rate)
