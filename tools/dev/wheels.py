@@ -179,7 +179,9 @@ def get_python(folder: Path, machine: str) -> tuple[Path, Path]:
             "Dir::State::status": state / "status", "Dir::Cache": state,
         }  # fmt: skip
         options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        run("apt-get", *options, "-qq", "update")
+        subprocess.run(
+            ["apt-get", *options, "-qq", "update"], check=False
+        )  # a list of several may be amiss, not all
         run("apt-get", *options, "-qq", "--yes", "--download-only", "install", "python3-numpy")
         parts = folder / f"parts-{machine}"
         for package in sorted((state / "archives").glob("*.deb")):
