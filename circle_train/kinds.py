@@ -42,6 +42,12 @@ def refuse_misfits(settings: Any) -> None:
             )
 
 
+def require_seed(seed: Any) -> None:
+    """ConfigError unless random numbers can be drawn from it."""
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or int(seed) < 0:
+        raise ConfigError(f"seed is {shown(repr(seed))}, expected a whole number from 0")
+
+
 def is_number(value: Any, finite: bool = False) -> bool:
     """Whether the value is one number that a float can hold, of whatever library."""
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):

@@ -12,6 +12,7 @@ from circle_train.cli.settings import (
     load_model,
     print_json,
     print_lines,
+    refuse_idle,
 )
 from circle_train.session import TrainSession
 from circle_train.session.packages import make_artifacts
@@ -54,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.extra_output:
         config = config.replace(extra_outputs=options.extra_output)
     if options.requires_grad:
+        refuse_idle(options, ("trainable",), "a choice without --requires-grad, which says the same")
         config = config.replace(trainable=options.requires_grad)
     if options.frozen:
         config = config.replace(frozen=options.frozen)

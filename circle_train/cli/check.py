@@ -5,9 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from circle_train.cli.runs.look import add_look
-from circle_train.cli.runs.samples import add_kind, samples_of
-from circle_train.cli.settings import ACTIVATIONS_HELP, add_json, add_shapes, load_model, print_json, told
+from circle_train.cli.runs.look import LOOK, add_look
+from circle_train.cli.runs.samples import BELONGS, add_kind, samples_of
+from circle_train.cli.settings import (
+    ACTIVATIONS_HELP,
+    add_json,
+    add_shapes,
+    load_model,
+    print_json,
+    refuse_idle,
+    told,
+)
 from circle_train.errors import ConfigError
 from circle_train.finetuning.choosing import choose
 from circle_train.finetuning.choosing.budget import Budget, parse_budget
@@ -28,6 +36,10 @@ from circle_train.settings.config import Activations
 
 SHOWN = 24
 """Names of parameters; --json has all."""
+BATCH, OPTIMIZER, LOSS = 32, "adam", "mean_squared_error"
+ALONE = ("batch_size", "optimizer", "activations", "loss")
+"""What is said of a model without samples; with them trials find it out."""
+WITH_SAMPLES = ("seed", "threads", "kind", *BELONGS, *LOOK)
 HELP = "which operators can be trained, and what every last-n choice costs"
 EPILOG = """\
 with samples it tries out what is worth training, within a budget:
@@ -46,19 +58,14 @@ def add_parser(commands: Any) -> None:
         help="a .circle, .tflite or .onnx file; with --model, labelled samples as of finetune",
     )
     add_shapes(parser)
-    parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="B", help="samples a step (default: 32)"
-    )
-    parser.add_argument(
-        "--optimizer", default="adam", metavar="O", help="whose memory to count (default: adam)"
-    )
+    parser.add_argument("--batch-size", type=int, metavar="B", help=f"samples a step (default: {BATCH})")
+    parser.add_argument("--optimizer", metavar="O", help=f"whose memory to count (default: {OPTIMIZER})")
     parser.add_argument(
         "--activations",
         choices=[kind.value for kind in Activations],
-        default="float32",
         help=ACTIVATIONS_HELP,
     )
-    parser.add_argument("--loss", default="mean_squared_error", metavar="L", help="loss to differentiate")
+    parser.add_argument("--loss", metavar="L", help=f"loss to differentiate (default: {LOSS})")
     choosing = parser.add_argument_group("with samples")
     choosing.add_argument("--model", metavar="NET", help="the model that is to learn from the samples")
     choosing.add_argument(
@@ -66,9 +73,7 @@ def add_parser(commands: Any) -> None:
         metavar="SIZE,TIME",
         help="memory of a step and processor time of trials and training, e.g. 150MB,60s (default: no limit)",
     )
-    choosing.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the trials' splits (default: 0)"
-    )
+    choosing.add_argument("--seed", type=int, metavar="N", help="of the trials' splits (default: 0)")
     choosing.add_argument(
         "--threads", type=int, metavar="N", help="threads to use (default: one for each core)"
     )
@@ -83,9 +88,15 @@ def run(options: argparse.Namespace) -> int:
         return _try_out(options)
     if options.budget is not None:
         raise ConfigError("--budget wants samples: circle-train check FOLDER --model NET --budget 150MB,60s")
+    refuse_idle(options, WITH_SAMPLES, "samples: circle-train check FOLDER --model NET")
     model = load_model(options, options.folder)
     operators = operator_checks(model)
-    found = choices(model, options.loss, options.optimizer, options.batch_size, options.activations)
+    optimizer, batch = (
+        options.optimizer or OPTIMIZER,
+        BATCH if options.batch_size is None else options.batch_size,
+    )
+    activations = options.activations or "float32"
+    found = choices(model, options.loss or LOSS, optimizer, batch, activations)
     constants = constant_checks(model)
     if options.json:
         print_json(
@@ -98,24 +109,23 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print("\n".join(operator_table(operators)))
     print("\n".join(constant_lists(constants)))
-    rounding = "" if options.activations == "float32" else f", {options.activations} activations"
-    print(
-        f"\nevery choice of the last operators, batch {options.batch_size}, {options.optimizer}{rounding}:\n"
-    )
+    rounding = "" if activations == "float32" else f", {activations} activations"
+    print(f"\nevery choice of the last operators, batch {batch}, {optimizer}{rounding}:\n")
     print("\n".join(choice_table(found)) if found else f"none: {nothing_to_train(model)}")
     if samples := max((choice.made_for for choice in found), default=0):
-        parts = options.batch_size // samples
+        parts = batch // samples
         print(f"\neach batch is taken in {parts} parts of {samples}: the file was made for {samples}")
     return 0
 
 
 def _try_out(options: argparse.Namespace) -> int:
     """What is worth training on these samples."""
+    refuse_idle(options, ALONE, "a model alone, without --model: trials find it out")
     budget = Budget() if options.budget is None else parse_budget(options.budget)
     model, data = load_model(options, options.model), samples_of(options)
     with told(LOG, not options.json):
         choice = choose(
-            model, data, memory=budget.memory, seconds=budget.seconds, seed=options.seed, threads=options.threads
+            model, data, memory=budget.memory, seconds=budget.seconds, seed=options.seed or 0, threads=options.threads
         )  # fmt: skip
     if options.json:
         print_json(as_data(choice))

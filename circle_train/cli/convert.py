@@ -7,8 +7,13 @@ from typing import Any
 
 from circle_train import convert
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
-from circle_train.cli.settings import add_shapes, load_model, print_lines
-from circle_train.errors import CircleTrainError, ConfigError, ConversionError
+from circle_train.cli.settings import (
+    add_shapes,
+    load_model,
+    print_lines,
+    refuse_idle,
+)
+from circle_train.errors import CircleTrainError, ConversionError
 from circle_train.model import Model
 from circle_train.session import peers
 
@@ -24,9 +29,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("input", help="a .onnx, .tflite or .circle file")
     parser.add_argument("output", help="a .circle or .tflite file")
     add_shapes(parser)
-    parser.add_argument("--engine", choices=["direct", "onnx2tf"], default="direct", help="who converts ONNX")
+    parser.add_argument("--engine", choices=["direct", "onnx2tf"], help="who converts ONNX (default: direct)")
     parser.add_argument(
-        "--io", choices=["nchw", "nhwc"], default="nchw", help="layout of ONNX inputs and outputs"
+        "--io", choices=["nchw", "nhwc"], help="layout of ONNX inputs and outputs (default: nchw)"
     )
     parser.add_argument(
         "--fold-batchnorm", action="store_true", help="fold batch normalization into convolutions"
@@ -49,13 +54,15 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     refuse_bad_output(options.output, MODELS[:2])
     is_onnx = options.input.lower().endswith(".onnx")
+    if not is_onnx:
+        refuse_idle(options, ("engine", "io", "fold_batchnorm"), "an .onnx file to convert")
     if is_onnx and options.engine == "onnx2tf":
-        for option, words in (("--shape", options.shape), ("--fix", options.fix)):
-            if words:
-                raise ConfigError(f"{option} {words[0]}: only --engine direct can fix it; leave out {option}")
+        refuse_idle(options, ("shape", "fix", "io", "fold_batchnorm"), "--engine direct")
         model = Model(convert.load_with_onnx2tf(options.input))
     else:
-        model = load_model(options, options.input, io=options.io, fold_batchnorm=options.fold_batchnorm)
+        model = load_model(
+            options, options.input, io=options.io or "nchw", fold_batchnorm=options.fold_batchnorm
+        )
     differences = _compare(options.input, model) if options.verify and is_onnx else {}
     if options.float_head is not None:
         model = model.with_float_head(options.float_head)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from circle_train.cli.settings import add_json, print_json, print_lines
+from circle_train.cli.settings import (
+    add_json,
+    print_json,
+    print_lines,
+    refuse_idle,
+)
 from circle_train.data.prepare import Made, Preparation, open_source, prepare
 from circle_train.errors import ConfigError
 from circle_train.report.plan import size, table
 
+SIZE = "224x224"
 LAYOUTS = {"nhwc": None, "nchw": (2, 0, 1), "nchw-to-nhwc": (1, 2, 0)}
 
 
@@ -49,16 +56,20 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--channel", action="store_true", help="give N×H×W samples a last axis of one channel"
     )
-    parser.add_argument(
-        "--size", default="224x224", metavar="HxW", help="size of a folder's images (default: 224x224)"
-    )
+    parser.add_argument("--size", metavar="HxW", help=f"size of a folder's images (default: {SIZE})")
     parser.add_argument("--seed", type=int, metavar="N", help="shuffle before splitting (default: in order)")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    source = open_source(options.source, options.labels, options.label_column, _image_size(options.size))
+    if not Path(options.source).is_dir():
+        refuse_idle(options, ("size",), "a folder of images")
+    if Path(options.source).suffix.lower() != ".csv":
+        refuse_idle(options, ("label_column",), "a .csv file")
+    source = open_source(
+        options.source, options.labels, options.label_column, _image_size(options.size or SIZE)
+    )
     how = Preparation(
         parts=tuple(_part(word) for word in options.split),
         classes=options.one_hot,

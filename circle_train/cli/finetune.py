@@ -21,6 +21,7 @@ from circle_train.cli.settings import (
     positive,
     print_json,
     print_lines,
+    refuse_idle,
     told,
     trainable_of,
 )
@@ -153,7 +154,10 @@ def _add_steps(course: argparse._ArgumentGroup) -> None:
         help="memory of a step and processor time in all, e.g. 150MB,60s: trials find out what to train within it",
     )
     course.add_argument(
-        "--learning-rate", type=float, metavar="X", help="of the head; later a tenth (default: 0.003)"
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help="of the head; later a tenth, falling (default: 0.003, later 0.00003)",
     )
     course.add_argument(
         "--batch-size", type=int, default=16, metavar="N", help="samples a step (default: 16)"
@@ -177,8 +181,8 @@ def run(options: argparse.Namespace) -> int:
             return _say_finished(options)
     if not (options.folder and options.model and options.output):
         options.parser.error("give the samples, --model and -o, or --resume RUN")
-    if options.checkpoint_every and not options.run_dir:
-        raise ConfigError("--checkpoint-every goes with --run-dir, the folder for the checkpoints")
+    if not options.run_dir:
+        refuse_idle(options, ("checkpoint_every",), "--run-dir, the folder for the checkpoints")
     refuse_bad_output(options.output, MODELS, options.model)
     model = load_model(options, options.model)
     if model.provenance is None:

@@ -21,6 +21,7 @@ from circle_train.cli.settings import (
     positive,
     print_json,
     print_lines,
+    refuse_idle,
 )
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
@@ -66,6 +67,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     refuse_bad_output(options.output, (".csv", ".json") if options.files else (".npy", ".npz"))
+    if options.output:
+        refuse_idle(options, ("json",), "what is printed; --output FILE.json writes it")
     model = load_model(options, options.model)
     if bool(options.files) == bool(options.input):
         raise ConfigError(

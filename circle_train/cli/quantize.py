@@ -6,7 +6,13 @@ import argparse
 from typing import Any
 
 from circle_train.cli.runs.places import refuse_bad_output
-from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
+from circle_train.cli.settings import (
+    add_shapes,
+    known_config,
+    load_model,
+    print_lines,
+    refuse_idle,
+)
 from circle_train.errors import ConfigError
 from circle_train.session import TrainSession
 from circle_train.session.shipping.ship import ship
@@ -39,12 +45,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--ranges",
         choices=RANGES,
-        default="mse",
         help="what of an activation its scale covers: the smallest squared error (default), all but the outermost, all",
     )
-    parser.add_argument(
-        "--samples", type=int, default=256, metavar="N", help="how many calibrate at most (default: 256)"
-    )
+    parser.add_argument("--samples", type=int, metavar="N", help="how many calibrate at most (default: 256)")
     group = parser.add_argument_group("what it costs")
     group.add_argument(
         "--validation",
@@ -57,11 +60,9 @@ def add_parser(commands: Any) -> None:
         metavar="NAME",
         help="of the labels (default: the file's, or categorical_crossentropy)",
     )
-    group.add_argument("--metric", metavar="NAME", default="accuracy", help="measured (default: accuracy)")
+    group.add_argument("--metric", metavar="NAME", help="measured (default: accuracy)")
     group.add_argument("--tolerance", type=float, metavar="T", help="how much of the metric may be lost")
-    group.add_argument(
-        "--on-loss", choices=ON_LOSS, default="refuse", help="when more is: write nothing (default), or warn"
-    )
+    group.add_argument("--on-loss", choices=ON_LOSS, help="when more is: write nothing (default), or warn")
     parser.set_defaults(run=run)
 
 
@@ -72,17 +73,30 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(
             f"--validation is {' '.join(validation)}, expected samples and labels, or one folder"
         )
+    if not validation:
+        refuse_idle(
+            options,
+            ("loss", "metric", "tolerance", "on_loss"),
+            "--validation, on which both models are measured",
+        )
+    given = {name: getattr(options, name) for name in ("ranges", "samples", "on_loss")}
     settings = Int8(
-        calibration=options.calibration, io=options.io, scheme=options.scheme, ranges=options.ranges,
-        samples=options.samples, validation=validation[0] if validation and len(validation) == 1 else validation,
-        tolerance=options.tolerance, on_loss=options.on_loss,
+        calibration=options.calibration, io=options.io, scheme=options.scheme, tolerance=options.tolerance,
+        validation=validation[0] if validation and len(validation) == 1 else validation,
+        **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
+    if not settings.needs_samples:
+        refuse_idle(
+            options, ("calibration", "ranges", "samples"), "the schemes int8 and int16x8, which calibrate"
+        )
+    if settings.tolerance is None:
+        refuse_idle(options, ("on_loss",), "--tolerance, which says how much may be lost")
     model = load_model(options, options.model)
     if settings.validation is None:
         said = str(ship(model, options.out, settings))
     else:
         config = known_config(model, None) or TrainConfig(loss=options.loss or "categorical_crossentropy")
-        session = TrainSession(model, config.replace(batch_size=1, metrics=[options.metric]))
+        session = TrainSession(model, config.replace(batch_size=1, metrics=[options.metric or "accuracy"]))
         said = str(session.export(options.out, quantize=settings))
     print_lines(said.splitlines())
     return 0

@@ -29,6 +29,8 @@ from circle_train.settings.config import Activations, TrainConfig, by_name
 ACTIVATIONS_HELP = "bfloat16: what waits for the backward pass takes half the memory (default: float32)"
 OF_AVAILABLE = 0.8
 """What other processes may want is left to them."""
+UNSAID = ("", "auto")
+"""What an option of words holds unless somebody gave it; others hold None, False, or nothing in a list."""
 LEARNING_RATE_HELP = "step size (default: the model's, or the optimizer's own)"
 
 
@@ -111,7 +113,6 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         help="all, none, last:N, operators as 3,7,8, or parameters as 'fc.*,head.bias'",
     )
     _add_metric(group)
-    add_engine(parser)
 
 
 def add_judging(parser: argparse.ArgumentParser) -> None:
@@ -216,6 +217,14 @@ def trainable_of(word: str) -> Any:
     if word in ("all", "none") or word.startswith("last:"):
         return parse_trainable(word, "--trainable")
     return parts
+
+
+def refuse_idle(options: argparse.Namespace, names: Iterable[str], wanted: str) -> None:
+    """Raise for the first of these options that was given; `wanted` says what it goes with."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value is not False and value != [] and value not in UNSAID:
+            raise ConfigError(f"--{name.replace('_', '-')} goes with {wanted}; leave it out")
 
 
 class Printed(logging.Handler):

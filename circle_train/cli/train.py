@@ -11,6 +11,7 @@ from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.runs.record import is_finished, resumed
 from circle_train.cli.runs.training import Training
 from circle_train.cli.settings import (
+    add_engine,
     add_json,
     add_shapes,
     add_training,
@@ -19,6 +20,7 @@ from circle_train.cli.settings import (
     positive,
     print_json,
     print_lines,
+    refuse_idle,
 )
 from circle_train.errors import ConfigError
 from circle_train.fitting.callbacks import CHECKPOINTS
@@ -53,12 +55,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--keep",
         choices=["best", "last"],
-        default="best",
-        help="epoch whose weights are written, where some data validate",
+        help="epoch whose weights are written, where some data validate (default: best)",
     )
     parser.add_argument("--no-shuffle", action="store_true", help="take the samples in file order")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the shuffle (default: 0)")
     add_training(parser)
+    add_engine(parser)
     files = parser.add_argument_group("files")
     files.add_argument(
         "--checkpoint", metavar="FILE", help="start from this checkpoint (.ckpt or .safetensors)"
@@ -102,6 +104,10 @@ def run(options: argparse.Namespace) -> int:
     if not options.model or not options.input:
         options.parser.error("give MODEL and --input, or --resume RUN")
     refuse_bad_paths(options)
+    if not options.run_dir:
+        refuse_idle(options, ("checkpoint_every",), "--run-dir, the folder for the checkpoints")
+    if not options.validation_split:
+        refuse_idle(options, ("keep",), "--validation-split, by which the best epoch is known")
     model = load_model(options, options.model)
     refuse_onnx_of_others(options, model)
     session = TrainSession(

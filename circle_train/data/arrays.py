@@ -101,6 +101,12 @@ def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
     """
     origin = Origin(tuple(columns or ()), (label,), group, length)
     labels: Array | list[str]
+    if isinstance(source, tuple) or Path(source).suffix.lower() != ".csv":
+        told = {"length": length, "step": step, "columns": columns}
+        if given := [name for name, value in told.items() if value is not None]:
+            raise ConfigError(
+                f"{given[0]} is for .csv files; windows of arrays are cut already: leave it out"
+            )
     if isinstance(source, tuple):
         x, labels, groups, name = np.asarray(source[0]), np.asarray(source[1]), None, "the data"
     else:
@@ -275,7 +281,7 @@ def archive_in(path: Path) -> dict[str, Array]:
 def _of_archive(path: Path, label: str, group: str | None) -> tuple[Array, Array, Array | None]:
     """x, labels and groups of an .npz file."""
     found = archive_in(path)
-    name = label if label in found else "y" if "y" in found else label
+    name = "y" if label == "label" not in found else label
     wanted = ["x", name, *([group] if group else [])]
     if missing := [one for one in wanted if one not in found]:
         raise DataError(f"'{path}' has no array '{missing[0]}', it holds {', '.join(found)}")

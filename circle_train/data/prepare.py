@@ -17,6 +17,7 @@ from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.atomic import make_folder
 from circle_train.ir.tensor_type import Array
+from circle_train.kinds import require_seed
 from circle_train.record import record
 
 
@@ -89,6 +90,8 @@ def prepare(source: Source, how: Preparation, out: str | os.PathLike[str], prefi
             raise DataError(
                 f"the {what} are of type {array.dtype} and shape {array.shape}, expected rows of numbers"
             )
+    if how.seed is not None:
+        require_seed(how.seed)
     count = len(source.x)
     if not count or (source.y is not None and len(source.y) != count):
         labels = "no" if source.y is None else len(source.y)

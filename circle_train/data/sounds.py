@@ -97,6 +97,8 @@ def sounds(
     """
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds is {seconds!r}, expected a number above 0")
+    if sample_rate is not None and not sample_rate > 0:
+        raise ConfigError(f"sample_rate is {sample_rate!r}, expected so many a second")
     path = Path(folder)
     files, classes = files_by_class(path, SUFFIXES, "recordings")
     lengths, skipped = intact(files, duration, "recordings", skip_damaged)

@@ -6,6 +6,7 @@ from typing import Any
 
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
+from circle_train.kinds import require_seed
 from circle_train.record import record
 
 PATIENCE, VARIANTS = 5, 4
@@ -53,6 +54,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
+        require_seed(self.seed)
 
     def refuse_idle(self, data: Labelled) -> None:
         """Words that would change nothing for these data."""

@@ -15,6 +15,7 @@ from circle_train.compile.program import Program
 from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
+from circle_train.kinds import require_seed
 from circle_train.model import Model
 from circle_train.runtime import litert
 from circle_train.runtime.guard import require_numbers
@@ -40,6 +41,7 @@ class Learned:
     def __init__(
         self, model: Model, config: TrainConfig | None, seed: int, threads: int | None, backend: str
     ) -> None:
+        require_seed(seed)
         self.model, self.seed = model, seed
         self.turns = Turns()
         self.programs = Programs(model, config or model.training, backends.choose(backend, threads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from circle_train.cli.federate.launch import deploy, simulate
-from circle_train.cli.settings import print_lines
+from circle_train.cli.settings import positive, print_lines
 from circle_train.federated.new_app import new_app
 
 
@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
         one = kinds.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         one.add_argument("folder", metavar="DIR", help="the app's folder")
         one.add_argument(
-            "--clients", type=int, default=2, metavar="N", help="how many (default: %(default)s)"
+            "--clients", type=positive, default=2, metavar="N", help="how many (default: %(default)s)"
         )
         one.add_argument(
             "--run-config", default="", metavar="SETTINGS", help="as of `flwr run`: 'num-server-rounds=5'"

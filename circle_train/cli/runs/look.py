@@ -13,6 +13,7 @@ from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
 from circle_train.session import TrainSession
 
+LOOK = ("scale", "offset", "size", "crop")
 READS = {"image": "pictures", "audio": "recordings", "text": "texts", "features": "numbers"}
 """What a model takes, by its kind."""
 
@@ -37,7 +38,7 @@ def add_look(parser: argparse.ArgumentParser) -> None:
 
 def look_of(options: argparse.Namespace) -> dict[str, Any]:
     """These words as arguments of `images`."""
-    given = {name: getattr(options, name) for name in ("scale", "offset", "size", "crop")}
+    given = {name: getattr(options, name) for name in LOOK}
     return {name: value for name, value in given.items() if value is not None}
 
 

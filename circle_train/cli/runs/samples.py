@@ -72,7 +72,8 @@ def samples_of(options: argparse.Namespace) -> Labelled:
     kind = _kind(Path(options.folder)) if options.kind == "auto" else options.kind
     if options.tokenizer and options.kind == "auto":
         kind = "text"
-    given = {name: getattr(options, name) for name in BELONGS if getattr(options, name)}
+    told = {name: getattr(options, name) for name in BELONGS}
+    given = {name: value for name, value in told.items() if value is not None and value is not False}
     look = look_of(options)
     wrong = [name for name in given if kind not in BELONGS[name]] or (list(look) if kind != "images" else [])
     if wrong:

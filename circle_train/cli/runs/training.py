@@ -36,7 +36,7 @@ class Training:
             watched = "val_loss" if options.validation_split else "loss"
             self.folder = RunFolder(self.place, session, options.model, watched, options.checkpoint_every)
             write_record(self.place, options)
-        wants_best = options.validation_split and options.keep == "best"
+        wants_best = options.validation_split and options.keep != "last"
         self.best = EarlyStopping("val_loss", patience=NEVER, restore_best=True) if wants_best else None
 
     def run(self) -> int:

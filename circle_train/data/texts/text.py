@@ -36,6 +36,10 @@ class Texts(Labelled):
         sizes = (tensor.shape_signature or tensor.shape)[1:]
         if len(sizes) != 1 or tensor.dtype.is_float:
             raise ConfigError(f"input '{tensor.name}' is {tensor.type}, expected batch × tokens of integers")
+        if self.longest and sizes[0] > 0 and self.longest != sizes[0]:
+            raise ConfigError(
+                f"length is {self.longest}, but '{tensor.name}' takes {sizes[0]} tokens; leave it out"
+            )
         said = known.details.get("tokens") if known is not None and known.kind == "text" else None
         length = sizes[0] if sizes[0] > 0 else self.longest or said or LONGEST
         details = {"tokens": length}
@@ -78,6 +82,10 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
     path, cutter = Path(source), Tokenizer(Path(tokenizer))
     groups = None
     if path.is_dir():
+        if label != "label" or column != "text" or group is not None:
+            raise ConfigError(
+                f"'{path}' is a folder, in which each class has its own; label, column and group are of .csv files"
+            )
         files, classes = files_by_class(path, (".txt",), "texts")
         items: list[Any] = [file for file, _ in files]
         labels: Array = np.array([number for _, number in files], np.int32)

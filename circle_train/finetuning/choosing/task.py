@@ -15,6 +15,7 @@ from circle_train.errors import ConfigError, DataError
 from circle_train.finetuning.look import settle
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
+from circle_train.kinds import require_seed
 from circle_train.losses import (
     BinaryCrossentropy,
     CategoricalCrossentropy,
@@ -65,6 +66,7 @@ def task_of(
     model: Model, data: Any, config: TrainConfig | None, memory: int | None, seed: int, threads: int | None
 ) -> Task:
     """The model gets a head for the data's classes unless its own fits them."""
+    require_seed(seed)
     if isinstance(data, Labelled):
         return _of_labelled(model, data, config, memory, seed, threads)
     x, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
