@@ -10,7 +10,9 @@ import pytest
 from networks import mlp
 
 import circle_train as ct
+from circle_train.cli import export
 from circle_train.cli.main import COMMANDS, main, parser
+from circle_train.session.peers import Agreement
 
 CONTRACT = {"demo", "info", "check", "convert", "plus", "data", "train", "eval", "predict", "export"}
 
@@ -205,3 +207,11 @@ def test_eval_knows_no_words_of_training(word: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         main(["eval", "net.tflite", "--input", "x.npy", word, "1"])
     assert ended.value.code == 2 and f"unrecognized arguments: {word}" in capsys.readouterr().err
+
+
+def test_one_output_that_differs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another runtime computes all but one of the outputs as we do."""
+    found = Agreement("LiteRT", {"same": 0.0, "other": 0.5})
+    monkeypatch.setattr(export.peers, "compare", lambda path: found)
+    with pytest.raises(ct.ConversionError, match=r"out.tflite: LiteRT .* 5\.0e-01"):
+        export.verify("out.tflite")

@@ -11,6 +11,8 @@ import pytest
 
 import circle_train as ct
 from circle_train.data.sounds import read_wave, resampled
+from circle_train.data.unlabelled import origin_of
+from circle_train.format.metadata.description import Description
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 
@@ -228,3 +230,13 @@ def test_damaged_recordings_are_named_together_or_skipped(tmp_path: Path) -> Non
         ct.data.sounds(tmp_path)
     data = ct.data.sounds(tmp_path, skip_damaged=True)
     assert len(data) == 4 and len(data.skipped) == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"columns": [1, 2]}, {"columns": "ab"}, {"targets": 3}, {"group": 3}, {"length": 0}, {"length": True}],
+    ids=str,
+)
+def test_what_a_file_says_of_rows_is_judged(said: dict) -> None:
+    with pytest.raises(ct.ConfigError, match="says of its samples is damaged; give arrays"):
+        origin_of(Description(details=said))
