@@ -83,6 +83,16 @@ def test_a_recording_that_ends_within_a_sample_is_read_up_to_there(tmp_path: Pat
     assert len(read_wave(tmp_path / "0.wav")[0]) == 149
 
 
+def test_a_recording_has_no_more_windows_than_bytes(tmp_path: Path) -> None:
+    """644 bytes that said to be an hour of sound were half a million windows of silence, each of them decoded."""
+    for name in ("low", "high"):
+        recording(tmp_path / name / "0.wav", size=600)
+    raw = bytearray((tmp_path / "low" / "0.wav").read_bytes())
+    raw[40:44] = (8000 * 2 * 3600).to_bytes(4, "little")
+    (tmp_path / "low" / "0.wav").write_bytes(raw)
+    assert len(ct.data.sounds(tmp_path, seconds=0.01)) < 10
+
+
 def test_a_part_of_a_recording_that_reaches_beyond_it_is_damage(tmp_path: Path) -> None:
     """The package's own reader moves by what it is told and raises a bare RuntimeError."""
     recording(tmp_path / "0.wav")
