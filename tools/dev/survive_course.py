@@ -224,10 +224,12 @@ def expected(path: str) -> list[tuple[Feeds, Feeds]]:
 def referred(path: str, batch: int, number: int) -> tuple[Feeds, Feeds]:
     """Inputs of the number-th choice of sizes, and what the model's own runtime makes of them."""
     runtime = own_runtime(path)
-    sizes = list(runtime.sizes())
-    if number >= len(sizes) or (number and sizes[number] == sizes[0] and sizes[-1] == sizes[0]):
+    sizes: list[dict[Any, int]] = []
+    for chosen in runtime.sizes():
+        sizes += [chosen] if chosen not in sizes else []
+    if number >= len(sizes):
         raise IndexError(NO_SUCH_SIZES)
-    feeds = runtime.feeds(sizes[number if batch == 1 else (number + 2) % len(sizes)], batch, seed=batch)
+    feeds = runtime.feeds(sizes[number if batch == 1 else (number + 1) % len(sizes)], batch, seed=batch)
     outputs = runtime.run(feeds)
     if any(np.asarray(v).dtype.kind == "f" and np.isnan(v).all() for v in outputs.values() if np.size(v)):
         raise ValueError("its own runtime gives nothing but NaN")
