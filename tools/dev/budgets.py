@@ -9,8 +9,8 @@ without one), and under an address space (`ulimit -v`) limited to what Python ta
 and 45 MB. The budgets lie a twentieth, a third and two thirds of the way from the least possible, which the refusal of a
 smaller one names, to what a step takes without. glibc reserves 64 MB of addresses, not of memory, for each thread that
 allocates; MALLOC_ARENA_MAX=1 keeps it from that, as people set it who limit address spaces. Printed are the budget, the peak
-of resident memory (VmHWM) over it, in MB, which may be 45 (Python and numpy), and the processor time as a multiple of that
-without a budget, as the plan foresaw it and as it was.
+of resident memory (VmHWM) over it, in MB, which may be 45 (Python and numpy), and the processor time of an epoch with its
+validation, all programs being compiled, as a multiple of that without a budget: as the plan foresaw it and as it was.
 """
 
 from __future__ import annotations
@@ -61,14 +61,17 @@ class Stream:
     def __len__(self):
         return COUNT
 COUNT = 3
-began = time.process_time()
 stages = {"opened": status("VmHWM")}
 def stage(name):
     stages[name] = status("VmHWM")
     if len(sys.argv) > 2:
         print(name, {key: status(key) // 10**6 for key in ("VmSize", "VmPeak", "VmRSS", "VmHWM")}, file=sys.stderr)
-session.fit(Stream(), epochs=2, validation_data=Stream(), verbose=0,
-            callbacks=[ct.callbacks.ModelCheckpoint(path=folder + "/best.safetensors", monitor="loss")])
+class Clock(ct.callbacks.Callback):
+    times = []
+    def on_epoch_end(self, epoch, logs):
+        self.times.append(time.process_time())
+saved = ct.callbacks.ModelCheckpoint(path=folder + "/best.safetensors", monitor="loss")
+session.fit(Stream(), epochs=3, validation_data=Stream(), verbose=0, callbacks=[saved, Clock()])
 stage("fit")
 def accumulate():
     for x, y in batches(2):
@@ -91,7 +94,7 @@ stage("export")
 session.report(folder + "/report.html")
 stage("report")
 print(json.dumps({"plan": session.plan.total_bytes, "stages": stages,
-                  "again": session.plan.repeated_work, "time": time.process_time() - began}))
+                  "again": session.plan.repeated_work, "time": (Clock.times[2] - Clock.times[0]) / 2}))
 """
 
 

@@ -18,7 +18,7 @@ QUICK: Rounds = ((1, 1 / 3), (2, 1 / 3), (4, 0.0))
 THOROUGH: Rounds = ((2, 1 / 2), (4, 1 / 2), (8, 0.0))
 TIE = 0.5
 """Standard errors of the mean difference within which the smaller set is as good."""
-DOUBT = 1.0
+DOUBT = 2.0
 """The same within which nothing speaks against what is usual."""
 PROOF = 5.0
 """The same by which a set must be better than nothing at all, to have shown anything."""
