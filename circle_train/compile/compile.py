@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from circle_train import passes
 from circle_train.backends.base import Backend
+from circle_train.compile.asked import (
+    choose_outputs,
+    find_extra,
+    open_shapes,
+    refuse_open_shapes,
+    refuse_unrunnable,
+)
 from circle_train.compile.autodiff import add_backward, influence
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, keep_in_bytes, separate
 from circle_train.compile.program import Draft, Mode, Prefix, Program
-from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
+from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
 from circle_train.losses import Joint
@@ -192,53 +199,6 @@ def separate_prefix(graph: Graph, cut: Cut | None, batch: int, engine: Backend |
     program = Program(Mode.PREDICT, cut.batch, part, plan_memory(part, part.outputs), [], draft, operators)
     lanes = min(engine.threads, batch // cut.batch) if engine is not None else 1
     return Prefix(program, sources, results, lanes)
-
-
-def choose_outputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """Let the graph's outputs be the tensors of these names, if any are given."""
-    if names:
-        graph.outputs = _made(graph, names, "outputs")
-    return graph
-
-
-def find_extra(graph: Graph, names: Sequence[str]) -> list[Tensor]:
-    """The tensors of these names that every step reports."""
-    return _made(graph, names, "extra_outputs")
-
-
-def _made(graph: Graph, names: Sequence[str], setting: str) -> list[Tensor]:
-    """The tensors of these names that nodes make."""
-    made = {out.name: out for node in graph.nodes for out in node.outputs}
-    if unknown := [name for name in names if name not in made]:
-        raise ConfigError(
-            f"{setting}: no operator makes '{unknown[0]}'; expected one of {', '.join(list(made)[:8])}, … "
-            "(see the operators' outputs in `circle-train info`)"
-        )
-    return [made[name] for name in names]
-
-
-def open_shapes(graph: Graph) -> list[str]:
-    """Nodes whose output shapes are not known before running."""
-    return [str(node) for node in graph.nodes if not all(out.type.is_static for out in node.outputs)]
-
-
-def refuse_open_shapes(graph: Graph) -> None:
-    """Training wants to know everything beforehand."""
-    if found := open_shapes(graph):
-        raise ModelError(
-            f"{len(found)} operator(s) have shapes that depend on the values of the data: {', '.join(found)}; "
-            "such a model can be run by InferenceSession, not trained"
-        )
-
-
-def refuse_unrunnable(graph: Graph) -> None:
-    """One message with every operator in the way that we cannot compute."""
-    unknown = [str(node) for node in graph.nodes if not node.op.is_runnable]
-    if unknown:
-        raise UnsupportedOpError(
-            f"{len(unknown)} operator(s) cannot be computed: {', '.join(unknown)}; "
-            "cut the model before them or convert it to operators listed in docs/ops.md"
-        )
 
 
 def add_losses(draft: Draft, config: TrainConfig) -> None:

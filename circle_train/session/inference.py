@@ -10,7 +10,8 @@ import numpy as np
 
 from circle_train import backends, passes
 from circle_train.backends import blas
-from circle_train.compile.compile import compile_inference, refuse_unrunnable
+from circle_train.compile.asked import refuse_unrunnable
+from circle_train.compile.compile import compile_inference
 from circle_train.compile.divided import compile_inference_of_parts, parts_of
 from circle_train.data.coercion import to_tensor
 from circle_train.errors import ConversionError, DataError, MadeForFewer

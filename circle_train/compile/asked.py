@@ -1,0 +1,55 @@
+"""What is asked of a graph by name, and what it must be to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
+from circle_train.ir import Graph, Tensor
+
+
+def choose_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """Let the graph's outputs be the tensors of these names, if any are given."""
+    if names:
+        graph.outputs = _made(graph, names, "outputs")
+    return graph
+
+
+def find_extra(graph: Graph, names: Sequence[str]) -> list[Tensor]:
+    """The tensors of these names that every step reports."""
+    return _made(graph, names, "extra_outputs")
+
+
+def _made(graph: Graph, names: Sequence[str], setting: str) -> list[Tensor]:
+    """The tensors of these names that nodes make."""
+    made = {out.name: out for node in graph.nodes for out in node.outputs}
+    if unknown := [name for name in names if name not in made]:
+        raise ConfigError(
+            f"{setting}: no operator makes '{unknown[0]}'; expected one of {', '.join(list(made)[:8])}, … "
+            "(see the operators' outputs in `circle-train info`)"
+        )
+    return [made[name] for name in names]
+
+
+def open_shapes(graph: Graph) -> list[str]:
+    """Nodes whose output shapes are not known before running."""
+    return [str(node) for node in graph.nodes if not all(out.type.is_static for out in node.outputs)]
+
+
+def refuse_open_shapes(graph: Graph) -> None:
+    """Training wants to know everything beforehand."""
+    if found := open_shapes(graph):
+        raise ModelError(
+            f"{len(found)} operator(s) have shapes that depend on the values of the data: {', '.join(found)}; "
+            "such a model can be run by InferenceSession, not trained"
+        )
+
+
+def refuse_unrunnable(graph: Graph) -> None:
+    """One message with every operator in the way that we cannot compute."""
+    unknown = [str(node) for node in graph.nodes if not node.op.is_runnable]
+    if unknown:
+        raise UnsupportedOpError(
+            f"{len(unknown)} operator(s) cannot be computed: {', '.join(unknown)}; "
+            "cut the model before them or convert it to operators listed in docs/ops.md"
+        )
