@@ -96,6 +96,48 @@ def matmul_grad_w_bf16(rows: int, outs: int, ins: int) -> Call:
     return _matmul_grad_w(rows, outs, ins, abi.Bf16.OPERANDS)
 
 
+class Attention:
+    """softmax(q kᵀ / 4 + 2 mask) v in float64, operands and results lying as (batch, positions, heads, numbers)."""
+
+    def __init__(self, rows: int, cols: int, heads: int, batch: int, parts: int) -> None:
+        self.extents = {"batch0": batch, "batch1": heads, "rows": rows, "cols": cols}
+        self.extents |= {"depth": 16 * parts, "width": 32}
+        self.q, self.dy = rand(batch, rows, heads, 16 * parts), rand(batch, rows, heads, 32, seed=1)
+        self.k, self.v = rand(batch, cols, heads, 16 * parts, seed=2), rand(batch, cols, heads, 32, seed=3)
+        self.mask = rand(batch, 1, rows, cols, seed=4)
+        q, k, v, dy = (a.astype(np.float64).transpose(0, 2, 1, 3) for a in (self.q, self.k, self.v, self.dy))
+        z = q @ k.swapaxes(2, 3) / 4 + 2 * self.mask
+        p = np.exp(z - z.max(-1, keepdims=True, initial=-1e30))
+        p = p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
+        dp = dy @ v.swapaxes(2, 3)
+        dz = p * (dp - (p * dp).sum(-1, keepdims=True)) / 4
+        found = {"y": p @ v, "dq": dz @ k, "dk": dz.swapaxes(2, 3) @ q, "dv": p.swapaxes(2, 3) @ dy}
+        self.found = {name: value.transpose(0, 2, 1, 3) for name, value in found.items()}
+
+    def made(self, **given: np.ndarray) -> Make:
+        def matrices(array: np.ndarray) -> tuple[int, ...]:
+            _, size, heads, width = array.shape
+            return array.ctypes.data, size * heads * width, width, heads * width
+
+        def make(out: Arrays) -> Any:
+            arrays = {"q": self.q, "k": self.k, "v": self.v, **given, **out}
+            places = {name: matrices(array) for name, array in arrays.items()}
+            rows, cols = self.mask.shape[-2:]
+            places["mask"] = self.mask.ctypes.data, rows * cols, 0, cols
+            return struct("ct_attention_args", **places, **self.extents, scale=0.25, mask_scale=2.0)
+
+        return make
+
+    def forward(self) -> Call:
+        return stored(self.made(), y=self.found["y"])
+
+    def backward(self) -> Call:
+        return stored(self.made(dy=self.dy), **{name: self.found[name] for name in ("dq", "dk", "dv")})
+
+    def values_alone(self) -> Call:
+        return stored(self.made(dy=self.dy), dv=self.found["dv"])
+
+
 class Convolution:
     """A convolution in float64, or with a `multiplier` a depthwise one."""
 

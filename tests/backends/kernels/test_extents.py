@@ -14,7 +14,7 @@ import pytest
 import sized
 import swept
 from native import SAMPLES, run, tiers
-from sized import Arrays, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
+from sized import Arrays, Attention, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
 
 from circle_train.backends.native.engine import abi
 
@@ -42,6 +42,9 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("MATMUL", sized.matmul_bf16, Call.itself),
     ("MATMUL_GRAD_W", sized.matmul_grad_w, Call.itself),
     ("MATMUL_GRAD_W", sized.matmul_grad_w_bf16, Call.itself),
+    ("ATTENTION", Attention, Attention.forward),
+    ("ATTENTION_GRAD", Attention, Attention.backward),
+    ("ATTENTION_GRAD", Attention, Attention.values_alone),
     ("CONV", conv, Convolution.forward),
     ("CONV_GRAD_X", conv, Convolution.grad_x),
     ("CONV_GRAD_W", conv, Convolution.grad_w),

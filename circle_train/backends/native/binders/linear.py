@@ -184,7 +184,7 @@ def strided(op: Op, a: Array, b: Array, c: Array) -> Calls:
     batch = c.shape[:-2]
     if any(m.shape[:-2] != batch and prod(m.shape[:-2]) != 1 for m in (a, b)):
         return None
-    extents, layouts = _batches(batch, [a, b, c])
+    extents, layouts = batches(batch, [a, b, c])
     if len(extents) > 2:
         return None
     extents = [1] * (2 - len(extents)) + extents
@@ -198,7 +198,7 @@ def strided(op: Op, a: Array, b: Array, c: Array) -> Calls:
     return [call(Kernel.MATMUL, args, a, b, c)]
 
 
-def _batches(batch: tuple[int, ...], views: Sequence[Array]) -> tuple[list[int], list[list[int]]]:
+def batches(batch: tuple[int, ...], views: Sequence[Array]) -> tuple[list[int], list[list[int]]]:
     """Extents of the leading axes and each view's strides along them, merged where all views allow it."""
     strides = [[s // 4 for s in m.strides[:-2]] if m.shape[:-2] == batch else [0] * len(batch) for m in views]
     extents: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0xA46EC45
+ABI_VERSION = 0x461431C
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -23,61 +23,63 @@ class Kernel(enum.IntEnum):
 
     MATMUL = 0
     MATMUL_GRAD_W = 1
-    CONV = 2
-    CONV_GRAD_X = 3
-    CONV_GRAD_W = 4
-    DEPTHWISE = 5
-    DEPTHWISE_GRAD_X = 6
-    DEPTHWISE_GRAD_W = 7
-    MAX_POOL = 8
-    MAX_POOL_GRAD = 9
-    AVERAGE_POOL = 10
-    AVERAGE_POOL_GRAD = 11
-    RESIZE = 12
-    SOFTMAX = 13
-    SOFTMAX_GRAD = 14
-    LOG_SOFTMAX = 15
-    LOG_SOFTMAX_GRAD = 16
-    SOFTMAX_CROSS_ENTROPY = 17
-    MEAN_SQUARED_ERROR = 18
-    MEAN_ABSOLUTE_ERROR = 19
-    CHAIN = 20
-    REDUCE = 21
-    COPY = 22
-    FILL = 23
-    GATHER = 24
-    SCATTER_ADD = 25
-    LAYER_NORM = 26
-    LAYER_NORM_GRAD = 27
-    RMS_NORM = 28
-    RMS_NORM_GRAD = 29
-    BATCH_NORM = 30
-    BATCH_NORM_GRAD = 31
-    LSTM = 32
-    LSTM_GRAD = 33
-    GRU = 34
-    GRU_GRAD = 35
-    RNN = 36
-    RNN_GRAD = 37
-    SCAN = 38
-    EXTREME = 39
-    TOP = 40
-    FLAT_INDEX = 41
-    CLIP_FACTOR = 42
-    UPDATE = 43
-    GUARD_FINITE = 44
-    CONV_POOL = 45
-    POOL_CONV_GRAD_W = 46
-    INT_CONV = 47
-    INT_DEPTHWISE = 48
-    INT_HYBRID = 49
-    INT_POOL = 50
-    INT_BINARY = 51
-    INT_SOFTMAX = 52
-    INT_TABLE = 53
-    INT_ROUND = 54
-    INT_WIDEN = 55
-    INT_SETTLE = 56
+    ATTENTION = 2
+    ATTENTION_GRAD = 3
+    CONV = 4
+    CONV_GRAD_X = 5
+    CONV_GRAD_W = 6
+    DEPTHWISE = 7
+    DEPTHWISE_GRAD_X = 8
+    DEPTHWISE_GRAD_W = 9
+    MAX_POOL = 10
+    MAX_POOL_GRAD = 11
+    AVERAGE_POOL = 12
+    AVERAGE_POOL_GRAD = 13
+    RESIZE = 14
+    SOFTMAX = 15
+    SOFTMAX_GRAD = 16
+    LOG_SOFTMAX = 17
+    LOG_SOFTMAX_GRAD = 18
+    SOFTMAX_CROSS_ENTROPY = 19
+    MEAN_SQUARED_ERROR = 20
+    MEAN_ABSOLUTE_ERROR = 21
+    CHAIN = 22
+    REDUCE = 23
+    COPY = 24
+    FILL = 25
+    GATHER = 26
+    SCATTER_ADD = 27
+    LAYER_NORM = 28
+    LAYER_NORM_GRAD = 29
+    RMS_NORM = 30
+    RMS_NORM_GRAD = 31
+    BATCH_NORM = 32
+    BATCH_NORM_GRAD = 33
+    LSTM = 34
+    LSTM_GRAD = 35
+    GRU = 36
+    GRU_GRAD = 37
+    RNN = 38
+    RNN_GRAD = 39
+    SCAN = 40
+    EXTREME = 41
+    TOP = 42
+    FLAT_INDEX = 43
+    CLIP_FACTOR = 44
+    UPDATE = 45
+    GUARD_FINITE = 46
+    CONV_POOL = 47
+    POOL_CONV_GRAD_W = 48
+    INT_CONV = 49
+    INT_DEPTHWISE = 50
+    INT_HYBRID = 51
+    INT_POOL = 52
+    INT_BINARY = 53
+    INT_SOFTMAX = 54
+    INT_TABLE = 55
+    INT_ROUND = 56
+    INT_WIDEN = 57
+    INT_SETTLE = 58
 
 
 class Act(enum.IntEnum):
@@ -306,6 +308,41 @@ class MatmulArgs(Structure):
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
         ("bf16", c_int32),
+    ]
+
+
+class Matrices(Structure):
+    """ct_matrices."""
+
+    _fields_ = [
+        ("at", c_void_p),
+        ("batch0", c_int64),
+        ("batch1", c_int64),
+        ("row", c_int64),
+    ]
+
+
+class AttentionArgs(Structure):
+    """ct_attention_args."""
+
+    _fields_ = [
+        ("q", Matrices),
+        ("k", Matrices),
+        ("v", Matrices),
+        ("mask", Matrices),
+        ("y", Matrices),
+        ("dy", Matrices),
+        ("dq", Matrices),
+        ("dk", Matrices),
+        ("dv", Matrices),
+        ("batch0", c_int64),
+        ("batch1", c_int64),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("depth", c_int64),
+        ("width", c_int64),
+        ("scale", c_float),
+        ("mask_scale", c_float),
     ]
 
 
@@ -982,6 +1019,8 @@ class Step(Structure):
 ARGS: dict[Kernel, type[Structure]] = {
     Kernel.MATMUL: MatmulArgs,
     Kernel.MATMUL_GRAD_W: MatmulGradWArgs,
+    Kernel.ATTENTION: AttentionArgs,
+    Kernel.ATTENTION_GRAD: AttentionArgs,
     Kernel.CONV: ConvArgs,
     Kernel.CONV_GRAD_X: ConvGradXArgs,
     Kernel.CONV_GRAD_W: ConvGradWArgs,

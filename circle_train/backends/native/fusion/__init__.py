@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from circle_train.backends.native.fusion.attention import absorb_transposes
+from circle_train.backends.native.fusion.attentions import join_attentions
 from circle_train.backends.native.fusion.batch_norms import join_batch_norms
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
 from circle_train.backends.native.fusion.integers import settle, widen_integers
@@ -36,6 +37,7 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     settle,
     join_norms,
     keep_tapes,
+    join_attentions,
     absorb_transposes,
     extend_forward,
     join_pools,

@@ -19,7 +19,7 @@ def absorb_transposes(rewriter: Rewriter) -> None:
         if not _is_product(node) or not _fits(node):
             continue
         before = {
-            t: m for t in node.inputs if t is not None and (m := rewriter.producer(t)) and _is_transpose(m)
+            t: m for t in node.inputs if t is not None and (m := rewriter.producer(t)) and is_transpose(m)
         }
         twins = {t: Tensor(t.name, t.type) for t in before}
         group = [Node(m.op, list(m.inputs), [twins[t]], m.index, [m]) for t, m in before.items()]
@@ -27,13 +27,13 @@ def absorb_transposes(rewriter: Rewriter) -> None:
         group.append(Node(node.op, inputs, list(node.outputs), node.index, [node]))
         replaced = [node]
         behind = rewriter.only_reader(node.outputs[0])
-        if behind is not None and _is_transpose(behind):
+        if behind is not None and is_transpose(behind):
             group.append(behind)
             replaced.append(behind)
         if len(group) > 1:
             made = fused_node(group, "batch_matmul", {}, [group[-1].outputs[0]], None, ())
             rewriter.replace(replaced, made)
-    rewriter.drop(node for node in rewriter.nodes() if _is_transpose(node))
+    rewriter.drop(node for node in rewriter.nodes() if is_transpose(node))
 
 
 def _is_product(node: Node) -> bool:
@@ -46,7 +46,7 @@ def _fits(node: Node) -> bool:
     return all(t.dtype is DType.FLOAT32 and len(t.shape) <= MOST_AXES for t in tensors)
 
 
-def _is_transpose(node: Node) -> bool:
+def is_transpose(node: Node) -> bool:
     op = node.op.of if isinstance(node.op, Gradient) else node.op
     return (
         type(op) is Transpose

@@ -73,11 +73,35 @@ ct_conv_grad_w_args group_of(const ct_conv_grad_w_args& t, const Halves& h, int6
   return one;
 }
 
+// Many groups are shared out, each a worker's own from end to end; of few, every one is computed by all workers.
+bool is_shared_out(const ct_conv_shape& s, int workers) { return workers > 1 && s.groups >= 2 * workers; }
+
 template <class Args>
-int64_t scratch_of(const Args& t, int threads, int64_t (*inner)(const void*, int)) {
+int64_t own_scratch(const Args& t, int workers, int64_t (*inner)(const void*, int)) {
   const Halves h = carve(nullptr, one_of(t.shape));
   const Args one = group_of(t, h, 0);
-  return h.used + inner(&one, threads);
+  return round_up(h.used + inner(&one, workers), CT_ALIGNMENT);
+}
+
+template <class Args>
+int64_t scratch_of(const Args& t, int workers, int64_t (*inner)(const void*, int)) {
+  return is_shared_out(t.shape, workers) ? own_scratch(t, 1, inner) * workers : own_scratch(t, workers, inner);
+}
+
+// f(context, group), the context being one worker's where groups are shared out.
+template <class Args, class F>
+void each_group(Context& context, const Args& t, int64_t (*inner)(const void*, int), F f) {
+  const ct_conv_shape& s = t.shape;
+  if (!is_shared_out(s, context.workers())) {
+    for (int64_t g = 0; g < s.groups; ++g) f(context, g);
+    return;
+  }
+  const int64_t own = own_scratch(t, 1, inner);
+  const double work = double(out_pixels(s)) * s.out_c * (s.kernel_h * s.kernel_w * (s.in_c / s.groups) / 50.0 + 1);
+  context.parallel(s.groups, work, [&](int worker, int64_t begin, int64_t end) {
+    Context alone(nullptr, context.scratch() + worker * own);
+    for (int64_t g = begin; g < end; ++g) f(alone, g);
+  });
 }
 
 }  // namespace
@@ -97,13 +121,13 @@ int64_t groups_scratch(const ct_conv_args& t, int threads) { return scratch_of(t
 int64_t groups_scratch(const ct_conv_grad_x_args& t, int threads) { return scratch_of(t, threads, conv_grad_x_scratch); }
 int64_t groups_scratch(const ct_conv_grad_w_args& t, int threads) { return scratch_of(t, threads, conv_grad_w_scratch); }
 
-int32_t run_groups(Context& context, const ct_conv_args& t) {
+int32_t run_groups(Context& all, const ct_conv_args& t) {
   const ct_conv_shape& s = t.shape;
   const int64_t inputs = s.in_c / s.groups, outputs = s.out_c / s.groups;
-  const Halves h = carve(context.scratch(), one_of(s));
-  Context inner = context.behind(h.used);
   const Clamp clamp = clamp_of(t.act);
-  for (int64_t g = 0; g < s.groups; ++g) {
+  each_group(all, t, conv_scratch, [&](Context& context, int64_t g) {
+    const Halves h = carve(context.scratch(), one_of(s));
+    Context inner = context.behind(h.used);
     take_channels(context, t.x + g * inputs, s.in_c, in_pixels(s), inputs, h.x);
     const ct_conv_args one = group_of(t, h, g);
     conv(inner, &one);
@@ -115,17 +139,17 @@ int32_t run_groups(Context& context, const ct_conv_args& t) {
         store_some(y + j, activate(load_some(h.y + i * outputs + j, lanes) + load_some(add + j, lanes), clamp), lanes);
       });
     });
-  }
+  });
   return CT_OK;
 }
 
-int32_t run_groups(Context& context, const ct_conv_grad_x_args& t) {
+int32_t run_groups(Context& all, const ct_conv_grad_x_args& t) {
   const ct_conv_shape& s = t.shape;
   const int64_t inputs = s.in_c / s.groups, outputs = s.out_c / s.groups;
-  const Halves h = carve(context.scratch(), one_of(s));
-  Context inner = context.behind(h.used);
   const Clamp mask = clamp_of(t.out_mask_act);
-  for (int64_t g = 0; g < s.groups; ++g) {
+  each_group(all, t, conv_grad_x_scratch, [&](Context& context, int64_t g) {
+    const Halves h = carve(context.scratch(), one_of(s));
+    Context inner = context.behind(h.used);
     take_channels(context, t.dy + g * outputs, s.out_c, out_pixels(s), outputs, h.y);
     const ct_conv_grad_x_args one = group_of(t, h, g);
     conv_grad_x(inner, &one);
@@ -138,21 +162,21 @@ int32_t run_groups(Context& context, const ct_conv_grad_x_args& t) {
         store_some(t.dx + at + j, v, lanes);
       });
     });
-  }
+  });
   return CT_OK;
 }
 
-int32_t run_groups(Context& context, const ct_conv_grad_w_args& t) {
+int32_t run_groups(Context& all, const ct_conv_grad_w_args& t) {
   const ct_conv_shape& s = t.shape;
   const int64_t inputs = s.in_c / s.groups, outputs = s.out_c / s.groups;
-  const Halves h = carve(context.scratch(), one_of(s));
-  Context inner = context.behind(h.used);
-  for (int64_t g = 0; g < s.groups; ++g) {
+  each_group(all, t, conv_grad_w_scratch, [&](Context& context, int64_t g) {
+    const Halves h = carve(context.scratch(), one_of(s));
+    Context inner = context.behind(h.used);
     take_channels(context, t.x + g * inputs, s.in_c, in_pixels(s), inputs, h.x);
     take_channels(context, t.dy + g * outputs, s.out_c, out_pixels(s), outputs, h.y);
     const ct_conv_grad_w_args one = group_of(t, h, g);
     conv_grad_w(inner, &one);
-  }
+  });
   return CT_OK;
 }
 

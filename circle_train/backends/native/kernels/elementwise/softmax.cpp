@@ -29,6 +29,17 @@ float row_sum_exp(const float* x, int64_t n, float beta, float top) {
   return sum(total);
 }
 
+void softmax_row(const float* x, float* y, int64_t n, float beta, float top) {
+  vf total{};
+  each_vector(n, [&](int64_t i, auto lanes) {
+    const vf e = exp((load_some(x + i, lanes) - top) * beta);
+    store_some(y + i, e, lanes);
+    total += lanes == W ? e : load_n(y + i, lanes);
+  });
+  const float share = 1.0f / sum(total);
+  each_vector(n, [&](int64_t i, auto lanes) { store_some(y + i, load_some(y + i, lanes) * share, lanes); });
+}
+
 namespace {
 
 float row_dot(const float* a, const float* b, int64_t n) {
@@ -71,16 +82,7 @@ void put(const ct_softmax_args& t, int64_t at, vf v, Lanes lanes) {
 int32_t softmax(Context& context, const void* opaque) {
   return each_row(context, opaque, 0.6, [](const ct_softmax_args& t, int64_t row) {
     const float* const x = t.x + row;
-    float* const y = t.y + row;
-    const float top = row_top(t, x);
-    vf total{};
-    each_vector(t.cols, [&](int64_t i, auto lanes) {
-      const vf e = exp((load_some(x + i, lanes) - top) * t.beta);
-      store_some(y + i, e, lanes);
-      total += lanes == W ? e : load_n(y + i, lanes);
-    });
-    const float share = 1.0f / sum(total);
-    each_vector(t.cols, [&](int64_t i, auto lanes) { store_some(y + i, load_some(y + i, lanes) * share, lanes); });
+    softmax_row(x, t.y + row, t.cols, t.beta, row_top(t, x));
   });
 }
 

@@ -37,6 +37,8 @@ extern "C" {
 #define CT_KERNELS(X)                                                                                   \
   X(MATMUL, matmul, matmul_scratch, ct_matmul_args)                                                     \
   X(MATMUL_GRAD_W, matmul_grad_w, matmul_grad_w_scratch, ct_matmul_grad_w_args)                         \
+  X(ATTENTION, attention, attention_scratch, ct_attention_args)                                         \
+  X(ATTENTION_GRAD, attention_grad, attention_scratch, ct_attention_args)                               \
   X(CONV, conv, conv_scratch, ct_conv_args)                                                             \
   X(CONV_GRAD_X, conv_grad_x, conv_grad_x_scratch, ct_conv_grad_x_args)                                 \
   X(CONV_GRAD_W, conv_grad_w, conv_grad_w_scratch, ct_conv_grad_w_args)                                 \
@@ -218,6 +220,37 @@ typedef struct ct_matmul_args {
   int32_t accumulate;
   int32_t bf16;
 } ct_matmul_args;
+
+/* Matrices of unit column stride: entry (p, q) begins p*batch0 + q*batch1 behind `at`, its rows lie `row` apart. */
+typedef struct ct_matrices {
+  float* at;
+  int64_t batch0;
+  int64_t batch1;
+  int64_t row;
+} ct_matrices;
+
+/* y = softmax(scale q k^T + mask_scale mask) v for each of batch0 x batch1 entries: q rows x depth, k cols x depth, v cols x width.
+ * `mask`, rows x cols, may be NULL, and its strides 0. Gradients: dq, dk and dv, each may be NULL, from dy, q, k, v and mask alone.
+ * depth and width are multiples of CT_NARROW_OUTPUTS. */
+typedef struct ct_attention_args {
+  ct_matrices q;
+  ct_matrices k;
+  ct_matrices v;
+  ct_matrices mask;
+  ct_matrices y;
+  ct_matrices dy;
+  ct_matrices dq;
+  ct_matrices dk;
+  ct_matrices dv;
+  int64_t batch0;
+  int64_t batch1;
+  int64_t rows;
+  int64_t cols;
+  int64_t depth;
+  int64_t width;
+  float scale;
+  float mask_scale;
+} ct_attention_args;
 
 /* dw[o,i] = sum_p dy[p,o] x[p,i], db[o] = sum_p dy[p,o]. dy is P x O, x is P x I, dense.
  * has_w / has_b say which of the two is wanted. */
