@@ -116,10 +116,11 @@ def pooled(image: Windows, kernel: int, stride: int, how: int) -> Call:
     else:
         low = [np.where(v > 0, c, -1000) for v, c in zip(valid, image.cells, strict=True)]
         real = np.max(low, axis=0)
+    zero = RANGE["y_zero"] if how == abi.Reduce.SUM else image.zero  # the largest means what its cell meant
     make = args(
         "ct_int_pool_args", x=image.x, shape=image.shape, x_flip=128, x_zero=image.zero + 128, op=how, scale=0.5, **RANGE
     )  # fmt: skip
-    stands = np.clip(real, RANGE["low"] - RANGE["y_zero"], RANGE["high"] - RANGE["y_zero"]) + RANGE["y_zero"]
+    stands = np.clip(real, RANGE["low"] - zero, RANGE["high"] - zero) + zero
     return stored(make, np.trunc(stands + np.copysign(0.5, stands)).astype(np.int8))
 
 
