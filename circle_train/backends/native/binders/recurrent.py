@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native.binders.linear import forward, input_gradient, weight_gradients
+from circle_train.backends.native.binders.products.linear import forward, input_gradient, weight_gradients
 from circle_train.backends.native.binders.update import gradient_only
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from circle_train.backends.native.fusion.attention import absorb_transposes
-from circle_train.backends.native.fusion.attentions import join_attentions
+from circle_train.backends.native.fusion.attention.attentions import join_attentions
+from circle_train.backends.native.fusion.attention.transposes import absorb_transposes
 from circle_train.backends.native.fusion.batch_norms import join_batch_norms
 from circle_train.backends.native.fusion.chains import join_chains, split_broadcasts
 from circle_train.backends.native.fusion.integers import settle, widen_integers

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native.binders.linear import batches
+from circle_train.backends.native.binders.products.linear import batches
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, binds_fused, call, pointer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from circle_train.backends.native.engine.abi import NARROW_OUTPUTS
-from circle_train.backends.native.fusion.attention import is_transpose
+from circle_train.backends.native.fusion.attention.transposes import is_transpose
 from circle_train.backends.native.fusion.rewriter import Rewriter, fused_node
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.internal.gradient import Gradient

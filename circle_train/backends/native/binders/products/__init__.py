@@ -1,0 +1,1 @@
+"""Dense layers, batched products and attention."""
