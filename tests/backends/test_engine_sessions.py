@@ -26,6 +26,8 @@ from circle_train import backends
 from circle_train.backends import native
 from circle_train.backends.native import Native
 from circle_train.backends.native.engine import library
+from circle_train.backends.native.engine.abi import CopyArgs, Kernel
+from circle_train.backends.native.engine.step import Call, Scratch
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
@@ -335,3 +337,20 @@ def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ct.ConfigError, match="was not built for this release"):
         backends.choose("native", None)
     library.load.cache_clear()
+
+
+class Asks:
+    """Workers for whom each call needs as much."""
+
+    def scratch_bytes(self, kernel: int, args: Any) -> int:
+        return 1000
+
+
+def test_working_memory_counts_what_was_asked_for_wherever_it_lies() -> None:
+    """Plans and budgets are made of this number: it must not depend on an address."""
+    held = []
+    for size in range(1, 400, 13):
+        scratch = Scratch(Asks())  # type: ignore[arg-type]
+        scratch.reserve([Call(Kernel.COPY, CopyArgs(), ())])
+        held.append((scratch, np.empty(size, np.uint8)))
+    assert {scratch.nbytes for scratch, _ in held} == {1000}

@@ -70,7 +70,7 @@ class Scratch:
         nbytes = max((self.workers.scratch_bytes(call.kernel, call.args) for call in calls), default=0)
         if self.memory.nbytes < nbytes:
             memory = np.empty(nbytes + abi.ALIGNMENT, np.uint8)
-            self.memory = memory[-memory.ctypes.data % abi.ALIGNMENT :]
+            self.memory = memory[-memory.ctypes.data % abi.ALIGNMENT :][:nbytes]
 
 
 _EVERY: WeakSet[Scratch] = WeakSet()
