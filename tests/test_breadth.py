@@ -19,7 +19,11 @@ def breadth(monkeypatch: pytest.MonkeyPatch) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "breadth", module)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     spec.loader.exec_module(module)
+    limits = importlib.import_module("limits")
+    monkeypatch.setattr(limits, "floors", lambda: {"unet": 1.5})
+    monkeypatch.setattr(module, "referees", dict)
     return module
 
 
@@ -41,7 +45,7 @@ def test_ratios_of_the_last_run_and_their_bars(breadth: Any, tmp_path: Path) -> 
     other = {"name": "unet", "circle/1": measured(1, 1, LOSSES), "torch/1/cl": measured(1, 1, LOSSES)}
     (row,) = rows(breadth, tmp_path / "r.jsonl", old, new, other)
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[1:] == ["3.0", "**0.60**", "0.7", "0.60", "6.0", "0.60", "0.5"]
+    assert cells[1:] == ["3.0", "**0.60**", "0.7", "0.30", "0.60", "6.0", "0.60", "0.5"]
 
 
 @pytest.mark.parametrize(("step", "change"), [(0, 1e-3), (9, 0.05)])

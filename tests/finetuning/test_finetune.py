@@ -100,7 +100,7 @@ def test_a_second_phase_that_does_not_help_leaves_no_trace(monkeypatch: pytest.M
 
 def test_a_second_phase_that_helps_is_kept() -> None:
     data = ct.data.images(SHAPES, validation=0.25)
-    both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=4, learning_rate=0.1)
+    both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=8, learning_rate=0.3)
     assert len(both.histories) == 2
     first, second = (min(history.history["val_loss"]) for history in both.histories)
     assert second < first
