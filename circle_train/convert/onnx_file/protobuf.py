@@ -21,6 +21,8 @@ DEEPEST = 100
 """Messages in messages; as the library of Protocol Buffers has it."""
 MOST = 1 << 17
 """Messages of one kind in one message: nodes of a graph, say. An empty one takes two bytes of a file and 500 of memory."""
+LONGEST = 10
+"""Bytes of a number."""
 FEW = 64
 """Bytes up to which numbers are decoded one by one."""
 
@@ -99,6 +101,8 @@ def _message(kind: Kind, data: Data, start: int, end: int, depth: int) -> Messag
                 stop = position + 1
                 while data[stop - 1] > 127:
                     stop += 1
+                    if stop - position > LONGEST:
+                        raise Damage(f"the number before byte {stop} has more than 64 bits")
             else:
                 stop = position + _width(wire)
             if stop > end:

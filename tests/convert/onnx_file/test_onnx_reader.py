@@ -124,7 +124,7 @@ def test_unpacked_numbers_are_read_too() -> None:
         (b"\x3a\x05\x0a", "ends at byte 7, the message at 3"),
         (b"\x3a\x04\x12\x02\xff\xff", "no UTF-8"),
         (b"\x0b", "3 is no wire type"),
-        (b"\x08" + b"\xff" * 12, "bytes end within"),
+        (b"\x08" + b"\xff" * 12, "more than 64 bits"),
         (b"\xff" * 12, "more than 64 bits"),
         (b"\x3a", "bytes end within"),
     ],
