@@ -123,3 +123,10 @@ def test_training_is_as_specified(name: str) -> None:
         other_losses, other_values = trained(model, config, other)
         np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
         same(values, other_values, 2e-5)
+
+
+def test_a_quotient_by_nothing_stays_apart() -> None:
+    """It has no reciprocal to scale scores by."""
+    model = network(Form(lambda graph, z: graph.emit(make("DIV"), z, number(0.0))))
+    config = ct.TrainConfig(loss="categorical_crossentropy", batch_size=2)
+    assert joined(model, config) == []

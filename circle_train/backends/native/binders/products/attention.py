@@ -28,7 +28,7 @@ def attention_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array
 def _call(kernel: Kernel, op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     options = op.settings
     arrays = {**given, **dict(zip(options.made, outputs, strict=True))}
-    views = {role: arrays[role].transpose(order) for role, order in options.orders.items()}
+    views = {role: arrays[role].transpose(order) for role, order in options.orders}
     if any(view.dtype != np.float32 for view in views.values()):
         return None
     q, k, v = views["q"], views["k"], views["v"]

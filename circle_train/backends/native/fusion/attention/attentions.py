@@ -24,7 +24,7 @@ class AttentionOptions:
 
     scale: float
     mask_scale: float
-    orders: dict[str, Order]
+    orders: tuple[tuple[str, Order], ...]
     made: tuple[str, ...]
 
 
@@ -160,9 +160,11 @@ def _forward(rewriter: Rewriter, softmax: Node) -> Attention | None:
 
 
 def _is_factor(node: Node) -> bool:
-    """A product with a number, or a quotient by one."""
+    """A product with a number, or a quotient by one that has a reciprocal."""
     number = node.inputs[1] if type(node.op) in (Mul, Div) and not node.op.activation else None
-    return number is not None and number.is_constant and not number.state and number.type.size == 1
+    if number is None or not number.is_constant or number.state or number.type.size != 1:
+        return False
+    return type(node.op) is Mul or bool(number.data.all())
 
 
 def _fits(found: Attention) -> bool:
@@ -265,6 +267,6 @@ def _back(rewriter: Rewriter, found: Attention, gradients: dict[str, Node]) -> J
 
 
 def _fuse(rewriter: Rewriter, found: Attention, made: Joined, kernel: str) -> bool:
-    options = AttentionOptions(*found.scales(), made.orders, tuple(made.results))
+    options = AttentionOptions(*found.scales(), tuple(made.orders.items()), tuple(made.results))
     node = fused_node(made.members, kernel, made.roles, list(made.results.values()), options, ())
     return rewriter.replace(made.replaced, node)
