@@ -45,6 +45,7 @@ def product(b: Builder, x: Tensor, w: Tensor) -> Tensor:
         row = product(b, b.reshape(x, (1, *b.shape(x))), w)
         return b.reshape(row, (*b.shape(row)[:-2], *b.shape(row)[-1:]))
     if w.type.rank == 2 and (w.is_constant or x.type.rank > 2) and x.dtype.is_float:
-        require_equal(b.shape(x)[-1], b.shape(w)[0])  # the operator would take any multiple for several rows
+        if x.type.is_static and w.type.is_static:  # the operator would take any multiple for several rows
+            require_equal(b.shape(x)[-1], b.shape(w)[0])
         return b("FULLY_CONNECTED", x, b.transpose(w, (1, 0)), keep_num_dims=x.type.rank > 2)
     return b("BATCH_MATMUL", x, w)
