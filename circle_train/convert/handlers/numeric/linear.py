@@ -21,8 +21,7 @@ def gemm(c: Call) -> Tensor:
     require_equal(b.shape(x)[1], taken)
     if bias is None or beta == 0:
         return scaled(b, b("FULLY_CONNECTED", x, w), alpha)
-    shape = b.shape(bias)
-    if alpha == beta == 1 and prod(shape) == shape[-1:][0] == outputs if shape else False:
+    if alpha == beta == 1 and (shape := b.shape(bias)) and prod(shape) == shape[-1] == outputs:
         return b("FULLY_CONNECTED", x, w, b.reshape(bias, (outputs,)))
     return b("ADD", scaled(b, b("FULLY_CONNECTED", x, w), alpha), scaled(b, bias, beta))
 
