@@ -164,7 +164,7 @@ class Program:
     def bytes_by_class(self) -> dict[str, int]:
         """What a step works on, without the engine itself: what is allocated for it, and what is mapped from the file.
 
-        `original`: the values that trained parameters had, where the model is in memory and not in a mapped file.
+        `original`: the values that trained parameters had, where the file is in memory and not mapped.
         """
         states = {t.state: t.type.nbytes for t in self.graph.all_tensors() if t.state is not None}
         trained = [p.tensor for p in self.trained]
@@ -173,7 +173,9 @@ class Program:
             "trained parameters": sum(t.type.nbytes for t in trained),
             "optimizer": sum(nbytes for key, nbytes in states.items() if key.kind != "value"),
             "frozen parameters": sum(p.tensor.type.nbytes for p in self.parameters if not p.trained),
-            "original": sum(t.type.nbytes for t in trained if mapped(t.data) is None),
+            "original": sum(
+                t.type.nbytes for t in trained if t.buffer is None or mapped(t.buffer.behind) is None
+            ),
         }
 
     @property

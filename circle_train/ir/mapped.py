@@ -84,8 +84,8 @@ def files_of(arrays: Iterable[Array]) -> list[FileMap]:
 def files_behind(module: Module) -> list[FileMap]:
     """The mapped files that a module's constants are views of."""
     tensors = (tensor for graph in module.graphs for tensor in graph.all_tensors())
-    constants = (tensor.buffer.bytes for tensor in tensors if tensor.buffer is not None)
-    return files_of([*(buffer.bytes for buffer in module.buffers), *constants])
+    constants = (tensor.buffer.behind for tensor in tensors if tensor.buffer is not None)
+    return files_of([*(buffer.behind for buffer in module.buffers), *constants])
 
 
 def require_unchanged(files: Iterable[FileMap]) -> None:

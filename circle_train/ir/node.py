@@ -35,8 +35,26 @@ class StateKey(NamedTuple):
 class Buffer:
     """Raw bytes of constants; tensors that share one Buffer share their values."""
 
-    bytes: Array = field(default_factory=lambda: EMPTY, repr=False)
+    held: Array = field(default_factory=lambda: EMPTY, repr=False)
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def bytes(self) -> Array:
+        return self.held
+
+    @property
+    def nbytes(self) -> int:
+        return self.held.size
+
+    @property
+    def behind(self) -> Array:
+        """What lies in memory, or in a mapped file, for it."""
+        return self.held
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether nothing is to be made first (see ir/rearranged.py)."""
+        return self.behind is self.held
 
 
 class Role(enum.Flag):
@@ -128,7 +146,12 @@ class Tensor:
     @property
     def is_constant(self) -> bool:
         """Has bytes in the file (a zero-element tensor is constant when it has a buffer at all)."""
-        return self.buffer is not None and (self.buffer.bytes.size > 0 or self.type.size == 0)
+        return self.buffer is not None and (self.buffer.nbytes > 0 or self.type.size == 0)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether its elements can be looked at for nothing."""
+        return self.buffer is not None and self.buffer.is_at_hand
 
     @property
     def data(self) -> Array:
@@ -236,14 +259,14 @@ def moved(hint: Hint | None, move: Callable[[Tensor], Tensor]) -> Hint | None:
 
 
 def known_type(tensor: Tensor | None) -> TensorType | None:
-    """A tensor's type together with its value where that is a constant numpy can hold."""
+    """A tensor's type together with its value where that is a constant numpy can hold, and none that is first to be made."""
     if tensor is None:
         return None
     type_ = tensor.type
     if tensor.buffer is None and type_.quantization is tensor.quantization:
         return type_
     value = type_.value
-    if value is None and tensor.is_constant and tensor.dtype.numpy is not None:
+    if value is None and tensor.is_constant and tensor.dtype.numpy is not None and tensor.is_at_hand:
         value = tensor.data
     return TensorType(type_.dtype, type_.shape, value, tensor.quantization)
 

@@ -92,7 +92,7 @@ def with_values(module: Module, state: State) -> Module:
         root = parameter.root
         if root.buffer is None or not is_changed(state, parameter):
             continue
-        made = replace(root.buffer, bytes=encode(root, state.value(name), parameter.tensor.quantization))
+        made = Buffer(encode(root, state.value(name), parameter.tensor.quantization), root.buffer.carried)
         if not root.dtype.is_float and np.array_equal(made.bytes, root.buffer.bytes):
             continue
         if parameter.readers is not None:

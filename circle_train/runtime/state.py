@@ -62,7 +62,7 @@ class State:
                 self.arrays[StateKey("value", name)] = memory[name]
             else:
                 self.restore(name)
-        for mapping in {mapped(p.tensor.data) for p in changing}:
+        for mapping in {mapped(p.tensor.buffer.behind) for p in changing if p.tensor.buffer is not None}:
             if mapping is not None:
                 mapping.madvise(mmap.MADV_DONTNEED)
 

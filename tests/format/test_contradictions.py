@@ -87,7 +87,7 @@ def test_a_signature_of_another_graph_is_not_written() -> None:
 
 def test_a_first_buffer_that_holds_data_leaves_none_for_tensors_without() -> None:
     module = changed(lambda root: None)
-    module.buffers[0].bytes = models.raw(1)
+    module.buffers[0].held = models.raw(1)
     graph = module.main
     graph.outputs[0] = graph.emit(ct.ops.REGISTRY["RELU"](), graph.outputs[0], name="new")
     with pytest.raises(ModelError, match=r"buffer 0 of the file holds data, so .*'new'"):

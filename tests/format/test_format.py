@@ -176,7 +176,7 @@ def test_circle_and_tflite_become_each_other() -> None:
 def test_new_weights_are_patched_in_place() -> None:
     raw = models.rich_file()
     module = format.read(raw)
-    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    module.buffers[1].held = models.raw(9, 9, 9, 9)
     patched = format.write(module)
     changed = [i for i, (a, b) in enumerate(zip(raw, patched, strict=True)) if a != b]
     assert 0 < len(changed) <= 16 and changed[-1] - changed[0] < 16
@@ -201,9 +201,9 @@ def test_buffers_that_lie_upon_each_other_are_told_apart_when_they_change() -> N
     module = format.read(raw)
     entries = module.carried["source"].root["buffers"]
     entries[7]["data"] = entries[1]["data"]  # as if the file had stored equal bytes once
-    module.buffers[7].bytes = module.buffers[1].bytes
+    module.buffers[7].held = module.buffers[1].bytes
     assert format.write(module) == raw
-    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    module.buffers[1].held = models.raw(9, 9, 9, 9)
     buffers = format.read(format.write(module)).buffers
     assert buffers[1].bytes.tolist() == models.raw(9, 9, 9, 9).tolist()
     assert buffers[7].bytes.tolist() == models.raw(1, 2, 3, 4).tolist()

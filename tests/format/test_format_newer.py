@@ -54,7 +54,7 @@ def test_fields_of_a_newer_schema_survive() -> None:
 )
 def test_what_may_be_offsets_survives_patches_but_refuses_rewriting(type_: str, value: Any) -> None:
     module = format.read(models.newer({"new": value}, {"new": type_}))
-    module.buffers[1].bytes = models.raw(9, 9, 9, 9)
+    module.buffers[1].held = models.raw(9, 9, 9, 9)
     assert format.read(format.write(module)).buffers[1].bytes.tolist() == models.raw(9, 9, 9, 9).tolist()
     module.description = "changed"
     with pytest.raises(ModelError, match="Tensor has a field 11 of a newer schema"):

@@ -26,7 +26,7 @@ def test_buffers_behind_the_flatbuffer() -> None:
     again = format.read(raw)
     assert sum(buffer.carried.get("offset", 0) > 1 for buffer in again.buffers) == 1
     assert np.array_equal(again.main.nodes[2].inputs[1].data, weights.data)  # type: ignore[union-attr]
-    again.main.nodes[2].inputs[1].buffer.bytes = (weights.data * 2).reshape(-1).view(np.uint8)  # type: ignore[union-attr]
+    again.main.nodes[2].inputs[1].buffer.held = (weights.data * 2).reshape(-1).view(np.uint8)  # type: ignore[union-attr]
     patched = format.read(format.write(again))
     assert np.array_equal(patched.main.nodes[2].inputs[1].data, weights.data * 2)  # type: ignore[union-attr]
     assert len(reference) < len(raw) < len(reference) + 64

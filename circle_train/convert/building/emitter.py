@@ -14,6 +14,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import DType, Graph, Role, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ir.node import known_type
+from circle_train.ir.rearranged import rearranged
 from circle_train.ir.size import Number, Size, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
@@ -188,12 +189,11 @@ class Emitter:
             or any(tensor in self.open for tensor in inputs if tensor is not None)
         ):
             return None
-        (value,) = op.compute([t.data if t is not None else None for t in inputs])
+        (made,) = op.infer_types([known_type(tensor) for tensor in inputs])
+        step: Transposed | Reshaped = Reshaped(source.shape, made.shape)
         if op.name == "TRANSPOSE" and inputs[1] is not None:
-            step: Transposed | Reshaped = Transposed(tuple(int(axis) for axis in inputs[1].data))
-        else:
-            step = Reshaped(source.shape, value.shape)
-        return [self.parameter(value, lineages[0].then(step), source.role)]
+            step = Transposed(tuple(int(axis) for axis in inputs[1].data))
+        return [self.parameter(rearranged(source, step.forward), lineages[0].then(step), source.role)]
 
     def at_run_time(self, tensor: Tensor | None) -> Tensor | None:
         """The tensor; where it is a folded constant that depends on a symbol, the nodes that compute it."""
@@ -221,12 +221,12 @@ class Emitter:
         """A constant of the tensor's element type."""
         return self.constant(value, tensor.dtype.numpy)
 
-    def parameter(self, value: Array, lineage: Lineage, role: Role = Role.PLAIN) -> Tensor:
+    def parameter(self, value: Array | Tensor, lineage: Lineage, role: Role = Role.PLAIN) -> Tensor:
         """A constant that stands for an initializer of the ONNX model; one for each way it is rearranged."""
         if lineage in self._parameters:
             return self._parameters[lineage]
-        self._parameters[lineage] = tensor = constant(value, lineage.name)
-        tensor.role = role | Role.TIED
+        self._parameters[lineage] = tensor = value if isinstance(value, Tensor) else constant(value)
+        tensor.name, tensor.role = lineage.name, role | Role.TIED
         self.lineage[tensor] = lineage
         return tensor
 

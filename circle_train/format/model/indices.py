@@ -48,7 +48,7 @@ class Indices:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.buffers: list[Buffer] = list(module.buffers)
-        if "source" not in module.carried and (not self.buffers or self.buffers[0].bytes.size):
+        if "source" not in module.carried and (not self.buffers or self.buffers[0].nbytes):
             self.buffers.insert(0, Buffer())  # by convention "no data"
         self.numbers = {buffer: index for index, buffer in reversed(list(enumerate(self.buffers)))}
         self.replaced: dict[Buffer, Buffer] = module.carried.get("replaced", {})
@@ -92,7 +92,7 @@ class Indices:
         buffer = tensor.buffer if tensor.buffer is not None else tensor.carried.get("buffer")
         if buffer is not None:
             return self.buffer(buffer)
-        if self.buffers[0].bytes.size:
+        if self.buffers[0].nbytes:
             raise ModelError(f"buffer 0 of the file holds data, so {tensor} cannot be written as having none")
         return 0
 

@@ -38,7 +38,7 @@ def patch(module: Module, root: Table, buffers: Sequence[Buffer], identifier: st
     pieces, changed = [], False
     for entry, buffer in zip(entries, buffers, strict=True):
         content = _content(entry, source.data)
-        if content.size != buffer.bytes.size:
+        if content.size != buffer.nbytes:
             return None
         if content.size:
             changed = changed or content is not buffer.bytes

@@ -150,10 +150,10 @@ def _settle_buffers(graph: Graph) -> None:
         if tensor.buffer is None:
             continue
         computed = tensor.producer is not None or tensor in inputs
-        if tensor.buffer.bytes.size == 0 and (computed or tensor.type.size != 0):
+        if tensor.buffer.nbytes == 0 and (computed or tensor.type.size != 0):
             tensor.carried["buffer"] = tensor.buffer
             tensor.buffer = None
-        elif computed and tensor.buffer.bytes.size and not tensor.is_variable:
+        elif computed and tensor.buffer.nbytes and not tensor.is_variable:
             with at(f".tensors[{index}]"):
                 raise Damage(
                     f"'{tensor.name}' holds a constant, yet it is an input or an operator writes to it"

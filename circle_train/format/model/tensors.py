@@ -69,7 +69,7 @@ def read_shape(table: Table, field: str) -> tuple[int, ...]:
 
 def check_size(name: str, type_: TensorType, buffer: Buffer) -> None:
     """A constant's bytes must be its shape's."""
-    found = buffer.bytes.size
+    found = buffer.nbytes
     if found and type_.dtype not in FREE_SIZE and found != (expected := constant_size(type_)):
         raise Damage(f"constant '{name}' ({type_}) has {found} bytes of data, its shape takes {expected}")
 

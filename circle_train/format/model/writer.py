@@ -85,18 +85,16 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
 def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[Chunk]:
     """All tables; constants inside the flatbuffer while they fit, behind it where they were or must be."""
     tables = TABLES if identifier == "CIR0" else TABLES | TFLITE_TABLES
-    too_large = sum(buffer.bytes.size + 32 for buffer in buffers) > LARGEST - (64 << 20)
-    outside = [
-        i for i, b in enumerate(buffers) if b.bytes.size and (too_large or b.carried.get("offset", 0) > 1)
-    ]
+    too_large = sum(buffer.nbytes + 32 for buffer in buffers) > LARGEST - (64 << 20)
+    outside = [i for i, b in enumerate(buffers) if b.nbytes and (too_large or b.carried.get("offset", 0) > 1)]
     entries: list[Table] = root["buffers"]
     for index, buffer in enumerate(buffers):
         entries[index] = {key: value for key, value in buffer.carried.items() if key != "offset"}
         if "size" in buffer.carried:  # meaningless, but ONERT writes it
-            entries[index]["size"] = buffer.bytes.size
+            entries[index]["size"] = buffer.nbytes
         if index in outside:
-            entries[index] |= {"offset": 2, "size": buffer.bytes.size}
-        elif buffer.bytes.size:
+            entries[index] |= {"offset": 2, "size": buffer.nbytes}
+        elif buffer.nbytes:
             entries[index]["data"] = buffer.bytes
     _inline_large_options(root)
     chunks = encode_chunks("Model", root, identifier.encode(), tables)
@@ -106,7 +104,7 @@ def write_anew(root: Table, buffers: Sequence[Buffer], identifier: str) -> list[
     for index in outside:
         end += -end % 16
         entries[index]["offset"] = end
-        end += buffers[index].bytes.size
+        end += buffers[index].nbytes
     chunks = encode_chunks("Model", root, identifier.encode(), tables)
     end = sum(len(chunk) for chunk in chunks)
     for index in outside:

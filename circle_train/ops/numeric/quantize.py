@@ -242,7 +242,7 @@ class Densify(Op):
     def stored(self, source: Tensor) -> Array:
         """The elements that the file holds."""
         numpy_dtype = source.dtype.numpy
-        if source.buffer is None or numpy_dtype is None or source.buffer.bytes.size % numpy_dtype.itemsize:
+        if source.buffer is None or numpy_dtype is None or source.buffer.nbytes % numpy_dtype.itemsize:
             raise ModelError(
                 f"{self.name}: the bytes of {source} are no whole number of elements: the file is damaged"
             )
