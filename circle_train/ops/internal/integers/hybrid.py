@@ -61,6 +61,37 @@ class Hybrid(Op):
         yield Example(cls(Conv2D(), each), inputs, constant=(1, 2), differentiable=False)
 
 
+@register("ROUND_SAMPLES", internal=True)
+@record
+class RoundSamples(Op):
+    """Each sample to the 256 steps between its least and largest number, and 0, as LiteRT's own kernels round."""
+
+    axes = Image()
+
+    def infer(self, x: TensorType) -> TensorType:
+        return TensorType(x.dtype, x.shape)
+
+    def forward(self, x: Array) -> Array:
+        rows = x.reshape(len(x), -1)
+        least = rows.min(1, keepdims=True, initial=0).astype(np.float64)
+        most = rows.max(1, keepdims=True, initial=0).astype(np.float64)
+        with np.errstate(all="ignore"):
+            is_flat = least == most
+            scale = np.where(is_flat, 1, (most - least) / 255)
+            low, high = least / scale, most / scale
+            zero = np.where(-low < high, -128 - low, 127 - high)
+            zero = np.rint(np.clip(np.where(is_flat, 0, zero), -128, 127)).astype(np.float32)
+            step = scale.astype(np.float32)
+            stored = np.clip(np.rint(zero + rows * (1 / step)), -128, 127)
+            real: Array = np.where(np.isfinite(scale), (stored - zero) * step, np.nan).astype(np.float32)
+        return real.reshape(x.shape)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(3, 4, 5, 2, low=-2, high=3),), differentiable=False)
+        yield Example(cls(), (np.zeros((2, 3), np.float32),), differentiable=False)
+
+
 def rounded(rows: Array) -> Array:
     """To 255 steps between each row's least and largest number, and 0; NaN where one is not finite."""
     least = rows.min(1, keepdims=True, initial=0).astype(np.float32)
