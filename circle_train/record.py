@@ -79,6 +79,9 @@ class _Plan:
             (one.name, one.init, one.kw_only is True, one.default, one.default_factory) for one in found
         ]
         self.compared = [one.name for one in found if one.compare]
+        self.names = [one.name for one in found]
+        self.count = len(found) if all(one.init and not one.kw_only for one in found) else -1
+        """Of arguments that, in the order of the fields, are all that there are."""
         self.finishes = hasattr(cls, "__post_init__")
 
 
@@ -94,6 +97,16 @@ def _planned(cls: type) -> _Plan:
 
 def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
     plan = _planned(self.__class__)
+    if not kwargs and len(args) == plan.count:
+        self.__dict__.update(zip(plan.names, args, strict=True))
+    else:
+        _assign(self, plan, args, kwargs)
+    if plan.finishes:
+        self.__post_init__()
+
+
+def _assign(self: Any, plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """What is given, by place or by name, and the defaults of the rest."""
     assign = self.__dict__.__setitem__
     given, used, count = 0, 0, len(args)
     for name, init, by_name, default, factory in plan.slots:
@@ -111,8 +124,6 @@ def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             raise TypeError(f"{type(self).__name__}() lacks the argument '{name}'")
     if used < len(kwargs) or given < count:
         _refuse_surplus(self, args[given:], kwargs)
-    if plan.finishes:
-        self.__post_init__()
 
 
 def _refuse_surplus(self: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -112,9 +112,12 @@ class Edges:
         del self.place[node]
 
     def _read(self, node: Node) -> None:
+        readers = self.readers
         for tensor in node.inputs:
-            if tensor is not None:
-                self.readers.setdefault(tensor, {})[node] = None
+            if tensor in readers:
+                readers[tensor][node] = None
+            elif tensor is not None:
+                readers[tensor] = {node: None}
 
     def _unread(self, node: Node) -> None:
         for tensor in node.inputs:

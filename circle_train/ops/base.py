@@ -22,7 +22,6 @@ gradients (see `activation_gradient`); no op computes it itself, and such an op 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -67,6 +66,8 @@ class Op:
     options: ClassVar[str | None] = None
     """The schema's option table, e.g. "Conv2DOptions"; None: the operator has none."""
     inputs: ClassVar[tuple[InputSpec, ...]] = ()
+    arity: ClassVar[tuple[int, int]] = (0, 0)
+    """How many inputs there are at least, and how many the class names."""
     gradients: ClassVar[dict[str, GradientSpec]] = {}
     parameters: ClassVar[tuple[str, ...]] = ()
     """Inputs that, when constant, are what training means by weights (see train.config)."""
@@ -186,7 +187,7 @@ class Op:
         return [*inputs, *[None] * missing] if missing > 0 and not self.is_variadic else list(inputs)
 
     def check_arity(self, inputs: Sequence[Any]) -> None:
-        least, most = _arity(self.inputs)
+        least, most = self.arity
         if len(inputs) < least or (len(inputs) > most and not self.is_variadic):
             expected = (
                 f"at least {least}"
@@ -215,12 +216,6 @@ class Op:
         return self.inputs[min(index, len(self.inputs) - 1)].name
 
 
-@cache
-def _arity(inputs: tuple[InputSpec, ...]) -> tuple[int, int]:
-    """How many inputs there are at least, and how many the class names."""
-    return sum(not spec.optional and not spec.variadic for spec in inputs), len(inputs)
-
-
 def _described(value: TensorType | Array | None) -> str:
     """Element type and shape."""
     if value is None or isinstance(value, TensorType):
@@ -234,6 +229,7 @@ def register(name: str, options: str | None = None, internal: bool = False) -> C
     def add(cls: OpClass) -> OpClass:
         cls.name, cls.options = name, options
         cls.inputs = read_inputs(cls)
+        cls.arity = sum(not spec.optional and not spec.variadic for spec in cls.inputs), len(cls.inputs)
         cls.gradients = read_gradients(cls)
         read_axes(cls)
         table = INTERNAL if internal else REGISTRY

@@ -84,12 +84,15 @@ def _layout_is_known(node: Node) -> bool:
     """Whether all is constant that says where elements go: kernels are given strides."""
     op = node.op
     if isinstance(op, Gradient):
-        names, static = [name for name, count in op.counts for _ in range(count)], op.of.static_inputs
+        static = op.of.static_inputs
+        names = [name for name, count in op.counts for _ in range(count)] if static else []
     elif isinstance(op, Quantized):
-        names, static = [op.of.input_name(i) for i in range(len(node.inputs))], _packed_inputs(op.of)
+        static = _packed_inputs(op.of)
+        names = [op.of.input_name(i) for i in range(len(node.inputs))] if static else []
     else:
-        names, static = [op.input_name(i) for i in range(len(node.inputs))], op.static_inputs
-    return all(
+        static = op.static_inputs
+        names = [op.input_name(i) for i in range(len(node.inputs))] if static else []
+    return not static or all(
         t is None or name not in static or t.is_constant for name, t in zip(names, node.inputs, strict=True)
     )
 

@@ -24,7 +24,7 @@ class Rewriter:
             self._note(node)
 
     def __contains__(self, node: Node) -> bool:
-        return node in self.graph
+        return node in self.graph.edges.place
 
     def nodes(self) -> Sequence[Node]:
         """The present nodes, in order."""
@@ -88,7 +88,7 @@ class Rewriter:
     def _note(self, node: Node) -> None:
         """Writers of a state follow its readers, readers those who wrote before them, and updates follow the guards."""
         hold = self.graph.edges.hold
-        if node.op.mutates and node not in self._guards:
+        if self._guards and node.op.mutates and node not in self._guards:
             for guard in self._guards:
                 hold(node, until=guard)
         for state, writes in _accesses(node):
@@ -105,7 +105,11 @@ class Rewriter:
 
 def _accesses(node: Node) -> Iterator[tuple[StateKey, bool]]:
     """The states that a node reads and (True) writes, be it through a view."""
-    stored = [(tensor, stored_in(tensor).state) for tensor in node.inputs if tensor is not None]
+    stored = [
+        (tensor, (tensor if tensor.producer is None else stored_in(tensor)).state)
+        for tensor in node.inputs
+        if tensor is not None
+    ]
     read = [(tensor, state) for tensor, state in stored if state is not None and state.kind != "scalars"]
     written = _written(node) if read else set()
     for tensor, state in read:
