@@ -95,3 +95,15 @@ class CombinerType(enum.IntEnum):
     SUM = 0
     MEAN = 1
     SQRTN = 2
+
+
+class ReduceWindowFunction(enum.IntEnum):
+    """What REDUCE_WINDOW makes of a window."""
+
+    UNSUPPORTED = 0
+    ADD = 1
+    MUL = 2
+    MINIMUM = 3
+    MAXIMUM = 4
+    ALL = 5
+    ANY = 6

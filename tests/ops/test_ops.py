@@ -90,8 +90,10 @@ NEVER_COMPUTED = {
     "cond_subgraph_index",
     "body_subgraph_index",
     "decomposition_subgraph_index",
+    "validate_indices",
 }
-"""Options of integer and packed kernels, those that say what the inputs' types say already, and a file's numbers of graphs."""
+"""Options of integer and packed kernels, those that say what the inputs' types say already, a file's numbers of graphs,
+and one that would let damage through."""
 
 
 @every_operator

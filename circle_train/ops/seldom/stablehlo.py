@@ -1,0 +1,109 @@
+"""StableHLO's names for functions that have others; operands are of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from circle_train.errors import ModelError
+from circle_train.ir import DType, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.axes import Elementwise
+from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.checks import same_size
+from circle_train.ops.elementwise import Unary
+from circle_train.ops.numeric.arithmetic import Maximum, Minimum
+
+
+class Alike(Op):
+    """Base: of two tensors of one type, element by element."""
+
+    axes = Elementwise()
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        is_alike = x1.dtype is x2.dtype and x1.rank == x2.rank
+        if not is_alike or not all(same_size(a, b) for a, b in zip(x1.shape, x2.shape, strict=True)):
+            raise ModelError(f"{self.name}: operands are {x1} and {x2}, expected two of one type")
+        return TensorType(x1.dtype, tuple(map(max, x1.shape, x2.shape)))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        yield Example(cls(), (random(3, 4), random(3, 4, seed=1)))
+        yield Example(cls(), (np.array([3, -4], np.int32), np.array([5, 6], np.int32)))
+
+
+@register("STABLEHLO_ADD")
+class StablehloAdd(Alike):
+    identity_gradient = ("x1", "x2")
+    formula = "add(x1, x2)"
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return x1 + x2
+
+    def grad_x1(self, dy: Array) -> Array:
+        return dy
+
+    def grad_x2(self, dy: Array) -> Array:
+        return dy
+
+
+@register("STABLEHLO_MULTIPLY")
+class StablehloMultiply(Alike):
+    formula = "mul(x1, x2)"
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return x1 * x2
+
+    def grad_x1(self, dy: Array, x2: Array) -> Array:
+        return dy * x2
+
+    def grad_x2(self, dy: Array, x1: Array) -> Array:
+        return dy * x1
+
+
+@register("STABLEHLO_MAXIMUM")
+class StablehloMaximum(Alike):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.maximum(x1, x2)
+
+    grad_x1, grad_x2 = Maximum.grad_x1, Maximum.grad_x2
+
+
+@register("STABLEHLO_MINIMUM")
+class StablehloMinimum(Alike):
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.minimum(x1, x2)
+
+    grad_x1, grad_x2 = Minimum.grad_x1, Minimum.grad_x2
+
+
+@register("STABLEHLO_CBRT")
+class StablehloCbrt(Unary):
+    steep = ("x",)
+
+    def forward(self, x: Array) -> Array:
+        return np.cbrt(x)
+
+    def grad_x(self, dy: Array, y: Array) -> Array:
+        return dy / (3 * y * y)
+
+
+@register("STABLEHLO_SHIFT_LEFT", "StablehloShiftLeftOptions")
+class StablehloShiftLeft(Alike):
+    """Bits move up; nothing is left of numbers that move further than they are long."""
+
+    stops_gradient = True
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        if x1.dtype not in (DType.INT8, DType.INT16, DType.INT32):
+            raise ModelError(f"{self.name}: x1 is {x1}, expected integers of up to 32 bits")
+        return super().infer(x1, x2)
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.left_shift(x1, x2)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for dtype in (np.int8, np.int16, np.int32):
+            yield Example(cls(), (np.array([1, -3, 5], dtype), np.array([0, 2, 4], dtype)))
