@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -80,6 +81,10 @@ def kill(process: subprocess.Popen[str], moments: random.Random, most: int) -> i
     return begun
 
 
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
 @pytest.mark.parametrize(
     "kills, epochs",
     [
@@ -97,10 +102,38 @@ def test_killed_training_ends_in_the_same_file(kills: int, epochs: int, tmp_path
     assert "done" in finish(start(broken, epochs))
     assert steps == sorted(set(steps)), "each goes on behind what the last has done"
     assert (straight / "final.circle").read_bytes() == (broken / "final.circle").read_bytes()
-    assert {path.name for path in broken.iterdir() if not path.name.startswith(".")} == {
-        "final.circle",
-        "run.safetensors",
-    }
+    assert names(broken) == {"final.circle", "run.safetensors"}
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(10, marks=pytest.mark.slow(seconds=20)), pytest.param(300, marks=pytest.mark.thorough)],
+)
+def test_killed_at_any_moment_from_its_start_to_its_end(kills: int, tmp_path: Path) -> None:
+    """While Python starts, between steps, within one, while the model is exported, after the last word."""
+    straight = tmp_path / "straight"
+    straight.mkdir()
+    began = time.monotonic()
+    finish(start(straight, 2))
+    life, moments, broken = time.monotonic() - began, random.Random(kills), tmp_path / "0"
+    for number in range(kills):
+        broken.mkdir(exist_ok=True)
+        process = start(broken, 2)
+        try:
+            process.communicate(timeout=moments.uniform(0.0, 1.02 * life))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), "what a kill left stops nobody"
+        assert names(broken) <= {"final.circle", "run.safetensors"}
+        if "final.circle" in names(broken):  # it is there whole or not at all
+            assert (straight / "final.circle").read_bytes() == (broken / "final.circle").read_bytes()
+            finish(start(broken, 2))
+            assert [path.name for path in broken.iterdir() if path.name.startswith(".")] == []
+            broken = tmp_path / str(number + 1)
+    broken.mkdir(exist_ok=True)
+    finish(start(broken, 2))
+    assert (straight / "final.circle").read_bytes() == (broken / "final.circle").read_bytes()
 
 
 @pytest.mark.parametrize(
