@@ -18,7 +18,7 @@ from circle_train.convert.stages.given import asked_values, constants, give, own
 from circle_train.convert.stages.layout import lay_out
 from circle_train.convert.stages.symbols import Assignment, asked, assignments, fixed, learnt
 from circle_train.convert.stages.tidy import tidy
-from circle_train.convert.stages.walk import Scope, Walk
+from circle_train.convert.stages.walk import Endless, Scope, Walk
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Role, Tensor, TensorType
 from circle_train.ir.size import Number, Size, Undecided, judged_by
@@ -98,6 +98,8 @@ def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:
             except Learnt as lesson:
                 known = learnt(known, lesson.known)
                 break
+            except Endless:
+                raise
             except (ConversionError, ModelError, Refusal, *FOREIGN):
                 continue
             return known
@@ -123,6 +125,8 @@ def _with_examples(
     for assignment in assignments(model, known):
         try:
             return _convert(model, assignment, nhwc, fold_batchnorm)
+        except Endless:
+            raise
         except Refused as error:
             failure, culprits = failure or error, culprits | (error.culprits & assignment.examples.keys())
             if not error.is_unfit:
@@ -173,7 +177,10 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
     functions = {(f.domain, f.name): f for f in model.model.functions}
     walk = Walk(builder, model.arrays, functions)
     scope = Scope(values, model.opsets, {}, declared_shapes(graph))
-    walk.nodes(graph.node, scope, [info.name for info in graph.output])
+    try:
+        walk.nodes(graph.node, scope, [info.name for info in graph.output])
+    except Endless as error:
+        raise Endless(f"{_place(model)}: {error}; load a smaller model") from None
     if walk.refusals:
         listed = "; ".join(walk.refusals)
         count = len(walk.refusals)

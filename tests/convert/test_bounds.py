@@ -11,6 +11,7 @@ import pytest
 
 import circle_train as ct
 from circle_train.convert.onnx_file import protobuf
+from circle_train.convert.stages import walk
 from circle_train.data.files import read_idx
 
 onnx = pytest.importorskip("onnx")
@@ -67,6 +68,56 @@ def test_sizes_without_measure_are_refused(text: str, message: str) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
     with pytest.raises(ct.ConversionError, match=message):
         ct.load(model.SerializeToString())
+
+
+def doubling(count: int) -> str:
+    """Functions of which each calls the one before twice: 2^count nodes in count lines."""
+    rest = "".join(
+        f'<domain: "own", opset_import: ["own": 1]> f{i} (a) => (c) {{ b = own.f{i - 1} (a) c = own.f{i - 1} (b) }} '
+        for i in range(1, count)
+    )
+    return (
+        '<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[N, 4] x) => (float[N, 4] y) '
+        f"{{ y = own.f{count - 1} (x) }} "
+        '<domain: "own", opset_import: ["": 17]> f0 (a) => (b) { b = Relu (a) } ' + rest
+    )
+
+
+def loops_in_loops(depth: int) -> str:
+    """Each runs 4,000 times what the next does."""
+
+    def loop(level: int, given: str) -> str:
+        if level == depth:
+            return f"o{level} = Relu ({given}) "
+        inner = loop(level + 1, f"s{level}")
+        body = (
+            f"(int64 i{level}, bool c{level}, float[N, 4] s{level}) => (bool d{level}, float[N, 4] o{level + 1}) "
+            f"{{ d{level} = Identity (c{level}) {inner} }}"
+        )
+        return f"o{level} = Loop <body: graph = b{level} {body}> (n, t, {given}) "
+
+    return (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x) => (float[N, 4] o0) '
+        f"<int64 n = {{4000}}, bool t = {{1}}> {{ {loop(0, 'x')} }}"
+    )
+
+
+@pytest.mark.parametrize("text", [doubling(40), loops_in_loops(3)], ids=["functions", "loops"])
+def test_what_a_small_file_writes_out_is_counted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "MOST_WRITTEN", 1000)
+    model = onnx.parser.parse_model(text).SerializeToString()
+    assert len(model) < 10_000
+    with pytest.raises(ct.ConversionError, match="loops, written out, are more than 1000 nodes"):
+        ct.load(model)
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[N, 4] x) => (float[N, 4] y) { y = own.f (x) } '
+        '<domain: "own", opset_import: ["own": 1]> f (a) => (b) { b = own.f (a) }'
+    )
+    with pytest.raises(ct.ConversionError, match="functions call each other more than 100 deep"):
+        ct.load(onnx.parser.parse_model(text).SerializeToString())
 
 
 def test_a_compressed_file_is_unpacked_no_further_than_its_header_says(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from circle_train.convert.building.registry import Bundle, Call, Handler, Result
 from circle_train.convert.onnx_file.elements import NUMPY, element_type, to_array
 from circle_train.convert.onnx_file.importer import declared_shapes
 from circle_train.convert.onnx_file.messages import Attribute
+from circle_train.convert.onnx_file.protobuf import DEEPEST
 from circle_train.convert.stages.functions import defaults, expansion, is_defined
-from circle_train.errors import FOREIGN, ModelError, shown
+from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
@@ -31,6 +32,8 @@ VALUES: dict[int, str] = {
     Attribute.GRAPHS: "graphs",
 }
 """The field that holds an attribute's value."""
+MOST_WRITTEN = 1 << 16
+"""Nodes of functions and loops, as often as they are called and run."""
 
 
 @dataclass
@@ -46,6 +49,10 @@ class Scope:
     """Where this lies, for messages."""
     used: set[str] = field(default_factory=set)
     """Names that some node or the graph's outputs read."""
+
+
+class Endless(ConversionError):
+    """Functions and loops of a small file, written out, are more than any model has."""
 
 
 class Walk:
@@ -64,10 +71,17 @@ class Walk:
         self.is_unfit = False
         """Whether some node would take its operands if the examples of open sizes were others."""
         self._scopes: list[Scope] = []
+        self._count = 0
+        """Of the nodes so far that stand in functions, branches and loops."""
         self._named_already: set[Tensor] = set()
 
     def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert nodes of which these outputs are wanted."""
+        self._count += len(nodes) if self._scopes else 0
+        if self._count > MOST_WRITTEN:
+            raise Endless(f"functions and loops, written out, are more than {MOST_WRITTEN} nodes")
+        if len(self._scopes) > DEEPEST:
+            raise Refusal(f"functions call each other more than {DEEPEST} deep")
         scope.used = names_read(nodes) | set(outputs)
         self._scopes.append(scope)
         for index, node in enumerate(nodes):

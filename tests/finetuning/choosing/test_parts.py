@@ -168,6 +168,20 @@ def test_scores_of_logits_and_probabilities_agree() -> None:
     assert one.right == 0.5
 
 
+def test_what_is_foreseen_of_a_candidate_is_its_share_of_every_layer() -> None:
+    """All of a layer has all of its information, one of its two parameters a half, whatever the others hold."""
+    contest = Contest(picture_task(8), Budget())
+    first, second = [layer for layer in contest.body if len(layer.names) == 2][:2]
+    contest.information = {first.place: 3.0, second.place: 1.0}
+    for names, share in (
+        (first.names, 0.75),
+        (first.names[:1], 0.375),
+        ((*first.names, *second.names), 1.0),
+        ((), 0.0),
+    ):
+        assert contest._foreseen(Candidate("some", names, (1e-3,))) == pytest.approx(share)
+
+
 def test_a_new_head_is_trained_with_every_candidate() -> None:
     body, head = [layer(0, 100), layer(1, 100)], layer(2, 10)
     found = candidates([*body, head], head.names, [[body[0]]])
