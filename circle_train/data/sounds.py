@@ -7,6 +7,7 @@ import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -101,7 +102,7 @@ def sounds(
         raise ConfigError(f"sample_rate is {sample_rate!r}, expected so many a second")
     path = Path(folder)
     files, classes = files_by_class(path, SUFFIXES, "recordings")
-    lengths, skipped = intact(files, duration, "recordings", skip_damaged)
+    lengths, skipped = intact(files, partial(duration, window=seconds), "recordings", skip_damaged)
     items, labels, groups = [], [], []
     for number, (file, label, length) in enumerate(lengths):
         starts = np.arange(0, max(length - 0.5 * seconds, 1e-9), seconds) if seconds else [0.0]
@@ -117,9 +118,17 @@ def sounds(
     )  # fmt: skip
 
 
-def duration(path: Path) -> float:
-    """Seconds of a recording: as many as its file has bytes for, whatever its header says."""
+def duration(path: Path, window: float | None = None) -> float:
+    """Seconds of a recording: as many as its file has bytes for, whatever its header says.
+
+    A window holds a sample at least: there are no more windows than samples.
+    """
     with _opened(path) as file:
+        if window is not None and window * file.getframerate() < 1:
+            raise DataError(
+                f"'{path}' has {file.getframerate()} samples a second, of which {window:g} seconds hold none; "
+                "give longer windows"
+            )
         held = path.stat().st_size // (file.getsampwidth() * file.getnchannels())
         return min(file.getnframes(), held) / file.getframerate()
 

@@ -93,6 +93,18 @@ def test_a_recording_has_no_more_windows_than_bytes(tmp_path: Path) -> None:
     assert len(ct.data.sounds(tmp_path, seconds=0.01)) < 10
 
 
+def test_a_window_of_a_recording_holds_a_sample(tmp_path: Path) -> None:
+    """164 bytes that say 1 Hz last a minute: as windows of a hundredth they took seconds of work."""
+    for name in ("low", "high"):
+        recording(tmp_path / name / "0.wav", size=120)
+    raw = bytearray((tmp_path / "low" / "0.wav").read_bytes())
+    struct.pack_into("<I", raw, 24, 1)
+    (tmp_path / "low" / "0.wav").write_bytes(raw)
+    with pytest.raises(ct.DataError, match=r"1 samples a second, of which 0\.01 seconds hold none"):
+        ct.data.sounds(tmp_path, seconds=0.01)
+    assert len(ct.data.sounds(tmp_path, seconds=1).items) < 130
+
+
 def test_a_part_of_a_recording_that_reaches_beyond_it_is_damage(tmp_path: Path) -> None:
     """The package's own reader moves by what it is told and raises a bare RuntimeError."""
     recording(tmp_path / "0.wav")
