@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
-import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -29,9 +26,8 @@ from circle_train.cli import (
 )
 from circle_train.cli.federate import command as federate
 from circle_train.cli.onert import plus
-from circle_train.errors import CircleTrainError, shown
+from circle_train.cli.runs.ending import ended, take_any_text
 from circle_train.likeness import likeness
-from circle_train.printable import printable
 
 COMMANDS = (
     demo,
@@ -104,48 +100,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
+    take_any_text()
     options = parser().parse_args(arguments)
-    warnings.showwarning = _show_warning
-    try:
-        return _run(options)
-    except Exception as error:
-        if options.debug:
-            traceback.print_exc()
-        return _fail(_said(error, options.debug))
-
-
-def _run(options: argparse.Namespace) -> int:
-    """The command; nobody reading any more is no error, and Ctrl-C none of ours."""
-    try:
-        status: int = options.run(options)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-
-
-def _said(error: Exception, debug: bool) -> str:
-    """One line; what we did not foresee is ours to mend."""
-    if isinstance(error, CircleTrainError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.filename or 'input or output'}: {error.strerror or error}"
-    how = "" if debug else " with what `circle-train --debug …` prints"
-    return f"{type(error).__name__}: {shown(error)}; this is a fault of circle-train, please report it{how}"
-
-
-def _fail(message: str) -> int:
-    print(f"error: {printable(message)}", file=sys.stderr)
-    return 1
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """One line, without the place in our code."""
-    print(f"warning: {printable(str(message))}", file=sys.stderr)
+    return ended(lambda: options.run(options), options.debug)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator
@@ -250,7 +251,10 @@ def told(log: logging.Logger, wanted: bool) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    print(as_json(value))
+    """With every letter as a number where what is written to may lack some: an escape of its own would be no JSON."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    is_whole = encoding.lower().replace("-", "").startswith("utf")
+    print(as_json(value) if is_whole else json.dumps(value, indent=2))
 
 
 def print_lines(texts: Iterable[str]) -> None:

@@ -122,6 +122,20 @@ def test_damaged_attachments_are_left_out(how: str) -> None:
         assert attachments.unpack(np.frombuffer(bytes(raw), np.uint8)) == {}
 
 
+def test_a_label_is_one_line_for_other_tools_whatever_it_is_called(tmp_path: Path) -> None:
+    """A folder's name may hold line ends and bytes that are no text: those after it had the next number's name."""
+    names = ("cat", "d\no\rg", "c\u2028ow", "\udcff")
+    model = picture_net().described(replace(SAID, labels=names))
+    model.save(tmp_path / "x.tflite")
+    assert ct.load(tmp_path / "x.tflite").labels == names
+    with zipfile.ZipFile(tmp_path / "x.tflite") as archive:
+        held = archive.read("labels.txt").decode()
+    assert held.split("\n") == ["cat", r"d\no\rg", r"c\u2028ow", r"\udcff", ""]
+    module = ct.load(tmp_path / "x.tflite").module
+    foreign = replace(put(module, OURS, None), attachments={"labels.txt": "a\u2028b\r\nc\n".encode()})
+    assert ct.Model(foreign).labels == ("a\u2028b", "c")
+
+
 def test_labels_that_a_file_names_but_does_not_hold_are_missed(tmp_path: Path) -> None:
     """As where the end of the file was cut off."""
     model = ct.load("tests/data/mlp.circle").with_head(["cat", "dog"])

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import warnings
 
 import circle_train as ct
 from circle_train.cli.onert.plus import read_settings
+from circle_train.cli.runs.ending import ended, take_any_text
 from circle_train.settings.onert_json import to_onert_json
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
+    take_any_text()
     parser = argparse.ArgumentParser(
         prog="circle_plus_gen", description="handle circle files with training hyperparameters (Circle+)"
     )
@@ -27,21 +27,20 @@ def main(arguments: list[str] | None = None) -> int:
         "output", nargs="?", help="output circle file; if not given, the input is overwritten"
     )
     options = parser.parse_args(arguments)
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
-    try:
-        model = ct.load(options.input)
-        if options.hyperparameters is None:
-            print(dump(model))
-            return 0
-        model = model.with_training(read_settings(options.hyperparameters))
-        print("succesfully add hyperparameters to the circle file")
+    return ended(lambda: handle(options))
+
+
+def handle(options: argparse.Namespace) -> None:
+    """Print the settings, or write others."""
+    model = ct.load(options.input)
+    if options.hyperparameters is None:
         print(dump(model))
-        model.save(options.output or options.input)
-        print(f"saved in {options.output or options.input}")
-    except ct.CircleTrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return
+    model = model.with_training(read_settings(options.hyperparameters))
+    print("succesfully add hyperparameters to the circle file")
+    print(dump(model))
+    model.save(options.output or options.input)
+    print(f"saved in {options.output or options.input}")
 
 
 def dump(model: ct.Model) -> str:

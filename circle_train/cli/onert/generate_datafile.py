@@ -6,13 +6,13 @@ Nothing is downloaded: idx files come from Debian's package `dataset-fashion-mni
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 import circle_train as ct
+from circle_train.cli.runs.ending import ended, take_any_text
 from circle_train.data.files import read_image_folder
 from circle_train.data.prepare import Preparation, Source, open_source, prepare
 
@@ -39,6 +39,7 @@ SPLITS = {"train": "train", "test": "t10k"}
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
+    take_any_text()
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.show_datasets:
@@ -48,13 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(
             f"--split names {len(options.split)} parts, --length {len(options.length)}; give each one length"
         )
-    try:
-        convert(options)
-    except ct.CircleTrainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print("The data files are created!")
-    return 0
+    return ended(lambda: convert(options))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -120,6 +115,7 @@ def convert(options: argparse.Namespace) -> None:
             source, replace(how, parts=((file_name(split), length),)), options.out_dir, options.prefix_name
         ):
             print(f"{file.path}: {file.samples} × {file.shape} {file.dtype}")
+    print("The data files are created!")
 
 
 def idx_split(folder: Path, split: str, dataset: Dataset) -> Source:

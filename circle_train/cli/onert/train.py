@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import circle_train as ct
+from circle_train.cli.runs.ending import ended, take_any_text
 from circle_train.losses import Loss, Reduction
 from circle_train.optimizers import Optimizer
 
@@ -30,15 +29,9 @@ RULER = "=" * 35
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
+    take_any_text()
     options = make_parser().parse_args(arguments)
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
-    try:
-        train(options)
-    except ct.CircleTrainError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return ended(lambda: train(options))
 
 
 def train(options: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from circle_train.format.flatbuffer.schema import ENUMS, UNIONS
 from circle_train.format.metadata.training_info import find, put
 from circle_train.ir import Module
 from circle_train.kinds import is_number
-from circle_train.printable import printable
+from circle_train.printable import lines, printable
 from circle_train.record import record
 
 ENTRY, OURS = "TFLITE_METADATA", "circle_train.description"
@@ -90,7 +90,7 @@ def describe(module: Module, description: Description | None) -> Module:
         ours = json.dumps(asdict(description)).encode()
         raw = encode("ModelMetadata", _table(module, description), IDENTIFIER)
         if description.labels:
-            files[LABELS] = "".join(f"{label}\n" for label in description.labels).encode()
+            files[LABELS] = f"{lines(description.labels)}\n".encode()
     carried = {key: value for key, value in module.carried.items() if key != "source"}
     return put(put(replace(module, attachments=files, carried=carried), OURS, ours), ENTRY, raw)
 
@@ -253,7 +253,8 @@ def _labels(graph: Table, files: Mapping[str, bytes]) -> tuple[str, ...]:
                 f"the model's classes stand in '{name}', which the file does not hold", stacklevel=2
             )
             continue
-        return tuple(raw.decode("utf-8", "replace").splitlines()[:MOST_LABELS])
+        text = raw.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
+        return tuple(text.split("\n")[:MOST_LABELS]) if text else ()  # other marks of a line's end are of the name
     return ()
 
 
