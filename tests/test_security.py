@@ -20,7 +20,7 @@ from circle_train.cli.main import main
 from circle_train.convert.handlers import window
 from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import protobuf
-from circle_train.convert.stages import walk
+from circle_train.convert.stages import written
 from circle_train.data import arrays
 from circle_train.data.images import LARGEST as MOST_PIXELS
 from circle_train.data.sounds import LONGEST as LONGEST_RECORDING
@@ -54,7 +54,7 @@ LIMITS = {
     "nodes, and initializers, of an ONNX graph": protobuf.MOST,
     "cells along an axis that an ONNX window goes over": window.WIDEST,
     "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,
-    "nodes of an ONNX model's functions and loops, as often as they are called and run": walk.MOST_WRITTEN,
+    "nodes of an ONNX model's functions and loops, as often as they are called and run": written.MOST_WRITTEN,
     "functions, branches and messages within each other of an ONNX model": protobuf.DEEPEST,
     "turns of a loop": loop.MOST_TURNS,
     "pixels of a picture": MOST_PIXELS,

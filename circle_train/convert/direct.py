@@ -18,7 +18,8 @@ from circle_train.convert.stages.given import asked_values, constants, give, own
 from circle_train.convert.stages.layout import lay_out
 from circle_train.convert.stages.symbols import Assignment, asked, assignments, fixed, learnt
 from circle_train.convert.stages.tidy import tidy
-from circle_train.convert.stages.walk import Endless, Scope, Walk
+from circle_train.convert.stages.walk import Scope, Walk
+from circle_train.convert.stages.written import Endless
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Role, Tensor, TensorType
 from circle_train.ir.size import Number, Size, Undecided, judged_by
@@ -66,6 +67,8 @@ def convert(
             module, provenance = _with_examples(model, known, nhwc, fold_batchnorm)
         except Learnt as lesson:
             known = learnt(known, lesson.known)
+        except Endless as error:
+            raise ConversionError(f"{_place(model)}: {error}; load a smaller model") from None
         except Blocked as blocked:
             guesses = fixed(model, known, blocked.culprits)
             if not guesses:
@@ -98,8 +101,6 @@ def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:
             except Learnt as lesson:
                 known = learnt(known, lesson.known)
                 break
-            except Endless:
-                raise
             except (ConversionError, ModelError, Refusal, *FOREIGN):
                 continue
             return known
@@ -125,8 +126,6 @@ def _with_examples(
     for assignment in assignments(model, known):
         try:
             return _convert(model, assignment, nhwc, fold_batchnorm)
-        except Endless:
-            raise
         except Refused as error:
             failure, culprits = failure or error, culprits | (error.culprits & assignment.examples.keys())
             if not error.is_unfit:
@@ -177,16 +176,12 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
     functions = {(f.domain, f.name): f for f in model.model.functions}
     walk = Walk(builder, model.arrays, functions)
     scope = Scope(values, model.opsets, {}, declared_shapes(graph))
-    try:
-        walk.nodes(graph.node, scope, [info.name for info in graph.output])
-    except Endless as error:
-        raise Endless(f"{_place(model)}: {error}; load a smaller model") from None
+    walk.nodes(graph.node, scope, [info.name for info in graph.output])
     if walk.refusals:
-        listed = "; ".join(walk.refusals)
         count = len(walk.refusals)
         raise Refused(
             f"{_place(model)}: {count} node{'s' if count > 1 else ''} cannot be expressed in Circle; "
-            f"change them in the model, or try --engine onnx2tf: {listed}",
+            f"change them in the model, or try --engine onnx2tf: {'; '.join(walk.refusals)}",
             walk.culprits,
             walk.is_unfit,
         )

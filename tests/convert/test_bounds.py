@@ -11,7 +11,7 @@ import pytest
 
 import circle_train as ct
 from circle_train.convert.onnx_file import protobuf
-from circle_train.convert.stages import walk
+from circle_train.convert.stages import written
 from circle_train.data.files import read_idx
 
 onnx = pytest.importorskip("onnx")
@@ -104,7 +104,7 @@ def loops_in_loops(depth: int) -> str:
 
 @pytest.mark.parametrize("text", [doubling(40), loops_in_loops(3)], ids=["functions", "loops"])
 def test_what_a_small_file_writes_out_is_counted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MOST_WRITTEN", 1000)
+    monkeypatch.setattr(written, "MOST_WRITTEN", 1000)
     model = onnx.parser.parse_model(text).SerializeToString()
     assert len(model) < 10_000
     with pytest.raises(ct.ConversionError, match="loops, written out, are more than 1000 nodes"):

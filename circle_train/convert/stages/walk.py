@@ -15,9 +15,9 @@ from circle_train.convert.building.registry import Bundle, Call, Handler, Result
 from circle_train.convert.onnx_file.elements import NUMPY, element_type, to_array
 from circle_train.convert.onnx_file.importer import declared_shapes
 from circle_train.convert.onnx_file.messages import Attribute
-from circle_train.convert.onnx_file.protobuf import DEEPEST
 from circle_train.convert.stages.functions import defaults, expansion, is_defined
-from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
+from circle_train.convert.stages.written import Written
+from circle_train.errors import FOREIGN, ModelError, shown
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
@@ -32,8 +32,6 @@ VALUES: dict[int, str] = {
     Attribute.GRAPHS: "graphs",
 }
 """The field that holds an attribute's value."""
-MOST_WRITTEN = 1 << 16
-"""Nodes of functions and loops, as often as they are called and run."""
 
 
 @dataclass
@@ -49,10 +47,6 @@ class Scope:
     """Where this lies, for messages."""
     used: set[str] = field(default_factory=set)
     """Names that some node or the graph's outputs read."""
-
-
-class Endless(ConversionError):
-    """Functions and loops of a small file, written out, are more than any model has."""
 
 
 class Walk:
@@ -71,17 +65,12 @@ class Walk:
         self.is_unfit = False
         """Whether some node would take its operands if the examples of open sizes were others."""
         self._scopes: list[Scope] = []
-        self._count = 0
-        """Of the nodes so far that stand in functions, branches and loops."""
+        self._written = Written()
         self._named_already: set[Tensor] = set()
 
     def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert nodes of which these outputs are wanted."""
-        self._count += len(nodes) if self._scopes else 0
-        if self._count > MOST_WRITTEN:
-            raise Endless(f"functions and loops, written out, are more than {MOST_WRITTEN} nodes")
-        if len(self._scopes) > DEEPEST:
-            raise Refusal(f"functions call each other more than {DEEPEST} deep")
+        self._written.add(len(nodes), len(self._scopes))
         scope.used = names_read(nodes) | set(outputs)
         self._scopes.append(scope)
         for index, node in enumerate(nodes):
@@ -140,6 +129,7 @@ class Walk:
 
     def _convert(self, node: Any, domain: str, scope: Scope, place: str) -> Sequence[Tensor | None]:
         attributes = self._attributes(node, scope)
+        values = {name: value for name, (value, _) in attributes.items()}
         inputs = [self.lookup(name, scope) for name in node.input]
         opset = scope.opsets.get(domain, 1)
         if (function := self.functions.get((domain, node.op_type))) is not None:
@@ -149,7 +139,6 @@ class Walk:
             protos = {name: proto for name, (_, proto) in attributes.items()}
             body = expansion(node, protos, domain, opset, inputs)
             if body is None:
-                values = {name: value for name, (value, _) in attributes.items()}
                 foreign = None if domain else as_foreign(Call(node.op_type, self.b, inputs, values, opset))
                 if foreign is not None:
                     return [foreign] if isinstance(foreign, Tensor) else list(foreign)
@@ -160,7 +149,6 @@ class Walk:
             raise Refusal("it takes a sequence, which Circle has not")
         wanted = [name in scope.used for name in node.output]
         declared = [scope.declared.get(name) for name in node.output]
-        values = {name: value for name, (value, _) in attributes.items()}
         call = Call(node.op_type, self.b, inputs, values, opset, declared, len(wanted), wanted, self.branch)
         result = self._handled(handler, call)
         results = [result] if isinstance(result, Tensor) else list(result)
@@ -203,12 +191,10 @@ class Walk:
         """By name: the Python value and the proto; references to a function's attributes resolved."""
         found = {}
         for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                if attribute.ref_attr_name not in scope.attributes:
-                    continue
-                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
-            else:
+            if not attribute.ref_attr_name:
                 found[attribute.name] = (_python(attribute), attribute)
+            elif attribute.ref_attr_name in scope.attributes:
+                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
         return found
 
     def _function(
@@ -225,14 +211,17 @@ class Walk:
         values.update(zip(function.input, inputs, strict=False))
         opsets = {"" if o.domain == "ai.onnx" else o.domain: int(o.version) for o in function.opset_import}
         body = Scope(values, {**scope.opsets, **opsets}, given, {}, f"{place} → ")
-        count, blocked, self.blocked = len(self.refusals), self.blocked, set()
-        self.nodes(function.node, body, function.output)
-        self.blocked = blocked
-        if len(self.refusals) > count:
-            reasons = self.refusals[count:]
-            del self.refusals[count:]
+        if reasons := self._apart(function.node, body, function.output, set()):
             raise Refusal("; ".join(reason.removeprefix(f"{place} → ") for reason in reasons))
         return [body.values.get(name) for name in function.output]
+
+    def _apart(self, nodes: Any, scope: Scope, outputs: Iterable[str], blocked: set[str]) -> list[str]:
+        """Convert the nodes of a body; why some were refused, which its caller tells."""
+        count, before, self.blocked = len(self.refusals), self.blocked, blocked
+        self.nodes(nodes, scope, outputs)
+        self.blocked, reasons = before, self.refusals[count:]
+        del self.refusals[count:]
+        return reasons
 
     def branch(
         self, graph: Any, bound: Mapping[str, Tensor] | None = None, inside: Builder | None = None
@@ -248,12 +237,7 @@ class Walk:
         local = {t.name: self.b.constant(to_array(t)) for t in graph.initializer}
         values: MutableMapping[str, Tensor | None] = ChainMap({**local, **(bound or {})}, outer.values)
         scope = Scope(values, outer.opsets, outer.attributes, declared_shapes(graph), outer.inside)
-        count, blocked, self.blocked = len(self.refusals), self.blocked, set(self.blocked)
-        self.nodes(graph.node, scope, [info.name for info in graph.output])
-        self.blocked = blocked
-        if len(self.refusals) > count:
-            reasons = self.refusals[count:]
-            del self.refusals[count:]
+        if reasons := self._apart(graph.node, scope, [info.name for info in graph.output], set(self.blocked)):
             raise Refusal("; ".join(reasons))
         if any(info.name not in scope.values and info.name not in self.arrays for info in graph.output):
             raise Refusal("")

@@ -254,7 +254,9 @@ def _labels(graph: Table, files: Mapping[str, bytes]) -> tuple[str, ...]:
             )
             continue
         text = raw.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
-        return tuple(text.split("\n")[:MOST_LABELS]) if text else ()  # other marks of a line's end are of the name
+        return (
+            tuple(text.split("\n")[:MOST_LABELS]) if text else ()
+        )  # other marks of a line's end are of the name
     return ()
 
 
