@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import struct
 import sys
@@ -253,6 +254,39 @@ def unprintable(text: str) -> set[str]:
     return {c for c in text if not c.isprintable() and c != "\n"} | (
         {"fake"} if "\nerror: fake" in text else set()
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "info {d}/n.circle", "info {d}/n.tflite", "info {d}/n.onnx", "info {d}", "plus {m} {d}/s.json",
+        "export {m} --checkpoint {d}/c.safetensors {t}/o.circle", "export {m} --checkpoint {d}/c.ckpt {t}/o.circle",
+        "predict {m} --input {d}/x.npy", "predict {m} --input {d}/x.npz", "predict {m} --input {d}/x.bin",
+        "data {d}/x.csv --out {t}/p", "train --resume {d}",
+    ],
+)  # fmt: skip
+def test_a_pipe_or_a_device_is_no_file(
+    words: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder from a stranger may hold one under any name: it was waited for, or read until memory was full."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    for name in ("n.circle", "n.tflite", "n.onnx", "training.circle", "s.json", "c.safetensors", "c.ckpt"):
+        odd(folder / name, kind)
+    for name in ("x.npy", "x.npz", "x.bin", "x.csv", "run.json"):
+        odd(folder / name, kind)
+    given = {"m": DATA / "mlp.circle", "d": folder, "t": tmp_path}
+    assert main([word.format(**given) for word in words.split()]) == 1
+    assert "it is a pipe or a device, expected a file" in capsys.readouterr().err
+
+
+def odd(path: Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
 
 
 @pytest.mark.parametrize(

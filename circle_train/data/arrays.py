@@ -16,6 +16,7 @@ from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
+from circle_train.ir.mapped import require_file
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
@@ -168,6 +169,7 @@ def found_in(header: Sequence[str], origin: Origin, path: Any) -> Origin:
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Names of the columns, and rows of as many words."""
     try:
+        require_file(path)
         if path.stat().st_size > LARGEST_TABLE:
             raise DataError(
                 f"'{path}' has {path.stat().st_size:,} bytes, expected at most {LARGEST_TABLE:,}; give an .npz file"
@@ -270,6 +272,7 @@ def _refuse_strange(x: Array, labels: Array | list[str], groups: Array | None, n
 def archive_in(path: Path) -> dict[str, Array]:
     """All arrays of an .npz file."""
     try:
+        require_file(path)
         with np.load(path, allow_pickle=False) as archive:
             return {name: member(archive, name) for name in archive.files}
     except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like

@@ -16,6 +16,7 @@ from circle_train.data.raw import write_raw
 from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.atomic import make_folder
+from circle_train.ir.mapped import require_file
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import require_seed
 from circle_train.record import record
@@ -191,6 +192,7 @@ def _unpacked(path: Path) -> tuple[Array, Array | None]:
 
 def _guarded(path: Path, read: Any) -> Any:
     try:
+        require_file(path)
         return read()
     except DataError:
         raise

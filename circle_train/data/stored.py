@@ -16,7 +16,7 @@ from circle_train.available import available_bytes
 from circle_train.data.coercion import NUMERIC
 from circle_train.errors import DataError
 from circle_train.ir import Tensor
-from circle_train.ir.mapped import open_bytes
+from circle_train.ir.mapped import open_bytes, require_file
 from circle_train.ir.tensor_type import Array
 
 Reader = Callable[[Path, Sequence[Tensor]], Any]
@@ -101,6 +101,7 @@ def read(path: str | os.PathLike[str], tensors: Sequence[Tensor]) -> Any:
     if reader is None:
         raise DataError(f"'{file}' ends in '{file.suffix}', expected one of {', '.join(sorted(READERS))}")
     try:
+        require_file(file)
         return reader(file, tensors)
     except DataError:
         raise

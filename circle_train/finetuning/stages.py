@@ -12,6 +12,7 @@ from circle_train.errors import CheckpointError
 from circle_train.fitting.callbacks import Callback, ModelCheckpoint
 from circle_train.fitting.history import History
 from circle_train.format.atomic import make_folder, write_text
+from circle_train.ir.mapped import require_file
 from circle_train.session import TrainSession
 
 HEAD, DEEPER, DONE = "head.safetensors", "deeper.safetensors", "course.json"
@@ -54,6 +55,7 @@ class Stages:
         if not path.exists():
             return None
         try:
+            require_file(path)
             told: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             history = History()
             history.history = {str(name): [*map(float, row)] for name, row in told["history"].items()}

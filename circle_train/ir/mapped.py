@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -41,11 +42,19 @@ class FileMap(mmap.mmap):
         return None
 
 
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Raise OSError where a pipe or a device lies under this name: it may have no end, or be waited for."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, expected a file", os.fspath(path))
+
+
 def open_bytes(path: str | os.PathLike[str]) -> bytes | FileMap:
     """The bytes of a file: a small one's are read, a large one's are mapped."""
+    require_file(path)
     with open(path, "rb") as file:
         made = os.fstat(file.fileno())
-        if made.st_size < SMALL or not stat.S_ISREG(made.st_mode):
+        if made.st_size < SMALL:
             return file.read()
         found = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)
         found.path, found.made = os.path.abspath(path), made

@@ -12,6 +12,7 @@ from typing import Any
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.settings import add_json, print_json, print_lines
 from circle_train.errors import ConfigError
+from circle_train.ir.mapped import require_file
 from circle_train.model import Model, load
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.config import TrainConfig
@@ -61,6 +62,7 @@ def show(model: Model, options: argparse.Namespace) -> int:
 def read_settings(path: str) -> TrainConfig:
     """The config that a JSON or TOML file describes, in our words or ONERT's."""
     try:
+        require_file(path)
         with open(path, encoding="utf-8") as file:
             text = file.read()
         settings = _parse_toml(text, path) if path.lower().endswith(".toml") else json.loads(text)

@@ -11,6 +11,7 @@ from typing import Any
 from circle_train.cli.runs.run_folder import LAST, REPORT
 from circle_train.errors import ConfigError
 from circle_train.format.atomic import write_text
+from circle_train.ir.mapped import require_file
 from circle_train.release import VERSION
 
 RECORD = "run.json"
@@ -70,6 +71,7 @@ def checkpoint_in(folder: Path) -> Path | None:
 
 def _read(path: Path, program: str) -> dict[str, Any]:
     try:
+        require_file(path)
         told = json.loads(path.read_text(encoding="utf-8"))
         words = {
             name: tuple(value) if isinstance(value, list) else value

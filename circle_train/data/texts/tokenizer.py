@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from circle_train.errors import DataError, shown
+from circle_train.ir.mapped import require_file
 
 LARGEST_FILE = 64 << 20
 """Bytes of a tokenizer.json or vocab.txt."""
@@ -33,6 +34,7 @@ class Tokenizer:
             raise DataError("texts need the tokenizers package: pip install 'circle-train[text]'") from error
         self.path = path
         with _refusing(f"'{path}' cannot be read as a tokenizer"):
+            require_file(path)
             if path.stat().st_size > LARGEST_FILE:
                 raise ValueError(f"{path.stat().st_size:,} bytes, expected at most {LARGEST_FILE:,}")
             text = path.read_text(encoding="utf-8")
