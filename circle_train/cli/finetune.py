@@ -28,7 +28,8 @@ from circle_train.cli.settings import (
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result
-from circle_train.finetuning.finetune import EPOCHS, HEAD_EPOCHS, LOG, Finetuning
+from circle_train.finetuning.deeper import FEWEST_EPOCHS, MOST_EPOCHS
+from circle_train.finetuning.finetune import HEAD_EPOCHS, LOG, Finetuning
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import summary
 from circle_train.finetuning.stages import Stages
@@ -53,7 +54,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "finetune",
         help="from a folder of labelled samples to a trained model that names them",
-        description="A new classifier is put on the model and trained, then the last layers with it; the best weights "
+        description="A new classifier is put on the model and trained, then all layers with it; the best weights "
         "are written, with the classes' names and the scale of the pixels in the file.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -111,7 +112,8 @@ def _add_course(course: argparse._ArgumentGroup) -> None:
         "--epochs",
         type=int,
         metavar="N",
-        help=f"passes at the most in each phase (default: {HEAD_EPOCHS} and {EPOCHS})",
+        help=f"passes at the most in each phase (default: {HEAD_EPOCHS}, then {FEWEST_EPOCHS} to {MOST_EPOCHS}, "
+        "the more samples the fewer)",
     )
     course.add_argument(
         "--patience",
@@ -129,7 +131,7 @@ def _add_course(course: argparse._ArgumentGroup) -> None:
         "--variants",
         type=positive,
         metavar="N",
-        help=f"forms of each sample in an epoch, with --augment (default: {VARIANTS})",
+        help=f"forms of each sample that a frozen beginning is shown, with --augment (default: {VARIANTS})",
     )
     course.add_argument(
         "--label-smoothing",
@@ -157,7 +159,7 @@ def _add_steps(course: argparse._ArgumentGroup) -> None:
         "--learning-rate",
         type=float,
         metavar="X",
-        help="of the head; later a tenth, falling (default: 0.003, later 0.00003)",
+        help="of the head; later a tenth, falling (default: 0.003, later 0.00005)",
     )
     course.add_argument(
         "--batch-size", type=int, default=16, metavar="N", help="samples a step (default: 16)"

@@ -86,6 +86,7 @@ def account(
                 name.replace("_", " "): (before[name], after) for name, after in result.metrics.items()
             },
             best=best_epochs(result),
+            stays=sum(len(history.epoch) for history in result.histories[:-1]) + result.best_epochs[-1],
             shipped=_became(shipped),
             mistakes=mistakes(result),
             choice="" if result.choice is None else str(result.choice),
@@ -203,7 +204,7 @@ def _made(result: Outcome, command: str, files: Sequence[str | os.PathLike[str]]
     session = result.session
     found = {"command": command} if command else {}
     found["circle-train"] = VERSION
-    found["engine"] = f"{session.backend}, {platform.machine()}"
+    found["engine"] = f"{session.backend.name}, {platform.machine()}"
     found["python, numpy"] = f"{platform.python_version()}, {np.__version__}"
     for path in map(Path, files):
         raw = path.read_bytes()

@@ -1,25 +1,31 @@
-"""The second phase: which layers learn with the head, and how slowly, so that they do not forget what they know."""
+"""The second phase: which layers learn with the head, how long and how slowly, so that they do not forget what they know."""
 
 from __future__ import annotations
 
-from math import cos, pi
+from math import ceil, cos, pi
 
 from circle_train.fitting.callback import Callback
 from circle_train.model import Model
 from circle_train.session.foresight import trained_at
 
-SHARE = 0.4
-"""Of the layers, from the end."""
-RATE, SLOWER = 3e-5, 10
+RATE, SLOWER = 5e-5, 10
 """Unless a rate was given for the head; then a tenth of that. A tenth of the usual makes layers of trained networks forget."""
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 600, 3, 20
+"""How long it takes: about so many steps, be the samples few or many."""
 
 
-def last_layers(model: Model) -> tuple[str, int] | None:
-    """The head and at least one layer before it, counted in operators as `trainable` is; None where there is no other."""
+def all_layers(model: Model) -> tuple[str, int] | None:
+    """Every layer, counted in operators as `trainable` is; None where there is none before the head.
+
+    The first ones too: samples that look otherwise than those of before (small, blurred, in another light) are met there.
+    """
     layers = sorted(trained_at(model))
-    if len(layers) < 2:
-        return None
-    return "last", len(model.operators) - layers[-max(round(len(layers) * SHARE), 2)]
+    return ("last", len(model.operators) - layers[0]) if len(layers) > 1 else None
+
+
+def epochs_for(samples: int, batch_size: int) -> int:
+    """How often they are shown."""
+    return min(max(ceil(STEPS * batch_size / samples), FEWEST_EPOCHS), MOST_EPOCHS)
 
 
 class Falling(Callback):

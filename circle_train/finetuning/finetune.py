@@ -14,12 +14,13 @@ from circle_train.data.dataset import Dataset
 from circle_train.data.labelled import Labelled
 from circle_train.errors import DataError
 from circle_train.finetuning.account import Result
+from circle_train.finetuning.averaged import Averaged
 from circle_train.finetuning.choosing.budget import parse_budget
 from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.choose import choose_for
 from circle_train.finetuning.choosing.task import task_of_course
 from circle_train.finetuning.deadline import Deadline
-from circle_train.finetuning.deeper import RATE, SLOWER, Falling, last_layers
+from circle_train.finetuning.deeper import RATE, SLOWER, Falling, all_layers, epochs_for
 from circle_train.finetuning.look import settle
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import judged
@@ -34,8 +35,8 @@ from circle_train.session.fit import describe_choice
 from circle_train.settings.config import TrainConfig
 
 LOG = logging.getLogger(__name__)
-HEAD_EPOCHS, EPOCHS = 40, 20
-"""At the most, of the two phases."""
+HEAD_EPOCHS = 40
+"""At the most."""
 HEAD_RATE = 3e-3
 GAIN = 1e-3
 """Of the validation's loss; an epoch that gains less is one without gain."""
@@ -64,14 +65,14 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
     threads: int | None = None,
     verbose: int | str = "auto",
 ) -> Result:
-    """Fit a model to labelled samples: a new head, then the last layers at a lower rate; the best weights stay.
+    """Fit a model to labelled samples: a new head, then all layers at a lower rate; the best weights stay.
 
     Args:
         model: a path or a loaded model, of any number of classes.
         data: what `ct.data.images` and its like give.
         epochs: passes over the data in each phase at the most.
-        trainable: what the second phase trains, as in TrainConfig; "auto" the last layers, "none" leaves it out.
-        learning_rate: of the head (3e-3); the second phase begins with a tenth of it (unless given, 3e-5) and falls to nothing.
+        trainable: what the second phase trains, as in TrainConfig; "auto" all layers, "none" leaves it out.
+        learning_rate: of the head (3e-3); the second phase begins with a tenth of it (unless given, 5e-5) and falls to nothing.
         patience: epochs without a better validation after which a phase ends (5).
         variants: how often each sample stands in an epoch, where the data are varied at random (4).
         class_weights: "balanced" lets rare classes count as much as frequent ones.
@@ -113,7 +114,6 @@ class Finetuning:
         self.choice: Choice | None = None
         self.config = self._config()
         self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
-        self.varied = bool(getattr(data, "augmentation", ()))
         self.histories: list[History] = []
         LOG.info("%s%s", self.model.description, f" ({self.why})" if self.why else "")
         self.kept: list[int] = []
@@ -153,12 +153,12 @@ class Finetuning:
             if self.budget is not None and wish == "auto" and best is not None:
                 LOG.info("the head names all samples held out: nothing deeper is tried")
             return
-        what = last_layers(self.model) if wish == "auto" else wish
+        what = all_layers(self.model) if wish == "auto" else wish
         if what is None:
             LOG.info("the head is all that this model can train")
             return
         before = dict(self.session.parameters)
-        epochs = self.recipe.epochs or EPOCHS
+        epochs = self.recipe.epochs or epochs_for(len(self.train), self.config.batch_size)
         if self.budget is not None and wish == "auto":
             phase, epochs = self._choose()
         else:
@@ -176,9 +176,10 @@ class Finetuning:
         """Train it with the head from here on; what the phase is called."""
         given = self.recipe.learning_rate
         rate = RATE if given is None else given / SLOWER
-        LOG.info("the head is trained; now %s, at a rate of %g that falls", describe_choice(what), rate)
+        name = "all layers" if self.recipe.trainable == "auto" else describe_choice(what)
+        LOG.info("the head is trained; now %s, at a rate of %g that falls", name, rate)
         self.session.set_trainable(what, learning_rate=rate)
-        return "last layers" if self.recipe.trainable == "auto" else describe_choice(what)
+        return name
 
     def _choose(self) -> tuple[str, int]:
         """What trials say, and for how many epochs."""
@@ -243,17 +244,26 @@ class Finetuning:
             if self.held_out is not None
             else []
         )
+        mean = (
+            [Averaged()] if self.config.memory_budget is None else []
+        )  # which would take twice the weights more
         validation = None if self.held_out is None else self._open(self.held_out)
-        variants = (self.recipe.variants or VARIANTS) if self.varied else 0
         name = DEEPER if self.histories else HEAD
         self._take_up(name)
         self.under_way = name
         history = self.session.fit(
-            self._open(self.train, variants), epochs=epochs, validation_data=validation,
-            callbacks=[*stop, *end, *(self.stages.callbacks(name) if self.stages else ()), *callbacks], verbose=verbose,
+            self._open(self.train, self._variants(name)), epochs=epochs, validation_data=validation,
+            callbacks=[*mean, *stop, *end, *(self.stages.callbacks(name) if self.stages else ()), *callbacks], verbose=verbose,
         )  # fmt: skip
         self.under_way = ""
         self._note(phase, history, stop[0].best_epoch if stop else len(history.epoch) - 1)
+
+    def _variants(self, name: str) -> int:
+        """Forms of each sample, kept as a frozen beginning sees them; where nothing is frozen, another in each epoch (-1)."""
+        if not getattr(self.data, "augmentation", ()):
+            return 0
+        is_all = name == DEEPER and self.recipe.trainable == "auto" and self.budget is None
+        return -1 if is_all and not self.data.is_mixed else self.recipe.variants or VARIANTS
 
     def _take_up(self, name: str) -> None:
         """Go on with a phase that was stopped; what a budget's trials chose may be another thing this time."""

@@ -12,9 +12,11 @@ from picture_net import picture_net
 from PIL import Image
 
 import circle_train as ct
+from circle_train.data.augment import SMALLEST_CROP, vary_image
 from circle_train.data.dataset import Dataset
 from circle_train.data.images import Images, read_image
 from circle_train.data.labelled import mixture
+from circle_train.finetuning import look
 from circle_train.format.metadata.description import Description
 
 SHAPES = Path(__file__).parents[1] / "data" / "shapes"
@@ -209,3 +211,27 @@ def test_mixed_pictures_are_sums_of_two_and_so_are_their_labels() -> None:
     assert "mixup" not in ct.data.images(SHAPES, augment="all").augmentation
     found = ct.finetune(picture_net(), data, epochs=1, verbose=0, class_weights="balanced")
     assert np.isfinite(found.histories[0].history["loss"][0])
+
+
+def test_a_cut_is_what_pillow_makes_of_the_same_part() -> None:
+    small = np.random.default_rng(3).integers(0, 256, (30, 40, 3), np.uint8)
+    pixels = np.asarray(Image.fromarray(small).resize((160, 120), Image.Resampling.BICUBIC))
+    random, box = np.random.default_rng(8), []
+    for size in pixels.shape[:2]:
+        part = random.uniform(SMALLEST_CROP, 1) * size
+        start = random.uniform(0, size - part)
+        box.append((start, start + part))
+    (top, bottom), (left, right) = box
+    whole = Image.fromarray(pixels).resize(
+        (160, 120), Image.Resampling.BILINEAR, box=(left, top, right, bottom)
+    )
+    cut = vary_image(pixels, ("crop",), np.random.default_rng(8))
+    inner = np.s_[2:-2, 2:-2]  # Pillow's edges end at the box, ours at the picture's
+    np.testing.assert_allclose(cut[inner], np.asarray(whole, np.float32)[inner], atol=1)
+
+
+def test_a_scale_is_another_only_where_that_is_clearly_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ct.data.images(SHAPES)
+    for gains, mean in (([0.62, 0.7, 0.6, 0.2], (127.5,)), ([0.5, 0.7, 0.6, 0.2], (0.0,))):
+        monkeypatch.setattr(look, "_separations", lambda *_, gains=gains: gains)
+        assert look.settle(picture_net(), data, seed=0)[0].mean == mean

@@ -64,6 +64,8 @@ def test_the_page_stands_alone(result: Result, tmp_path: Path) -> None:
         "Worst mistakes",
         "<th>circle</th>",
         best_epochs(result),
+        f"<td>{result.session.backend.name}, ",
+        f"<b>{result.metrics['accuracy']:.1%}</b>",
     ):
         assert words in text
 

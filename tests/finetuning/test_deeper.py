@@ -9,7 +9,7 @@ from networks import finish, make, mlp, new_input, weight
 from picture_net import picture_net
 
 import circle_train as ct
-from circle_train.finetuning.deeper import SLOWER, last_layers
+from circle_train.finetuning.deeper import FEWEST_EPOCHS, MOST_EPOCHS, SLOWER, all_layers, epochs_for
 from circle_train.fitting.callback import Callback
 from circle_train.ir import Graph
 
@@ -26,12 +26,13 @@ class Watch(Callback):
         self.seen.append((self.session.learning_rate, len(self.session.parameters.flat(trainable_only=True))))
 
 
-def test_the_layer_before_the_head_is_among_them_whatever_stands_between() -> None:
-    assert last_layers(mlp()) == (
-        "last",
-        3,
-    )  # dense, dense, softmax: two fifths of two layers would be the head alone
-    assert last_layers(picture_net()) == ("last", 5)  # convolution, RELU, mean, dense, softmax
+def test_every_layer_is_among_them() -> None:
+    assert all_layers(mlp()) == ("last", 3)
+    assert all_layers(picture_net()) == ("last", 7)
+
+
+def test_few_samples_are_shown_more_often() -> None:
+    assert [epochs_for(samples, 16) for samples in (60, 1600, 100_000)] == [MOST_EPOCHS, 6, FEWEST_EPOCHS]
 
 
 def test_a_model_of_one_layer_has_no_second_phase() -> None:
@@ -39,7 +40,7 @@ def test_a_model_of_one_layer_has_no_second_phase() -> None:
     model = finish(
         graph, graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 4, 6), weight("b", 4))
     )
-    assert last_layers(model) is None
+    assert all_layers(model) is None
 
 
 def test_the_rate_rises_and_falls_and_is_there_again() -> None:
@@ -53,5 +54,7 @@ def test_the_rate_rises_and_falls_and_is_there_again() -> None:
     rate = 1e-4 / SLOWER
     factors = [0.5, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]  # half of one, then ½(1 + cos(π·epoch/4))
     assert [rate for rate, _ in deeper] == pytest.approx([rate * factor for factor in factors])
-    assert {count for _, count in head} == {66} and {count for _, count in deeper} == {66 + 32 * (16 * 9 + 1)}
+    assert {count for _, count in head} == {66} and {count for _, count in deeper} == {
+        66 + 32 * (16 * 9 + 1) + 16 * (3 * 9 + 1)
+    }
     assert result.phases == ("head",) or result.session.learning_rate == pytest.approx(rate)

@@ -62,8 +62,11 @@ def test_a_stopped_course_ends_in_the_same_file(
     assert "there is nothing to go on with" in capsys.readouterr().out
 
 
-def test_a_killed_course_goes_on_from_its_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert finetune("-o", "whole.tflite") == 0
+@pytest.mark.parametrize("samples", ["12", "3"])  # the second: a checkpoint with the last of four batches
+def test_a_killed_course_goes_on_from_its_last_checkpoint(
+    samples: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert finetune("-o", "whole.tflite", "--batch-size", samples) == 0
 
     def vanish(*_: object) -> None:
         raise SystemExit(137)
@@ -72,7 +75,9 @@ def test_a_killed_course_goes_on_from_its_last_checkpoint(monkeypatch: pytest.Mo
         interrupted(patch, 2)
         patch.setattr(Stages, "save", vanish)  # no farewell, as after kill -9
         with pytest.raises(SystemExit):
-            finetune("-o", "run.tflite", "--run-dir", "run", "--checkpoint-every", "2")
+            finetune(
+                "-o", "run.tflite", "--run-dir", "run", "--checkpoint-every", "2", "--batch-size", samples
+            )
     assert main(["finetune", "--resume", "run"]) == 0
     assert Path("run.tflite").read_bytes() == Path("whole.tflite").read_bytes()
 
