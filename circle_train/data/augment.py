@@ -28,13 +28,16 @@ def vary_image(pixels: Array, how: Sequence[str], random: np.random.Generator) -
 
 
 def _cut(pixels: Array, random: np.random.Generator) -> Array:
-    """A part of the picture in its whole size, every pixel the nearest one."""
-    extents = []
-    for size in pixels.shape[:2]:
+    """A part of the picture in its whole size, smoothly: no photograph has steps of a pixel."""
+    cut: Array = pixels.astype(np.float32)
+    for axis, size in enumerate(pixels.shape[:2]):
         part = random.uniform(SMALLEST_CROP, 1) * size
         start = random.uniform(0, size - part)
-        extents.append(np.minimum((start + (np.arange(size) + 0.5) * part / size).astype(int), size - 1))
-    return pixels[np.ix_(*extents)]
+        places = np.clip(start + (np.arange(size) + 0.5) * part / size - 0.5, 0, size - 1)
+        first = places.astype(int)
+        share = (places - first).astype(np.float32).reshape(-1, *[1] * (2 - axis))
+        cut = cut.take(first, axis) * (1 - share) + cut.take(np.minimum(first + 1, size - 1), axis) * share
+    return cut
 
 
 def vary_sound(samples: Array, how: Sequence[str], random: np.random.Generator) -> Array:

@@ -38,7 +38,7 @@ def table(counts: Array, classes: Sequence[str] = ()) -> str:
     """As HTML: the diagonal green, errors red, both by their share of the row."""
     names = [as_html(name) for name in classes] or [str(number) for number in range(len(counts))]
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    head = "".join(f"<th>{name}</th>" for name in names)
+    head = "".join(f"<th><span>{name}</span></th>" for name in names)
     rows = []
     for row in range(len(counts)):
         cells = "".join(

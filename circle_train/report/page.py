@@ -49,6 +49,8 @@ class Run:
     by_class: Sequence[ClassRow] = ()
     before_after: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     best: str = ""
+    stays: int = -1
+    """The place in the curves of the epoch whose weights stay."""
     shipped: Became | None = None
     mistakes: Sequence[Mistake] = ()
     choice: str = ""
@@ -69,7 +71,7 @@ def page(run: Run) -> str:
         f"{_card(_chosen(run.choice)) if run.choice else ''}"
         f'<div class="pair">{_card("<h2>Settings</h2>" + _facts(run.settings))}'
         f"{_card('<h2>Data</h2>' + _facts(run.data) + '<h2 style=margin-top:18px>Memory</h2>' + _memory(run.plan))}</div>"
-        f'<div class="pair">{_card("<h2>Trained</h2>" + _trained(run.plan))}{errors}</div>'
+        f"{errors}{_card('<h2>Trained</h2>' + _trained(run.plan))}"
         f"{_card('<h2>Made by</h2>' + _facts(run.made)) if run.made else ''}"
         f'<details class="card"><summary>Every epoch</summary>{_epochs(run.curves)}</details>'
         f'<details class="card"><summary>The whole plan</summary><pre>{escape(str(run.plan))}</pre></details>'
@@ -83,11 +85,12 @@ def _card(content: str) -> str:
 
 
 def _tiles(run: Run) -> str:
-    """The last value of every quantity, of the validation where there is one; then size and work."""
+    """Every quantity as it was with the weights that stay, of the validation where there is one; then size and work."""
     tiles = []
     for name, group in families(run.curves).items():
         chosen, values = list(group.items())[-1]
-        shown = f"{values[-1]:.1%}" if "accuracy" in name else f"{values[-1]:.4g}"
+        value = values[run.stays]
+        shown = f"{value:.1%}" if "accuracy" in name else f"{value:.4g}"
         label = name.replace("_", " ").replace("sparse categorical ", "").replace("categorical ", "")
         tiles.append((shown, f"{label}, {'validation' if chosen.startswith('val_') else 'training'}"))
     trained = sum(run.plan.parameters.values())
