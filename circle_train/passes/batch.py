@@ -38,13 +38,17 @@ def shapes_with(graph: Graph, sizes: int | Shapes | None) -> Sequence[tuple[int,
 
 
 def _with_batch(graph: Graph, batch_size: int | None) -> Sequence[tuple[int, ...]]:
-    """The file's shapes with another batch, which is the first axis of the first input and what must be equal to it."""
+    """The file's shapes with another batch: the first axis of the first input, what must be equal to it, and what is in
+    the file, where that is the first axis of another input."""
     if len(graph.inputs) == 1 and -1 not in (graph.inputs[0].shape_signature or graph.inputs[0].shape)[1:]:
         return _with_first(graph, batch_size)  # nothing else can follow from it
     sizes = input_sizes(graph)
     batch = next((shape[0] for shape in sizes if shape), None)
     if batch_size is not None and isinstance(batch, Size) and batch.symbol is not None:
-        examples = _of_the_file(graph, sizes) | {batch.symbol: batch_size}
+        stated = _of_the_file(graph, sizes)
+        first = {shape[0].symbol for shape in sizes if shape and isinstance(shape[0], Size)} - {None}
+        same = {name for name in first if name is not None and stated[name] == stated[batch.symbol]}
+        examples = stated | dict.fromkeys(same, batch_size)
         return [tuple(evaluated(size, examples) for size in shape) for shape in sizes]
     return _with_first(graph, batch_size)
 

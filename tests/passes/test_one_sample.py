@@ -10,6 +10,7 @@ import circle_train as ct
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
+from circle_train.passes.batch import shapes_with
 
 X = np.random.default_rng(0).normal(1, 2, (4, 6, 8)).astype(np.float32)
 SCALE = np.linspace(0.5, 2, 8, dtype=np.float32)
@@ -89,3 +90,13 @@ def test_a_result_without_samples_is_refused() -> None:
             ct.ModelError, match=r"exported for batch size 1.*batch_size=1.*'y' of .* has no axis of samples"
         ):
             run()
+
+
+def test_first_axes_that_nothing_links_grow_with_the_batch_where_the_file_has_them_alike() -> None:
+    """A signal and its lengths, from which masks are made whose sizes no rule compares."""
+    graph = Graph("net", [Tensor(name, TensorType(DType.FLOAT32, (2, 3))) for name in "abc"])
+    graph.inputs[2].type = TensorType(DType.FLOAT32, (5, 3))
+    for tensor in graph.inputs:
+        tensor.shape_signature = (-1, 3)
+    graph.outputs = [graph.emit(make("RELU"), tensor) for tensor in graph.inputs]
+    assert shapes_with(graph, 4) == [(4, 3), (4, 3), (5, 3)]

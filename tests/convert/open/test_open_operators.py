@@ -15,21 +15,23 @@ onnxruntime = pytest.importorskip("onnxruntime")
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
-def sessions(graph: Any) -> tuple[ct.InferenceSession, Any]:
+def sessions(graph: Any, opset: int = 17) -> tuple[ct.InferenceSession, Any]:
     """Of the graph: ours, and onnxruntime's."""
     data = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9
     ).SerializeToString()
     theirs = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     return ct.InferenceSession(data), theirs
 
 
-def compared(nodes: list[Any], inputs: dict[str, list[Any]], *sizes: dict[str, tuple[int, ...]]) -> None:
+def compared(
+    nodes: list[Any], inputs: dict[str, list[Any]], *sizes: dict[str, tuple[int, ...]], opset: int = 17
+) -> None:
     """The last node's first output at each of the sizes, computed here and by onnxruntime."""
     infos = [helper.make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items()]
     out = helper.make_tensor_value_info(nodes[-1].output[0], FLOAT, None)
     graph = helper.make_graph(nodes, "net", infos, [out])
-    ours, theirs = sessions(graph)
+    ours, theirs = sessions(graph, opset)
     for shapes in sizes:
         feeds = {name: numbers(shape) for name, shape in shapes.items()}
         found, wanted = ours.run(None, feeds)[0], theirs.run(None, feeds)[0]
@@ -65,6 +67,49 @@ def test_the_nearest_of_another_tensors_size(how: str, rounding: str) -> None:
     shapes = [((2, 3, 4, 5), (2, 3, 8, 15)), ((1, 3, 7, 9), (1, 3, 13, 6)), ((1, 3, 10, 3), (1, 3, 15, 3))]
     inputs = {"x": ["n", 3, "h", "w"], "like": ["n", 3, "a", "b"]}
     compared(nodes, inputs, *({"x": x, "like": like} for x, like in shapes))
+
+
+SCALES = {3: [1.0, 1.0, 1.5], 4: [1.0, 1.0, 2.0, 0.75], 5: [1.0, 1.0, 2.0, 1.0, 1.5]}
+
+
+@pytest.mark.parametrize("rank", SCALES)
+@pytest.mark.parametrize("how", ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("by_scale", [True, False])
+def test_places_between_elements_of_an_open_size(mode: str, how: str, rank: int, by_scale: bool) -> None:
+    """Bicubic images, and what lies along time or in volumes; cubic volumes are nobody's."""
+    if (mode == "cubic" and rank != 4) or (how == "align_corners" and by_scale):
+        pytest.skip("onnxruntime has none, or no one meaning")
+    options: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": how}
+    if mode == "cubic":
+        options["cubic_coeff_a"] = -0.5
+    names = "nchwd"[:2] + "hwd"[: rank - 2]
+    inputs = {"x": ["n", 2, *names[2:]], "like": ["n", 2, *(f"{name}2" for name in names[2:])]}
+    scales = onnx.numpy_helper.from_array(np.array(SCALES[rank], np.float32))
+    nodes = [
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("Constant", [], ["scales"], value=scales),
+        helper.make_node("Resize", ["x", "", *(["scales"] if by_scale else ["", "size"])], ["y"], **options),
+    ]
+    pairs = [((2, 2, 4, 8, 4), (2, 2, 9, 6, 5)), ((1, 2, 12, 4, 6), (1, 2, 8, 11, 3))]
+    compared(nodes, inputs, *({"x": x[:rank], "like": like[:rank]} for x, like in pairs))
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_images_of_any_size_are_sampled_where_a_map_says(mode: str, padding: str, aligned: int) -> None:
+    """Spatial transformers: the grid is as large as the image, or as another."""
+    attributes = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    nodes = [
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("AffineGrid", ["theta", "size"], ["grid"], align_corners=aligned),
+        helper.make_node("GridSample", ["x", "grid"], ["y"], **attributes),
+    ]
+    inputs = {"x": ["n", 2, "h", "w"], "theta": ["n", 2, 3], "like": ["n", 2, "h2", "w2"]}
+    pairs = [((2, 2, 4, 8), (2, 2, 9, 6)), ((1, 2, 12, 5), (1, 2, 8, 11))]
+    sizes = ({"x": x, "theta": (x[0], 2, 3), "like": like} for x, like in pairs)
+    compared(nodes, inputs, *sizes, opset=20)
 
 
 def test_all_axes_of_size_1_are_dropped_when_they_come() -> None:

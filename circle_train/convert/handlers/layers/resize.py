@@ -11,7 +11,8 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
-from circle_train.ir import DType, Tensor
+from circle_train.convert.handlers.layers.open_resize import resampled
+from circle_train.ir import Tensor
 from circle_train.ir.size import Size, is_open
 from circle_train.ir.tensor_type import Array
 
@@ -128,8 +129,7 @@ def resized(
         )
     if is_open([dims[a] for a in changed]) or is_open([target[a] for a in changed]):
         for axis in changed:
-            places = nearest_places(b, dims[axis], target[axis], scales[axis], attributes)
-            x = b("GATHER", x, places, axis=axis, batch_dims=0)
+            x = resampled(b, x, axis, target[axis], scales[axis], attributes)
         return x
     outside = float(str(attributes.get("extrapolation_value", 0.0)))
     inside: Tensor | None = None
@@ -153,6 +153,12 @@ def is_whole(size: int, scale: float | None) -> bool:
     return scale is None or abs(size * scale - round(size * scale)) < 1e-5 * size * scale
 
 
+def _is_more_than_one(size: int) -> bool:
+    """Whatever an open size is."""
+    low = size.low if isinstance(size, Size) else size
+    return low is not None and low > 1
+
+
 def _region(roi: Array, axes: list[int], axis: int) -> Array:
     position, half = axes.index(axis), len(roi) // 2
     return np.array([roi[position], roi[position + half]], np.float32)
@@ -174,7 +180,7 @@ def circle_options(
         return None
     if not all(is_whole(dims[a], scales[a]) for a in changed):
         return None
-    if how == "pytorch_half_pixel" and all(target[a] > 1 for a in (2, 3)):
+    if how == "pytorch_half_pixel" and all(_is_more_than_one(target[a]) for a in (2, 3)):
         how = "half_pixel"
     if mode == "linear":
         flags = {
@@ -193,32 +199,6 @@ def circle_options(
     if mode == "nearest" and how == "half_pixel" and whole and str(rounding).startswith("round_prefer"):
         return "RESIZE_NEAREST_NEIGHBOR", {}
     return None
-
-
-def nearest_places(
-    b: Builder, size: int, target: int, scale: float | None, attributes: dict[str, object]
-) -> Tensor:
-    """Which element of an axis each of the result is, where a size is open: in single precision as onnxruntime has it."""
-    how = str(attributes.get("coordinate_transformation_mode", "half_pixel"))
-    rounding = str(attributes.get("nearest_mode", "round_prefer_floor"))
-    if attributes.get("mode", "nearest") != "nearest" or how not in ("asymmetric", "half_pixel"):
-        raise Refusal("it resizes a symbolic size in a mode that Circle has no operator for")
-
-    def number(value: float) -> Tensor:
-        return b.constant(np.float32(value))
-
-    last = b("SUB", b.reshape(b.integers([size]), ()), b.constant(1, np.int32))
-    ends = [b.cast(b.reshape(b.integers([n]), ()), DType.FLOAT32) for n in (target, size)]
-    factor = b("DIV", *ends) if scale is None else number(scale)
-    at, offset = b.cast(b.numbers(target), DType.FLOAT32), number(0.5 if how == "half_pixel" else 0.0)
-    at = b("SUB", b("DIV", b("ADD", at, offset), factor), offset)
-    if rounding == "round_prefer_floor":
-        at = b("CEIL", b("SUB", at, number(0.5)))
-    elif rounding == "round_prefer_ceil":
-        at = b("FLOOR", b("ADD", at, number(0.5)))
-    else:
-        at = b("CEIL" if rounding == "ceil" else "FLOOR", at)
-    return b("MINIMUM", b.cast(b("MAXIMUM", at, number(0)), DType.INT32), last)
 
 
 def interpolation(
