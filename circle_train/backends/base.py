@@ -9,6 +9,7 @@ import numpy as np
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.blame import Blame
+from circle_train.ir.coded import Coded
 from circle_train.ir.tensor_type import Array
 
 Step = Callable[[], None]
@@ -39,8 +40,10 @@ class Backend(Protocol):
     def side_by_side(self, count: int) -> Sequence[Backend]:
         """So many engines of one thread each, to run at the same time; one alone is the engine itself."""
 
-    def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
-        """A step that reads and writes exactly these arrays, or None: the reference runs this node."""
+    def bind(
+        self, node: Node, inputs: Sequence[Array | Coded | None], outputs: Sequence[Array]
+    ) -> Step | None:
+        """A step that reads and writes exactly these arrays, or None: the reference runs this node, on floats alone."""
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Before differentiation: make one op of what the file spells out in many."""
@@ -72,7 +75,7 @@ class Reference:
     def side_by_side(self, count: int) -> Sequence[Backend]:
         return [self] * count
 
-    def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step:
+    def bind(self, node: Node, inputs: Sequence[Array | Coded | None], outputs: Sequence[Array]) -> Step:
         op = node.op
         fixed_inputs, fixed_outputs = list(inputs), list(outputs)
 

@@ -54,7 +54,7 @@ class Changes:
 
 
 def _set(state: State, key: StateKey, array: Array | Stored) -> None:
-    here = state.arrays.get(key)
+    here = state.get(key)
     if here is not None and here.flags.writeable:
         np.copyto(here, array)
     elif here is None or not np.array_equal(here, array, equal_nan=here.dtype.kind == "f"):

@@ -84,7 +84,7 @@ def decode_state(
     if progress["optimizer"] != type(config.optimizer).__name__:
         here = type(config.optimizer).__name__
         raise _foreign(where, f"it was written by {progress['optimizer']}, this session trains with {here}")
-    restored = [name for name in state.parameters if name not in stored and state.value(name).flags.writeable]
+    restored = [name for name in state.parameters if name not in stored and state.is_own(name)]
     return Changes(
         arrays,
         restored,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from circle_train.compile.memory import MemoryPlan
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.coded import Coded
 from circle_train.ir.mapped import mapped
 from circle_train.settings.parameters import Parameter
 
@@ -172,7 +173,7 @@ class Program:
             "arena": self.arena_bytes,
             "trained parameters": sum(t.type.nbytes for t in trained),
             "optimizer": sum(nbytes for key, nbytes in states.items() if key.kind != "value"),
-            "frozen parameters": sum(p.tensor.type.nbytes for p in self.parameters if not p.trained),
+            "frozen parameters": sum(lying_bytes(p.tensor) for p in self.parameters if not p.trained),
             "original": sum(
                 t.type.nbytes for t in trained if t.buffer is None or mapped(t.buffer.behind) is None
             ),
@@ -182,3 +183,8 @@ class Program:
     def step_bytes(self) -> int:
         """All of that: arena, weights, slots, gradients that wait."""
         return sum(self.bytes_by_class.values())
+
+
+def lying_bytes(tensor: Tensor) -> int:
+    """What a constant that nobody changes takes."""
+    return tensor.buffer.stored.nbytes if isinstance(tensor.buffer, Coded) else tensor.type.nbytes

@@ -15,6 +15,7 @@ from circle_train.compile.program import Prefix, Program
 from circle_train.errors import ModelError
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
+from circle_train.ir.coded import Coded
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import GuardFinite
 from circle_train.runtime.pages import aligned, allocate
@@ -107,7 +108,14 @@ class Executor:
         handed = sum(tensor.type.nbytes for tensor in (*program.outputs, *program.extra))
         bound = [step for part in (self, *self.lanes) for _, step in part.bound]
         packed = sum(getattr(step, "nbytes", 0) for step in bound)
-        return sum(engine.nbytes for engine in engines) + OPERATOR * count + handed + packed
+        return sum(engine.nbytes for engine in engines) + OPERATOR * count + handed + packed + self._decoded()
+
+    def _decoded(self) -> int:
+        """Weights that lie as integers, and as floats too for who cannot read those."""
+        made = [
+            a for part in (self, *self.lanes) for t, a in part.arrays.items() if isinstance(t.buffer, Coded)
+        ]
+        return sum(array.nbytes for array in {id(a): a for a in made if not a.flags.writeable}.values())
 
     @property
     def prefix(self) -> Executor | None:
@@ -190,16 +198,32 @@ class Executor:
         for tensor in self.program.graph.inputs:
             self[tensor]
         for node in self.program.graph.nodes:
-            inputs = [None if t is None else self[t] for t in node.inputs]
             outputs = [self[t] for t in node.outputs]
             if node.op.view_input is not None:
                 continue
+            as_they_lie = [None if t is None else self._coded(t) or self[t] for t in node.inputs]
+            inputs = as_they_lie
             with Blame(node):
-                step = backend.bind(node, inputs, outputs)
+                step = backend.bind(node, as_they_lie, outputs)
+                if step is None and any(isinstance(given, Coded) for given in as_they_lie):
+                    inputs = [None if t is None else self[t] for t in node.inputs]
+                    step = backend.bind(node, inputs, outputs)
             for member in node.originals or (node,):
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
         return steps
+
+    def _coded(self, tensor: Tensor) -> Coded | None:
+        """The integers of a weight that nobody needs as floats so far."""
+        if (
+            tensor in self.arrays
+            or tensor in self.program.memory.views
+            or isinstance(self.backend, Reference)
+        ):
+            return None
+        if tensor.state is not None:
+            return self.state.coded.get(tensor.state)
+        return tensor.buffer if isinstance(tensor.buffer, Coded) else None
 
     def _locate(self, tensor: Tensor) -> Array:
         memory = self.program.memory

@@ -158,7 +158,8 @@ class Samples:
 
 def weights_of(prefix: Prefix, state: State) -> tuple[int, int]:
     """What tells whether frozen weights have been set: most are views of a file, which only `replace` can change."""
-    arrays = {t.state: state.array(t) for t in prefix.program.graph.all_tensors() if t.state is not None}
+    known = {t.state: t for t in prefix.program.graph.all_tensors() if t.state is not None}
+    arrays = {key: state.array(tensor) for key, tensor in known.items() if key not in state.coded}
     settable = [array for array in arrays.values() if array.flags.writeable]
     sums: list[int] = [crc32(np.ascontiguousarray(array).data) for array in settable]
     return state.generation, hash(tuple(sums))

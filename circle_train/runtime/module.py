@@ -137,4 +137,4 @@ def encode(root: Tensor, value: Array, meaning: Quantization | None = None) -> A
 
 def is_changed(state: State, parameter: Parameter) -> bool:
     """Frozen parameters that nobody set are still views of the file."""
-    return bool(state.value(parameter.name).flags.writeable)
+    return state.is_own(parameter.name)

@@ -11,6 +11,7 @@ import numpy as np
 from circle_train.errors import ConfigError
 from circle_train.fitting.course import BrokenOff, Course
 from circle_train.ir import Role, StateKey, Tensor
+from circle_train.ir.coded import Coded
 from circle_train.ir.mapped import mapped
 from circle_train.ir.tensor_type import Array
 from circle_train.optimizers.optimizer import Optimizer
@@ -30,6 +31,8 @@ class State:
     def __init__(self, parameters: Sequence[Parameter], learning_rate: float) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self.arrays: dict[StateKey, Array] = {}
+        self.coded: dict[StateKey, Coded] = {}
+        """Frozen weights that lie as the file's integers, until they are set."""
         self.step = 0
         self.epoch = 0
         """Of the fit under way; with `position`, the batches of it that are done, it says where a resumed fit goes on."""
@@ -78,15 +81,21 @@ class State:
 
     def provide(self, tensors: Iterable[Tensor]) -> None:
         """Memory for all state tensors among these; slots and accumulators are zero at first."""
-        new = {t.state: t.type for t in tensors if t.state is not None and t.state not in self.arrays}
+        known = self.arrays.keys() | self.coded.keys()
+        new = {t.state: t.type for t in tensors if t.state is not None and t.state not in known}
         self.arrays.update(zip(new, zeros(list(new.values())), strict=True))
 
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor."""
         assert tensor.state is not None
-        if tensor.state not in self.arrays:
-            self.provide([tensor])
-        return self.arrays[tensor.state]
+        self.provide([tensor])
+        found = self.get(tensor.state)
+        assert found is not None
+        return found
+
+    def get(self, key: StateKey) -> Array | None:
+        """What is known by this key, floats in any case."""
+        return self.coded[key].real if key in self.coded else self.arrays.get(key)
 
     def settle(self) -> None:
         """Before memory is written anew: outputs that somebody holds and has not read yet are copied."""
@@ -135,15 +144,29 @@ class State:
                 self.arrays[key][:] = numbers
 
     def value(self, name: str) -> Array:
-        return self.arrays[StateKey("value", name)]
+        found = self.get(StateKey("value", name))
+        assert found is not None
+        return found
+
+    def is_own(self, name: str) -> bool:
+        """Whether a parameter's values may be others than the file's."""
+        array = self.arrays.get(StateKey("value", name))
+        return array is not None and bool(array.flags.writeable)
 
     def restore(self, name: str) -> None:
         """Give a parameter that does not change the values that the file holds."""
-        held = aligned(self.parameters[name].tensor.data).view()
+        tensor, key = self.parameters[name].tensor, StateKey("value", name)
+        if isinstance(tensor.buffer, Coded):
+            self.arrays.pop(key, None)
+            self.coded[key] = tensor.buffer
+            self.generation += 1
+            return
+        held = aligned(tensor.data).view()
         held.flags.writeable = False
-        self.replace(StateKey("value", name), held)
+        self.replace(key, held)
 
     def replace(self, key: StateKey, array: Array) -> None:
         """Give a state other memory; what is bound to the old must be bound anew (see `generation`)."""
         self.arrays[key] = array
+        self.coded.pop(key, None)
         self.generation += 1

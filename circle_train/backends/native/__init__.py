@@ -17,6 +17,7 @@ from circle_train.backends.native.engine.binding import OPS, bind
 from circle_train.backends.native.engine.library import Workers, load
 from circle_train.backends.native.engine.step import Call, NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.ir.coded import Coded
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.layers.linear import BatchMatMul, FullyConnected
 
@@ -33,7 +34,7 @@ def is_available() -> bool:
     return load() is not None
 
 
-def packed_bytes(calls: Sequence[Call], given: Sequence[Array | None]) -> int:
+def packed_bytes(calls: Sequence[Call], given: Sequence[Any]) -> int:
     """What calls keep of their own, besides views and the arrays that the node was bound to."""
     parts = [part for call in calls for part in call.keep]
     kept = {
@@ -42,7 +43,7 @@ def packed_bytes(calls: Sequence[Call], given: Sequence[Array | None]) -> int:
     return sum(a.nbytes for a in kept.values())
 
 
-def is_own(kept: Any, given: Sequence[Array | None]) -> bool:
+def is_own(kept: Any, given: Sequence[Any]) -> bool:
     return isinstance(kept, np.ndarray) and kept.base is None and not any(kept is a for a in given)
 
 
@@ -75,7 +76,9 @@ class Native:
             engine._resident, engine._images = LANE, 0
         return engines
 
-    def bind(self, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
+    def bind(
+        self, node: Node, inputs: Sequence[Array | Coded | None], outputs: Sequence[Array]
+    ) -> Step | None:
         calls: Any = bind(node, inputs, outputs)
         if calls is None:
             return None

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from circle_train.ir import Buffer, DType, Graph, Node, Tensor, TensorType
+from circle_train.ir import Buffer, DType, Graph, Node, Quantization, Tensor, TensorType
+from circle_train.ir.coded import Coded
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.integers.hybrid import Hybrid
@@ -23,7 +24,12 @@ def make_float_masters(graph: Graph) -> None:
         encoded = source is not None and source.buffer is not None and source.producer is None
         if source is None or not encoded or not isinstance(op, (Dequantize, Densify)):
             continue
-        if isinstance(op, Densify) and (spread := op.spread(source)) is not None:
+        if isinstance(op, Dequantize) and _is_coded(source) and source.quantization is not None:
+            made = node.outputs[0]
+            made.buffer = _meant(source.data, source.quantization)
+            made.type, made.origin = TensorType(DType.FLOAT32, source.shape), source
+            decoded.append(node)
+        elif isinstance(op, Densify) and (spread := op.spread(source)) is not None:
             _spread(graph, node, source, *spread)
         else:
             _decode(source, node.outputs[0], op.decode(source)[0])
@@ -50,11 +56,19 @@ def decode_weights(graph: Graph) -> None:
             if tensor is not None and _is_coded(tensor) and tensor.quantization is not None:
                 key = (tensor.buffer, tensor.quantization)
                 if key not in decoded:
-                    real = np.ascontiguousarray(dequantize(tensor.data, tensor.quantization), np.float32)
-                    decoded[key] = constant(real, tensor.name)
-                    decoded[key].origin = tensor
+                    real = Tensor(tensor.name, TensorType(DType.FLOAT32, tensor.shape), origin=tensor)
+                    real.buffer = _meant(tensor.data, tensor.quantization)
+                    decoded[key] = real
                 inputs[index] = decoded[key]
         graph.reconnect(node, inputs)
+
+
+def _meant(stored: Array, meaning: Quantization) -> Buffer:
+    """What integers stand for; they stay as they are where that can be told later."""
+    coded = Coded.of(stored, meaning)
+    if coded is not None:
+        return coded
+    return Buffer(np.ascontiguousarray(dequantize(stored, meaning), np.float32).reshape(-1).view(np.uint8))
 
 
 def _is_coded(tensor: Tensor) -> bool:

@@ -1,55 +1,102 @@
-"""Floats times bytes: what comes in is rounded as LiteRT rounds it, sample by sample."""
+"""Floats times weights in integers: rounded while running, as LiteRT rounds them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from single_operator import module_of
+from integer_weights import by_litert, stored
 
 import circle_train as ct
-from circle_train.format import write
-from circle_train.ops import Example, Op
 from circle_train.ops.attributes import Activation, Padding
-from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
-from circle_train.ops.layers.linear import FullyConnected
-from circle_train.session.shipping.ship import ship
 
-runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT (ai-edge-litert) is not installed")
-IMAGE = (3, 9, 8, 32)
-LAYERS = {
-    "dense": (FullyConnected(), (3, 48), (40, 48)),
-    "3 by 3": (Conv2D(Padding.SAME), IMAGE, (24, 3, 3, 32)),
-    "cells": (Conv2D(fused_activation_function=Activation.RELU6), IMAGE, (48, 1, 1, 32)),
-    "strided": (Conv2D(Padding.VALID, 2, 2), IMAGE, (48, 1, 1, 32)),
-    "depthwise": (DepthwiseConv2D(Padding.SAME), IMAGE, (1, 6, 6, 32)),
-    "depthwise, strided": (DepthwiseConv2D(Padding.VALID, 2, 2), IMAGE, (1, 6, 6, 32)),
-    "depthwise, doubled": (
-        DepthwiseConv2D(Padding.SAME, depth_multiplier=2, fused_activation_function=Activation.RELU),
-        IMAGE,
-        (1, 5, 5, 64),
-    ),
-}
+RNG = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_rounded_as_litert_rounds(name: str, shift: float, tmp_path: Path) -> None:
-    op, shape, weights = LAYERS[name]
-    assert isinstance(op, Op)
-    random = np.random.default_rng(len(name))
-    x, w = (random.normal(size=size).astype(np.float32) for size in (shape, weights))
-    b = random.normal(size=weights[3 if isinstance(op, DepthwiseConv2D) else 0]).astype(np.float32)
-    (tmp_path / "float.tflite").write_bytes(write(module_of(Example(op, (x, w, b), constant=(1, 2))), "TFL3"))
-    ship(ct.load(tmp_path / "float.tflite"), tmp_path / "bytes.tflite", ct.Int8(scheme="dynamic"))
-    model = ct.load(tmp_path / "bytes.tflite")
-    x *= np.array([1, 5, 0.1], np.float32).reshape(-1, *[1] * (x.ndim - 1))
-    x += np.float32(shift)
-    it = runtime.Interpreter(str(tmp_path / "bytes.tflite"), num_threads=1)
-    it.allocate_tensors()
-    it.set_tensor(it.get_input_details()[0]["index"], x)
-    it.invoke()
-    theirs, ours = it.get_tensor(it.get_output_details()[0]["index"]), ct.InferenceSession(model)(x)
-    assert model.module.main.nodes[0].inputs[1].dtype.numpy == np.int8
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6 * np.abs(theirs).max())
+CASES = [
+    ("FULLY_CONNECTED", (7, 64), (33, 64), {"asymmetric_quantize_inputs": True}),
+    ("FULLY_CONNECTED", (1, 301), (10, 301), {"asymmetric_quantize_inputs": True}),
+    ("CONV_2D", (2, 9, 8, 6), (20, 3, 3, 6), {}),
+    ("CONV_2D", (1, 9, 8, 16), (20, 1, 1, 16), {"stride_h": 2, "stride_w": 2}),
+    ("CONV_2D", (2, 9, 8, 16), (20, 1, 1, 16), {}),
+    ("FULLY_CONNECTED", (5, 64), (33, 64), {}),
+    ("FULLY_CONNECTED", (5, 7), (33, 7), {}),
+    ("FULLY_CONNECTED", (5, 7), (33, 7), {"asymmetric_quantize_inputs": True}),
+]
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("is_along", [True, False])
+@pytest.mark.parametrize(("name", "fed", "weights", "options"), CASES)
+def test_the_numbers_are_those_of_litert(
+    name: str,
+    fed: tuple[int, ...],
+    weights: tuple[int, ...],
+    options: dict[str, Any],
+    is_along: bool,
+    bits: int,
+) -> None:
+    """Also where LiteRT has kernels of its own for int4 that round what comes in otherwise."""
+    assert_litert_agrees(stored(name, fed, weights, weights[0] if is_along else 1, bits, **options), fed)
+
+
+@pytest.mark.parametrize(
+    ("fed", "weights", "options"),
+    [
+        ((2, 9, 8, 8), (1, 3, 3, 8), {}),
+        ((1, 9, 8, 8), (1, 3, 2, 8), {"stride_h": 2, "stride_w": 2}),
+        ((3, 9, 8, 100), (1, 5, 5, 200), {"depth_multiplier": 2}),
+        ((3, 9, 8, 32), (1, 6, 6, 32), {}),
+        ((3, 9, 8, 32), (1, 6, 6, 32), {"padding": Padding.VALID, "stride_h": 2, "stride_w": 2}),
+        ((2, 9, 8, 8), (1, 3, 3, 8), {"fused_activation_function": Activation.RELU6}),
+    ],
+)
+def test_depthwise_convolutions_too(
+    fed: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    assert_litert_agrees(stored("DEPTHWISE_CONV_2D", fed, weights, weights[3], **options), fed)
+
+
+def assert_litert_agrees(model: bytes, fed: tuple[int, ...]) -> None:
+    """Samples of several sizes, on either side of 0."""
+    sizes = np.geomspace(0.1, 5, fed[0]).reshape(-1, *[1] * (len(fed) - 1))
+    for shift in (0, 3, -3):
+        x = (RNG.normal(size=fed) * sizes + shift).astype(np.float32)
+        x.reshape(-1)[:3] = 0
+        wanted = by_litert(model, x)
+        for backend in ("reference", "auto"):
+            found = ct.InferenceSession(ct.load(model), backend=backend)(x)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("backend", ["reference", "auto"])
+def test_a_sample_that_is_not_finite_spoils_no_other(value: float, backend: str) -> None:
+    """Nor does one whose range is beyond float32; what comes of it itself is no number."""
+    session = ct.InferenceSession(ct.load(stored("FULLY_CONNECTED", (3, 20), (5, 20), 1)), backend=backend)
+    x = RNG.normal(size=(3, 20)).astype(np.float32)
+    wanted = session(x)
+    x[1, :2] = value, -value
+    found = session(x)
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(found[[0, 2]], wanted[[0, 2]])
+
+
+def test_rows_of_zeros_give_the_bias() -> None:
+    session = ct.InferenceSession(ct.load(stored("FULLY_CONNECTED", (2, 20), (5, 20), 5)))
+    found = session(np.zeros((2, 20), np.float32))
+    bias = next(t.data for t in session.model.module.main.all_tensors() if t.name == "b")
+    np.testing.assert_array_equal(found, np.stack([bias, bias]))
+
+
+def test_training_computes_what_the_weights_stand_for() -> None:
+    """Its gradients know of no rounding."""
+    model = ct.load(stored("FULLY_CONNECTED", (4, 20), (5, 20), 5))
+    x = RNG.normal(size=(4, 20)).astype(np.float32)
+    w = next(t for t in model.module.main.all_tensors() if t.name == "w")
+    bias = next(t.data for t in model.module.main.all_tensors() if t.name == "b")
+    assert w.quantization is not None
+    real = w.data * np.array(w.quantization.scale, np.float32)[:, None]
+    found = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=4)).predict(x)
+    np.testing.assert_allclose(found, x @ real.T + bias, rtol=1e-4, atol=1e-5)

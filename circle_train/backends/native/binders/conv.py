@@ -22,6 +22,7 @@ from circle_train.backends.native.engine.binding import (
     pointer,
     storable,
     supported,
+    weights_at,
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
@@ -61,10 +62,13 @@ def forward(op: Convolution, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(conv(x, w) + b + add)"""
     x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
     flags = bf16_flags(op, x=x, y=y, add=add)
-    if not (floats(w, b) and storable(x, add, y)) or not supported(act) or flags is None:
+    lie = weights_at(w, 0 if isinstance(op, Conv2D) else 3)
+    if not (lie and floats(b) and storable(x, add, y)) or not supported(act) or flags is None:
         return None
     shape = geometry(op, x.shape, w.shape, y.shape)
-    args = abi.ConvArgs(pointer(x), pointer(w), pointer(b), pointer(add), pointer(y), shape, int(act), flags)
+    args = abi.ConvArgs(
+        pointer(x), lie[0], pointer(b), pointer(add), pointer(y), shape, int(act), flags, lie[1]
+    )
     return [call(_pick(op, Kernel.CONV, Kernel.DEPTHWISE), args, x, w, b, add, y)]
 
 
@@ -84,11 +88,12 @@ def input_gradient(op: Convolution, given: Arrays, act: Activation, dx: Array) -
     """dx = act'(mask) · (the transposed convolution of dy + add); what is added must lie where dx does."""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
     flags = bf16_flags(op, mask=mask)
-    if not (floats(dy, w, add, dx) and storable(mask)) or not supported(act) or flags is None:
+    lie = weights_at(w, 0 if isinstance(op, Conv2D) else 3)
+    if not (lie and floats(dy, add, dx) and storable(mask)) or not supported(act) or flags is None:
         return None
     before = [] if add is None else copied(add, dx)
     args = abi.ConvGradXArgs(
-        dy=pointer(dy), w=pointer(w), out_mask_y=pointer(mask), dx=pointer(dx),
+        dy=pointer(dy), w=lie[0], stored=lie[1], out_mask_y=pointer(mask), dx=pointer(dx),
         shape=geometry(op, dx.shape, w.shape, dy.shape), out_mask_act=int(act), accumulate=add is not None,
         bf16=flags,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x461431C
+ABI_VERSION = 0x6F98983
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -73,13 +73,14 @@ class Kernel(enum.IntEnum):
     INT_CONV = 49
     INT_DEPTHWISE = 50
     INT_HYBRID = 51
-    INT_POOL = 52
-    INT_BINARY = 53
-    INT_SOFTMAX = 54
-    INT_TABLE = 55
-    INT_ROUND = 56
-    INT_WIDEN = 57
-    INT_SETTLE = 58
+    INT_SAMPLES = 52
+    INT_POOL = 53
+    INT_BINARY = 54
+    INT_SOFTMAX = 55
+    INT_TABLE = 56
+    INT_ROUND = 57
+    INT_WIDEN = 58
+    INT_SETTLE = 59
 
 
 class Act(enum.IntEnum):
@@ -133,6 +134,14 @@ class Bf16(enum.IntFlag):
     Y = 4
     MASK = 8
     ADD = 16
+
+
+class IntType(enum.IntEnum):
+    """ct_int_type."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT16 = 2
 
 
 class DataType(enum.IntEnum):
@@ -222,12 +231,12 @@ class Reduce(enum.IntEnum):
     PROD = 4
 
 
-class IntType(enum.IntEnum):
-    """ct_int_type."""
+class Rounding(enum.IntEnum):
+    """ct_rounding."""
 
-    INT8 = 0
-    UINT8 = 1
-    INT16 = 2
+    XNNPACK = 0
+    OWN = 1
+    SYMMETRIC = 2
 
 
 class Status(enum.IntEnum):
@@ -277,6 +286,21 @@ class UpdateArgs(Structure):
     ]
 
 
+class IntWidenArgs(Structure):
+    """ct_int_widen_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("scale", c_void_p),
+        ("zero", c_void_p),
+        ("outer", c_int64),
+        ("channels", c_int64),
+        ("inner", c_int64),
+        ("type", c_int32),
+    ]
+
+
 class MatmulArgs(Structure):
     """ct_matmul_args."""
 
@@ -308,6 +332,7 @@ class MatmulArgs(Structure):
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
         ("bf16", c_int32),
+        ("stored", IntWidenArgs),
     ]
 
 
@@ -398,6 +423,7 @@ class ConvArgs(Structure):
         ("shape", ConvShape),
         ("act", c_int32),
         ("bf16", c_int32),
+        ("stored", IntWidenArgs),
     ]
 
 
@@ -413,6 +439,7 @@ class ConvGradXArgs(Structure):
         ("out_mask_act", c_int32),
         ("accumulate", c_int32),
         ("bf16", c_int32),
+        ("stored", IntWidenArgs),
     ]
 
 
@@ -879,6 +906,19 @@ class IntHybridArgs(Structure):
         ("samples", c_int64),
         ("low", c_float),
         ("high", c_float),
+        ("rounding", c_int32),
+    ]
+
+
+class IntSamplesArgs(Structure):
+    """ct_int_samples_args."""
+
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("samples", c_int64),
+        ("each", c_int64),
+        ("rounding", c_int32),
     ]
 
 
@@ -973,21 +1013,6 @@ class IntRoundArgs(Structure):
     ]
 
 
-class IntWidenArgs(Structure):
-    """ct_int_widen_args."""
-
-    _fields_ = [
-        ("x", c_void_p),
-        ("y", c_void_p),
-        ("scale", c_void_p),
-        ("zero", c_void_p),
-        ("outer", c_int64),
-        ("channels", c_int64),
-        ("inner", c_int64),
-        ("type", c_int32),
-    ]
-
-
 class IntSettleArgs(Structure):
     """ct_int_settle_args."""
 
@@ -1069,6 +1094,7 @@ ARGS: dict[Kernel, type[Structure]] = {
     Kernel.INT_CONV: IntConvArgs,
     Kernel.INT_DEPTHWISE: IntConvArgs,
     Kernel.INT_HYBRID: IntHybridArgs,
+    Kernel.INT_SAMPLES: IntSamplesArgs,
     Kernel.INT_POOL: IntPoolArgs,
     Kernel.INT_BINARY: IntBinaryArgs,
     Kernel.INT_SOFTMAX: IntSoftmaxArgs,

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from circle_train.backends.native.engine import abi
-from circle_train.backends.native.engine.abi import Bf16, Kernel
+from circle_train.backends.native.engine.abi import Bf16, IntType, Kernel
 from circle_train.backends.native.engine.step import Call
 from circle_train.ir import Node
+from circle_train.ir.coded import Coded
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
@@ -110,6 +111,17 @@ def pointer(array: Array | None) -> int | None:
 def floats(*arrays: Array | None) -> bool:
     """Whether every array given is contiguous float32."""
     return all(a is None or (a.dtype == np.float32 and a.flags.c_contiguous) for a in arrays)
+
+
+def weights_at(w: Array | Coded, axis: int) -> tuple[int | None, abi.IntWidenArgs] | None:
+    """Where floats lie, or integers whose scales, if there is one for each output, lie along this axis; None: neither."""
+    if not isinstance(w, Coded):
+        return (pointer(w), abi.IntWidenArgs()) if floats(w) else None
+    if w.scale.size > 1 and w.axis % len(w.shape) != axis:
+        return None
+    kind = IntType.INT8 if w.dtype == np.int8 else IntType.UINT8
+    scales = pointer(w.scale), pointer(w.zero)
+    return None, abi.IntWidenArgs(pointer(w.stored), None, *scales, *w.layout, kind)
 
 
 ROUNDED = tuple(PRODUCTS.values())

@@ -17,7 +17,7 @@ from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, binds, call, floats, pointer
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.internal.integers.hybrid import Hybrid
+from circle_train.ops.internal.integers.hybrid import Hybrid, Rounding, RoundSamples
 from circle_train.ops.layers.conv import Conv2D
 
 
@@ -38,6 +38,15 @@ def hybrid(op: Hybrid, inputs: Values, outputs: Sequence[Array]) -> Calls:
     low, high = op.of.activation.bounds
     args = abi.IntHybridArgs(
         pointer(x), pointer(panels), *map(pointer, places), pointer(y), shape, op.samples(x.shape, w.shape),
-        -np.inf if low is None else low, np.inf if high is None else high,
+        -np.inf if low is None else low, np.inf if high is None else high, int(op.rounding),
     )  # fmt: skip
     return [call(Kernel.INT_HYBRID, args, x, panels, places, y)]
+
+
+@binds(RoundSamples)
+def rounded_samples(op: RoundSamples, inputs: Values, outputs: Sequence[Array]) -> Calls:
+    (x,), (y,) = inputs, outputs
+    if not floats(x, y) or not len(x):
+        return None
+    args = abi.IntSamplesArgs(pointer(x), pointer(y), len(x), x.size // len(x), int(Rounding.OWN))
+    return [call(Kernel.INT_SAMPLES, args, x, y)]

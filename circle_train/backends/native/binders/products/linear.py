@@ -23,6 +23,7 @@ from circle_train.backends.native.engine.binding import (
     pointer,
     storable,
     supported,
+    weights_at,
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
@@ -45,14 +46,14 @@ def fully_connected(op: FullyConnected, inputs: Values, outputs: Sequence[Array]
 def forward(op: Op, given: Arrays, act: Activation, y: Array) -> Calls:
     """y = act(x wᵀ + b + add)"""
     x, w, b, add = given["x"], given["w"], given.get("b"), given.get("add")
-    flags = bf16_flags(op, x=x, y=y, add=add)
-    if not (floats(w, b) and storable(x, add, y)) or not supported(act) or flags is None:
+    flags, lie = bf16_flags(op, x=x, y=y, add=add), weights_at(w, 0)
+    if not (lie and floats(b) and storable(x, add, y)) or not supported(act) or flags is None:
         return None
     rows, (outs, ins) = y.size // max(w.shape[0], 1), w.shape
     args = abi.MatmulArgs(
-        a=pointer(x), b=pointer(w), c=pointer(y), bias=pointer(b), add=pointer(add), batch0=1, batch1=1, m=rows, n=outs,
+        a=pointer(x), b=lie[0], c=pointer(y), bias=pointer(b), add=pointer(add), batch0=1, batch1=1, m=rows, n=outs,
         k=ins, a_row=ins, a_col=1, b_row=1, b_col=ins, c_row=outs, alpha=1.0, act=int(act),
-        bf16=flags,
+        bf16=flags, stored=lie[1],
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, x, w, b, add, y)]
 
@@ -71,14 +72,14 @@ def fully_connected_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 def input_gradient(op: Op, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (dy w + add)"""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
-    flags = bf16_flags(op, mask=mask)
-    if not (floats(dy, w, add, dx) and storable(mask)) or not supported(act) or flags is None:
+    flags, lie = bf16_flags(op, mask=mask), weights_at(w, 0)
+    if not (lie and floats(dy, add, dx) and storable(mask)) or not supported(act) or flags is None:
         return None
     rows, (outs, ins) = dx.size // max(w.shape[1], 1), w.shape
     args = abi.MatmulArgs(
-        a=pointer(dy), b=pointer(w), c=pointer(dx), add=pointer(add), out_mask_y=pointer(mask), batch0=1, batch1=1,
+        a=pointer(dy), b=lie[0], c=pointer(dx), add=pointer(add), out_mask_y=pointer(mask), batch0=1, batch1=1,
         m=rows, n=ins, k=outs, a_row=outs, a_col=1, b_row=ins, b_col=1, c_row=ins, alpha=1.0, out_mask_act=int(act),
-        bf16=flags,
+        bf16=flags, stored=lie[1],
     )  # fmt: skip
     return [call(Kernel.MATMUL, args, dy, w, add, mask, dx)]
 

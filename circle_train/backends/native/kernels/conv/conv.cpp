@@ -3,8 +3,8 @@
 #include "conv/conv_groups.h"
 #include "conv/conv_planar.h"
 #include "conv/conv_shape.h"
+#include "vectors/stored.h"
 #include "product/gemm.h"
-#include "run/table.h"
 #include "winograd/winograd.h"
 
 namespace ct {
@@ -18,6 +18,7 @@ RowsProduct product_of(const ct_conv_args& t, int64_t group) {
   p.m = out_pixels(s), p.n = outputs, p.k = s.kernel_h * s.kernel_w * inputs;
   p.a = t.x, p.a_row = s.in_c;
   p.b = t.w + group * outputs * p.k, p.b_row = 1, p.b_col = p.k;
+  p.stored = t.stored.x ? &t.stored : nullptr;
   p.c = t.y + group * outputs, p.c_row = s.out_c;
   p.bias = t.b ? t.b + group * outputs : nullptr;
   p.add = t.add ? t.add + group * outputs : nullptr;
@@ -51,11 +52,17 @@ PlanarConv planar_of(const ct_conv_args& t) {
 
 bool is_planar(const ct_conv_args& t) { return suits_planar(t.shape) && !suits_winograd(t.shape) && !t.add && !t.bf16; }
 
+// Whether panels are packed of integers: a plain product's.
+bool packs_stored(const ct_conv_args& t) {
+  return t.shape.groups == 1 && !t.bf16 && !is_planar(t) && !is_narrow(t) && !suits_winograd(t.shape);
+}
+
 }  // namespace
 
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return 0;
+  if (t.stored.x && !packs_stored(t)) return widened_scratch(t, threads, conv_scratch);
   if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (is_planar(t)) return planar_scratch(planar_of(t), threads);
   if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
@@ -68,6 +75,7 @@ int64_t conv_scratch(const void* opaque, int threads) {
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return CT_OK;
+  if (t.stored.x && !packs_stored(t)) return run_widened(context, t, &ct_conv_args::w, conv);
   if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (is_planar(t)) {
     run_planar(context, planar_of(t));

@@ -6,8 +6,8 @@
 #include "conv/conv_groups.h"
 #include "conv/conv_planar.h"
 #include "conv/conv_shape.h"
+#include "vectors/stored.h"
 #include "product/gemm.h"
-#include "run/table.h"
 #include "winograd/winograd.h"
 
 namespace ct {
@@ -224,6 +224,7 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
   m.alpha = 1;
   m.accumulate = t.accumulate;
   m.bf16 = t.bf16;
+  m.stored = t.stored;
   return m;
 }
 
@@ -232,6 +233,7 @@ ct_matmul_args pointwise(const ct_conv_grad_x_args& t) {
 int64_t conv_grad_x_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
   if (!has_inputs(t.shape)) return 0;
+  if (t.stored.x && !is_pointwise(t.shape)) return widened_scratch(t, threads, conv_grad_x_scratch);
   if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
@@ -261,6 +263,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
 int32_t conv_grad_x(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
   if (!has_inputs(t.shape)) return CT_OK;
+  if (t.stored.x && !is_pointwise(t.shape)) return run_widened(context, t, &ct_conv_grad_x_args::w, conv_grad_x);
   if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);

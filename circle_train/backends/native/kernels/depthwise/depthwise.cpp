@@ -1,6 +1,6 @@
 // DEPTHWISE_CONV_2D forward, row by row.
 #include "depthwise/depthwise_row.h"
-#include "run/table.h"
+#include "vectors/stored.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -29,6 +29,7 @@ Layout layout_of(const ct_conv_args& t, Carver& carver, int workers) {
 
 int64_t depthwise_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (t.stored.x) return widened_scratch(t, threads, depthwise_scratch);
   Carver carver(nullptr);
   if (has_outputs(t.shape)) layout_of(t, carver, threads);
   return carver.used();
@@ -38,6 +39,7 @@ int32_t depthwise(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   const ct_conv_shape& s = t.shape;
   if (!has_outputs(s)) return CT_OK;
+  if (t.stored.x) return run_widened(context, t, &ct_conv_args::w, depthwise);
   Carver carver(context.scratch());
   const Layout l = layout_of(t, carver, context.workers());
   const RowWindow window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, s.in_w, s.out_w, s.out_c};

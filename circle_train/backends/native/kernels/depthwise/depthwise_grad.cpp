@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "depthwise/depthwise_row.h"
+#include "vectors/stored.h"
 #include "update/optimizer.h"
-#include "run/table.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -212,13 +212,16 @@ struct GradW {
 }  // namespace
 
 int64_t depthwise_grad_x_scratch(const void* opaque, int threads) {
+  const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
+  if (t.stored.x) return widened_scratch(t, threads, depthwise_grad_x_scratch);
   Carver carver(nullptr);
-  const GradX g(*static_cast<const ct_conv_grad_x_args*>(opaque), carver, threads);
+  const GradX g(t, carver, threads);
   return carver.used();
 }
 
 int32_t depthwise_grad_x(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
+  if (t.stored.x) return run_widened(context, t, &ct_conv_grad_x_args::w, depthwise_grad_x);
   const ct_conv_shape& s = t.shape;
   Carver carver(context.scratch());
   const GradX g(t, carver, context.workers());

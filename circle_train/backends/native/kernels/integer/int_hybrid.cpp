@@ -16,10 +16,20 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Grid {
   float scale;
   int32_t zero;
+  int32_t low = 0;    // the least byte
+  bool away = false;  // halves from zero, else to the even
 };
 
+// Of numbers from `least` to `most`, 0 among them.
+Grid own_grid(double least, double most) {
+  if (least == most) return {1, 128};
+  const double step = (most - least) / 255, low = least / step, high = most / step;
+  const double zero = std::nearbyint(std::min(std::max(-low < high ? -128 - low : 127 - high, -128.0), 127.0));
+  return {(float(most) - float(least)) / 255, int32_t(zero) + 128, 0, true};
+}
+
 // From the least to the largest number and 0, the zero a whole number: XNNPACK's, whose bytes are less by 128.
-Grid grid_of(const float* x, int64_t n) {
+Grid grid_of(const float* x, int64_t n, int32_t rounding) {
   vf low{}, high{};
   each_vector(n, [&](int64_t i, auto lanes) {
     const vf v = load_some(x + i, lanes);
@@ -27,18 +37,26 @@ Grid grid_of(const float* x, int64_t n) {
   });
   const float least = -largest(-low), most = largest(high);
   if (!(most - least < kInfinity)) return {std::numeric_limits<float>::quiet_NaN(), 0};
+  if (rounding == CT_ROUNDING_OWN) return own_grid(least, most);
+  if (rounding == CT_ROUNDING_SYMMETRIC) {
+    const float reach = std::max(most, -least);
+    return {reach > 127 * std::numeric_limits<float>::min() ? reach / 127 : 1, 128, 1, true};
+  }
   if (!(most - least > 255 * std::numeric_limits<float>::min())) return {1, 128};
   const float steps = 255 / (most - least), from_low = least * steps, from_high = most * steps;
   const float zero = -128 + from_low + 127 + from_high > 0 ? -128 - from_low : 127 - from_high;
   return {1 / steps, int32_t(std::nearbyint(std::min(std::max(zero, -128.0f), 127.0f))) + 128};
 }
 
-void round_to(const Grid& grid, const float* x, int64_t n, uint8_t* y) {
-  const vf low = splat(float(-grid.zero)), high = splat(float(255 - grid.zero));
+// store(i, whole steps from zero, lanes) for each vector.
+template <class Store>
+void round_to(const Grid& grid, const float* x, int64_t n, Store store) {
+  const vf low = splat(float(grid.low - grid.zero)), high = splat(float(255 - grid.zero));
   const float steps = 1 / grid.scale;
   each_vector(n, [&](int64_t i, auto lanes) {
-    const vf real = load_some(x + i, lanes) * steps;
-    store_bytes(y + i, round_to_int(at_most(real > low ? real : low, high)) + grid.zero, lanes);
+    const vf real = load_some(x + i, lanes) * steps, kept = at_most(real > low ? real : low, high);
+    const vf half = (vf)(((vi)kept & INT32_MIN) | (vi)splat(0.5f));
+    store(i, grid.away ? __builtin_convertvector(kept + half, vi) : round_to_int(kept), lanes);
   });
 }
 
@@ -96,12 +114,26 @@ int32_t int_hybrid(Context& context, const void* opaque) {
   const int64_t each = s.batch * s.in_h * s.in_w * s.in_c / t.samples;
   context.parallel(t.samples, double(each) * double(t.samples) * 0.2, [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      m.grids[i] = grid_of(t.x + i * each, each);
-      round_to(m.grids[i], t.x + i * each, each, m.bytes + i * each);
+      const Grid grid = m.grids[i] = grid_of(t.x + i * each, each, t.rounding);
+      uint8_t* const y = m.bytes + i * each;
+      round_to(grid, t.x + i * each, each, [&](int64_t at, vi steps, int lanes) { store_bytes(y + at, steps + grid.zero, lanes); });
     }
   });
   const ct_int_conv_args of = product(t, m.bytes);
   multiply_bytes(context, BytePlan(of), context.scratch() + carver.used(), Real{t, m.grids, s.batch * s.out_h * s.out_w / t.samples});
+  return CT_OK;
+}
+
+int32_t int_samples(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_int_samples_args*>(opaque);
+  context.parallel(t.samples, double(t.each) * double(t.samples) * 0.2, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* const x = t.x + i * t.each;
+      float* const y = t.y + i * t.each;
+      const Grid grid = grid_of(x, t.each, t.rounding);
+      round_to(grid, x, t.each, [&](int64_t at, vi steps, auto lanes) { store_some(y + at, to_float(steps) * grid.scale, lanes); });
+    }
+  });
   return CT_OK;
 }
 

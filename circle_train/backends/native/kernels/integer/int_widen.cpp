@@ -1,21 +1,13 @@
 // Integers as the floats that they stand for.
 #include <algorithm>
 
-#include "integer/requantize.h"
-#include "run/table.h"
+#include "vectors/stored.h"
 
 namespace ct {
 namespace CT_TIER {
 namespace {
 
 constexpr int64_t kPiece = 8192;
-
-// A signed byte is the unsigned one of its other half, less 128.
-struct Bytes {
-  const uint8_t* x;
-  int32_t flip;
-  vf operator()(int64_t i, int lanes) const { return to_float(load_bytes(x + i, lanes, flip) - flip); }
-};
 
 struct Shorts {
   const int16_t* x;
@@ -38,8 +30,7 @@ void widen(Context& context, const ct_int_widen_args& t, Stored stored) {
           store_some(t.y + at + i, real, lanes);
         });
       } else {
-        const float scale = t.scale[row % t.channels], zero = t.zero[row % t.channels];
-        each_vector(count, [&](int64_t i, auto lanes) { store_some(t.y + at + i, (stored(at + i, lanes) - zero) * scale, lanes); });
+        widen_row(t, stored, row % t.channels, at, count, t.y + at);
       }
     }
   });
@@ -52,7 +43,7 @@ int32_t int_widen(Context& context, const void* opaque) {
   if (t.type == CT_INT_INT16)
     widen(context, t, Shorts{static_cast<const int16_t*>(t.x)});
   else
-    widen(context, t, Bytes{static_cast<const uint8_t*>(t.x), t.type == CT_INT_INT8 ? 0x80 : 0});
+    widen(context, t, Bytes(t));
   return CT_OK;
 }
 

@@ -27,6 +27,7 @@ struct RowsProduct {
   const RowSource* source = nullptr;  // ... or gathered
   const float* b = nullptr;        // B(k,j) = b[k*b_row + j*b_col] (times alpha)
   int64_t b_row = 0, b_col = 1;
+  const ct_int_widen_args* stored = nullptr;  // ... or integers, at the same steps
   float alpha = 1;
   float* c = nullptr;
   int64_t c_row = 0;

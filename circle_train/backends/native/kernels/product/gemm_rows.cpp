@@ -4,6 +4,7 @@
 
 #include "vectors/ahead.h"
 
+#include "vectors/stored.h"
 #include "product/pack.h"
 #include "product/tile.h"
 
@@ -39,7 +40,7 @@ Blocks plan(const RowsProduct& p) {
     s.cols = round_up(ceil_div(p.n, parts), kTileCols);
     s.col_units = ceil_div(p.n, s.cols);
   }
-  s.pack_b = p.b_col != 1 || p.alpha != 1 || p.m > 4 * kTileRows || p.n % W != 0;
+  s.pack_b = p.stored || p.b_col != 1 || p.alpha != 1 || p.m > 4 * kTileRows || p.n % W != 0;
   return s;
 }
 
@@ -178,6 +179,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
 void pack_columns(const RowsProduct& p, float* packed, int64_t panel) {
   const int64_t n = panel * kTileCols;
   const int64_t cols = std::min<int64_t>(kTileCols, p.n - n);
+  if (p.stored) return pack_stored(*p.stored, p.b_row, p.b_col, p.k, n, cols, panel_width(p.n, n), packed + n * p.k);
   pack_panel(p.b + n * p.b_col, p.b_row, p.b_col, p.k, cols, panel_width(p.n, n), p.alpha, packed + n * p.k);
 }
 

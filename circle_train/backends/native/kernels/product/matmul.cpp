@@ -1,10 +1,10 @@
 // FULLY_CONNECTED, BATCH_MATMUL and their gradients.
 #include <algorithm>
 
+#include "vectors/stored.h"
 #include "product/dense.h"
 #include "product/gemm.h"
 #include "product/pack.h"
-#include "run/table.h"
 #include "product/tile.h"
 
 namespace ct {
@@ -30,6 +30,7 @@ RowsProduct product_of(const ct_matmul_args& t) {
   p.m = t.m, p.n = t.n, p.k = t.k;
   p.a = t.a, p.a_row = t.a_row;
   p.b = t.b, p.b_row = t.b_row, p.b_col = t.b_col;
+  p.stored = t.stored.x ? &t.stored : nullptr;
   p.alpha = t.alpha;
   p.c = t.c, p.c_row = t.c_row;
   p.bias = t.bias, p.add = t.add, p.out_mask = t.out_mask_y;
@@ -113,16 +114,28 @@ template <int A>
 constexpr Dots dots_for_b[4] = {dots<A, 1>, dots<A, 2>, kDotB > 2 ? dots<A, 3> : nullptr, kDotB > 3 ? dots<A, 4> : nullptr};
 constexpr const Dots* dots_for[5] = {dots_for_b<1>, dots_for_b<2>, dots_for_b<3>, dots_for_b<4>, dots_for_b<5>};
 
+// Room for a worker's rows of weights, where they lie as integers.
+int64_t dots_row(const ct_matmul_args& t) { return t.stored.x ? round_up(kDotB * t.k, 16) : 0; }
+
+const float* weights_of(const ct_matmul_args& t, int64_t n0, int64_t rows, float* widened) {
+  if (!t.stored.x) return t.b + n0 * t.b_col;
+  for (int64_t j = 0; j < rows; ++j)
+    widen_row(t.stored, Bytes(t.stored), t.stored.channels > 1 ? n0 + j : 0, (n0 + j) * t.b_col, t.k, widened + j * t.b_col);
+  return widened;
+}
+
 void run_dots(Context& context, const ct_matmul_args& t) {
   const Ending ending(t);
+  float* const widened = reinterpret_cast<float*>(context.scratch());
   const int64_t groups = ceil_div(t.m, kDotA), step = ceil_div(t.m, groups);
-  context.parallel(ceil_div(t.n, kDotB), double(t.m) * t.n * t.k / 80, [&](int, int64_t begin, int64_t end) {
+  context.parallel(ceil_div(t.n, kDotB), double(t.m) * t.n * t.k / 80, [&](int worker, int64_t begin, int64_t end) {
     for (int64_t n0 = begin * kDotB; n0 < std::min(end * kDotB, t.n); n0 += kDotB) {
       const int64_t cols = std::min<int64_t>(kDotB, t.n - n0);
+      const float* const weights = weights_of(t, n0, cols, widened + worker * dots_row(t));
       for (int64_t m0 = 0; m0 < t.m; m0 += step) {
         const int64_t rows = std::min(step, t.m - m0);
         float out[kDotA * kDotB];
-        dots_for[rows - 1][cols - 1](t.a + m0 * t.a_row, t.a_row, t.b + n0 * t.b_col, t.b_col, t.k, out);
+        dots_for[rows - 1][cols - 1](t.a + m0 * t.a_row, t.a_row, weights, t.b_col, t.k, out);
         for (int64_t i = 0; i < rows; ++i)
           ending.put((m0 + i) * t.c_row + n0, n0, load_n(out + i * kDotB, cols), int(cols));
       }
@@ -136,7 +149,7 @@ constexpr int64_t kManyWeights = 1 << 16;
 constexpr int64_t kSplitColumns = 384;
 
 bool splits_sums(const ct_matmul_args& t) {
-  return !t.bf16 && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 &&
+  return !t.bf16 && !t.stored.x && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 &&
          t.batch0 * t.batch1 == 1;
 }
 
@@ -210,7 +223,9 @@ struct GradW {
 
 int64_t matmul_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_matmul_args*>(opaque);
-  if (is_empty(t) || use_dots(t)) return 0;
+  if (is_empty(t)) return 0;
+  if (use_dots(t)) return dots_row(t) * threads * int64_t(sizeof(float));
+  if (t.stored.x && t.bf16) return widened_scratch(t, threads, matmul_scratch);
   if (splits_sums(t)) return SplitSums(t, nullptr, threads).size;
   const int64_t batch = t.batch0 * t.batch1;
   return batch >= 4 ? round_up(entry_scratch(t, 1), 64) * threads : entry_scratch(t, threads);
@@ -223,6 +238,7 @@ int32_t matmul(Context& context, const void* opaque) {
     run_dots(context, t);
     return CT_OK;
   }
+  if (t.stored.x && t.bf16) return run_widened(context, t, &ct_matmul_args::b, matmul);
   if (splits_sums(t)) {
     run_split(context, t);
     return CT_OK;

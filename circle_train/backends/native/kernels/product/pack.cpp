@@ -1,5 +1,6 @@
 #include "product/pack.h"
 
+#include "vectors/stored.h"
 #include "product/tile.h"
 
 namespace ct {
@@ -56,6 +57,25 @@ void pack_panel(const float* b, int64_t b_row, int64_t b_col, int64_t k, int64_t
   if (alpha != 1) {
     const int64_t size = k * width;
     for (int64_t i = 0; i < size; i += W) store(dst + i, load(dst + i) * alpha);
+  }
+}
+
+void pack_stored(const ct_int_widen_args& t, int64_t b_row, int64_t b_col, int64_t k, int64_t n0, int64_t cols, int64_t width, float* dst) {
+  const Bytes bytes(t);
+  const auto channel = [&](int64_t output) { return t.channels > 1 ? output : 0; };
+  if (b_col == 1) {
+    for (int64_t i = 0; i < k; ++i) {
+      widen_row(t, bytes, channel(i), i * b_row + n0, cols, dst + i * width);
+      for (int64_t j = cols; j < width; ++j) dst[i * width + j] = 0;
+    }
+    return;
+  }
+  constexpr int64_t kPiece = 64;
+  float piece[kTileCols * kPiece] = {};
+  for (int64_t i = 0; i < k; i += kPiece) {
+    const int64_t n = std::min(kPiece, k - i);
+    for (int64_t j = 0; j < cols; ++j) widen_row(t, bytes, channel(n0 + j), (n0 + j) * b_col + i, n, piece + j * kPiece);
+    transpose(piece, kPiece, width, n, dst + i * width, width);
   }
 }
 

@@ -87,6 +87,7 @@ extern "C" {
   X(INT_CONV, int_conv, int_conv_scratch, ct_int_conv_args)                                             \
   X(INT_DEPTHWISE, int_depthwise, int_depthwise_scratch, ct_int_conv_args)                              \
   X(INT_HYBRID, int_hybrid, int_hybrid_scratch, ct_int_hybrid_args)                                     \
+  X(INT_SAMPLES, int_samples, no_scratch, ct_int_samples_args)                                          \
   X(INT_POOL, int_pool, no_scratch, ct_int_pool_args)                                                   \
   X(INT_BINARY, int_binary, no_scratch, ct_int_binary_args)                                             \
   X(INT_SOFTMAX, int_softmax, no_scratch, ct_int_softmax_args)                                          \
@@ -184,13 +185,31 @@ typedef enum ct_bf16 {
   CT_BF16_ADD = 16
 } ct_bf16;
 
+/* ---- integers that stand for floats ---------------------------------------------------------------------------- */
+
+typedef enum ct_int_type { CT_INT_INT8 = 0, CT_INT_UINT8 = 1, CT_INT_INT16 = 2 } ct_int_type;
+
+/* y = scale[c] * (x - zero[c]); x and y: outer, channels, inner. */
+typedef struct ct_int_widen_args {
+  const void* x;
+  float* y;
+  const float* scale; /* channels */
+  const float* zero;
+  int64_t outer;
+  int64_t channels;
+  int64_t inner;
+  int32_t type;
+} ct_int_widen_args;
+
 /* ---- matrix products ------------------------------------------------------------------------------------------ */
 
 /* C(i,j) = mask(out) * act( alpha * sum_k A(i,k) B(k,j) + bias(j) + add(i,j) + (accumulate ? C(i,j) : 0) )
  * mask(out) = act'(out_mask_y) when given (strides of C).
  * Element addresses: A[i*a_row + k*a_col], B[k*b_row + j*b_col], C[i*c_row + j]; add and out_mask_y lie as C does.
  * Batches: for p < batch0, q < batch1 the bases move by p*x_batch0 + q*x_batch1 (add, masks with their tensors).
- * FULLY_CONNECTED forward: A=x (a_row=I, a_col=1), B=w (b_row=1, b_col=I). grad_x: A=dy (a_row=O), B=w (b_row=I, b_col=1). */
+ * FULLY_CONNECTED forward: A=x (a_row=I, a_col=1), B=w (b_row=1, b_col=I). grad_x: A=dy (a_row=O), B=w (b_row=I, b_col=1).
+ * stored: where its x is given, B is FULLY_CONNECTED's weights as integers, of one scale or one for each output, and b is not
+ * read. There is one batch then, and alpha is 1. */
 typedef struct ct_matmul_args {
   const float* a;
   const float* b;
@@ -219,6 +238,7 @@ typedef struct ct_matmul_args {
   int32_t out_mask_act;
   int32_t accumulate;
   int32_t bf16;
+  ct_int_widen_args stored;
 } ct_matmul_args;
 
 /* Matrices of unit column stride: entry (p, q) begins p*batch0 + q*batch1 behind `at`, its rows lie `row` apart. */
@@ -291,7 +311,7 @@ typedef struct ct_conv_shape {
   int64_t groups;
 } ct_conv_shape;
 
-/* y = act(conv(x, w) + b + add) */
+/* y = act(conv(x, w) + b + add). stored: where its x is given, these are the weights, as integers, and w is not read. */
 typedef struct ct_conv_args {
   const float* x;
   const float* w;
@@ -301,10 +321,12 @@ typedef struct ct_conv_args {
   ct_conv_shape shape;
   int32_t act;
   int32_t bf16;
+  ct_int_widen_args stored;
 } ct_conv_args;
 
 /* dx = out_mask * ( conv_transposed(dy, w) + (accumulate ? dx : 0) ),
- * out_mask = act'(out_mask_y) when given (out_mask_y lies as x does: usually x itself, the output of its producer). */
+ * out_mask = act'(out_mask_y) when given (out_mask_y lies as x does: usually x itself, the output of its producer). stored: as in
+ * ct_conv_args. */
 typedef struct ct_conv_grad_x_args {
   const float* dy;
   const float* w;
@@ -314,6 +336,7 @@ typedef struct ct_conv_grad_x_args {
   int32_t out_mask_act;
   int32_t accumulate;
   int32_t bf16;
+  ct_int_widen_args stored;
 } ct_conv_grad_x_args;
 
 typedef struct ct_conv_grad_w_args {
@@ -813,8 +836,12 @@ typedef struct ct_int_conv_args {
   int32_t high;
 } ct_int_conv_args;
 
+/* To which bytes samples are rounded: by XNNPACK, or by LiteRT's own kernels, from their least and largest number (and 0), or
+ * symmetrically from the largest there is without its sign. */
+typedef enum ct_rounding { CT_ROUNDING_XNNPACK = 0, CT_ROUNDING_OWN = 1, CT_ROUNDING_SYMMETRIC = 2 } ct_rounding;
+
 /* INT_HYBRID: floats times bytes. What comes in is rounded to bytes with a scale s and a zero z for each of `samples` equal parts of
- * the outputs, from its least and largest number (and 0): y(c) = s * w_scale[c] * (sum u(x) w - z * w_sums[c]) + bias[c], between
+ * the outputs: y(c) = s * w_scale[c] * (sum u(x) w - z * w_sums[c]) + bias[c], between
  * low and high; NaN where a part holds a number that is not finite. Weights, w_sums and the like lie as those of INT_CONV. */
 typedef struct ct_int_hybrid_args {
   const float* x;
@@ -827,7 +854,17 @@ typedef struct ct_int_hybrid_args {
   int64_t samples;
   float low;
   float high;
+  int32_t rounding;
 } ct_int_hybrid_args;
+
+/* Each of `samples` equal parts of x as the floats that INT_HYBRID rounds it to; y may be x. */
+typedef struct ct_int_samples_args {
+  const float* x;
+  float* y;
+  int64_t samples;
+  int64_t each;
+  int32_t rounding;
+} ct_int_samples_args;
 
 /* op SUM: r = scale * sum (u(x) - x_zero) over the cells inside the image, divided by their number; op MAX: the largest, whose
  * scale and zero y has too. */
@@ -897,8 +934,6 @@ typedef struct ct_int_table_args {
 } ct_int_table_args;
 
 /* How integers lie. */
-typedef enum ct_int_type { CT_INT_INT8 = 0, CT_INT_UINT8 = 1, CT_INT_INT16 = 2 } ct_int_type;
-
 /* r = scale * x; NaN is stored as `low`. y has 1 byte, or is INT16. */
 typedef struct ct_int_round_args {
   const float* x;
@@ -910,18 +945,6 @@ typedef struct ct_int_round_args {
   int32_t type;
   float scale;
 } ct_int_round_args;
-
-/* y = scale[c] * (x - zero[c]); x and y: outer, channels, inner. */
-typedef struct ct_int_widen_args {
-  const void* x;
-  float* y;
-  const float* scale; /* channels */
-  const float* zero;
-  int64_t outer;
-  int64_t channels;
-  int64_t inner;
-  int32_t type;
-} ct_int_widen_args;
 
 /* r = clip(round(inverse * x) + zero, low, high); y = scale * (r - zero), bytes = r, bit i of bits whether pass_low < x < pass_high.
  * What is NULL is not written; y may be x. */
