@@ -216,6 +216,11 @@ class Op:
         return self.inputs[min(index, len(self.inputs) - 1)].name
 
 
+def arity_of(inputs: Sequence[InputSpec]) -> tuple[int, int]:
+    """How many inputs there are at least, and how many are named."""
+    return sum(not spec.optional and not spec.variadic for spec in inputs), len(inputs)
+
+
 def _described(value: TensorType | Array | None) -> str:
     """Element type and shape."""
     if value is None or isinstance(value, TensorType):
@@ -229,7 +234,7 @@ def register(name: str, options: str | None = None, internal: bool = False) -> C
     def add(cls: OpClass) -> OpClass:
         cls.name, cls.options = name, options
         cls.inputs = read_inputs(cls)
-        cls.arity = sum(not spec.optional and not spec.variadic for spec in cls.inputs), len(cls.inputs)
+        cls.arity = arity_of(cls.inputs)
         cls.gradients = read_gradients(cls)
         read_axes(cls)
         table = INTERNAL if internal else REGISTRY

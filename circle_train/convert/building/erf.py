@@ -10,7 +10,7 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.base import Op
+from circle_train.ops.base import Op, arity_of
 from circle_train.ops.declared import InputSpec
 
 _erf = np.vectorize(erf, otypes=[np.float64])
@@ -21,6 +21,7 @@ class Erf(Op):
 
     name: ClassVar[str] = "ERF"
     inputs: ClassVar[tuple[InputSpec, ...]] = (InputSpec("x"),)
+    arity: ClassVar[tuple[int, int]] = arity_of(inputs)
 
     def forward(self, x: Array) -> Array:
         return np.asarray(_erf(x), x.dtype) if x.size else x
