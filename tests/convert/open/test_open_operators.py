@@ -112,6 +112,33 @@ def test_images_of_any_size_are_sampled_where_a_map_says(mode: str, padding: str
     compared(nodes, inputs, *sizes, opset=20)
 
 
+POOLS: list[dict[str, Any]] = [
+    {},
+    {"pads": [1, 0, 0, 1]},
+    {"dilations": [2, 1]},
+    {"ceil_mode": 1},
+    {"storage_order": 1},
+]
+
+
+@pytest.mark.parametrize("dims", [["n", 3, 8, 11], ["n", 3, "h", "w"]])
+@pytest.mark.parametrize("options", POOLS)
+def test_where_maxima_stand_among_all_samples(options: dict[str, Any], dims: list[Any]) -> None:
+    """Counted through the whole batch, as SegNet's unpooling reads it: one sample's places are not another's."""
+    pool = helper.make_node(
+        "MaxPool", ["x"], ["top", "places"], kernel_shape=[2, 3], strides=[2, 2], **options
+    )
+    compared(
+        [pool, helper.make_node("Cast", ["places"], ["y"], to=FLOAT)],
+        {"x": dims},
+        {"x": (1, 3, 8, 11)},
+        {"x": (3, 3, 8, 11)},
+    )
+    back = helper.make_node("MaxUnpool", ["top", "places"], ["y"], kernel_shape=[2, 3], strides=[2, 2])
+    if not options:
+        compared([pool, back], {"x": dims}, {"x": (2, 3, 8, 11)}, {"x": (3, 3, 8, 11)})
+
+
 def test_all_axes_of_size_1_are_dropped_when_they_come() -> None:
     nodes = [helper.make_node("Squeeze", ["x"], ["y"])]
     compared(nodes, {"x": ["n", 1, 4]}, {"x": (3, 1, 4)}, {"x": (1, 1, 4)})

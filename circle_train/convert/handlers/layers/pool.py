@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from math import prod
 
 import numpy as np
 
 from circle_train.convert.building.builder import Builder
-from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, handles
 from circle_train.convert.handlers.window import Geometry, Sizes, circle_padding, geometry, padded, slice_axes
-from circle_train.ir import Tensor
+from circle_train.ir import DType, Tensor
 from circle_train.ir.size import is_open, largest, smallest
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Padding
@@ -178,42 +177,51 @@ def global_lp_pool(c: Call) -> Tensor:
 def max_pool_with_indices(c: Call, g: Geometry, ends: tuple[tuple[int, int], ...]) -> list[Tensor]:
     """Maxima and where they stand: the window's cells compared one after the other (channels last)."""
     b, shape = c.b, c.shape()
-    if is_open(shape):
-        raise Refusal("its indices depend on symbolic sizes")
     pads = [(p[0] + e[0], p[1] + e[1]) for p, e in zip(g.pads, ends, strict=True)]
     x = padded(b, b.channels_last(c[0]), pads, lowest(c[0]))
-    places = _places(shape, c.attr("storage_order", 0))
-    places = np.pad(places, [(0, 0), *pads, (0, 0)], constant_values=-1)
     cells = list(np.ndindex(*g.kernel))
     positions = [(n - e) // s + 1 for n, e, s in zip(b.shape(x)[1:-1], g.extents, g.strides, strict=True)]
 
-    def view(cell: Sizes) -> dict[int, tuple[int, int, int]]:
+    def view(cell: Sizes) -> Tensor:
         offsets = [i * d for i, d in zip(cell, g.dilations, strict=True)]
         axes = enumerate(zip(offsets, positions, g.strides, strict=True), 1)
-        return {axis: (o, o + (count - 1) * s + 1, s) for axis, (o, count, s) in axes}
+        return slice_axes(b, x, {axis: (o, o + (count - 1) * s + 1, s) for axis, (o, count, s) in axes})
 
-    best = slice_axes(b, x, view(cells[0]))
-    index = b.constant(_sliced(places, view(cells[0])))
-    select: Callable[..., Tensor] = lambda *operands: b("SELECT_V2", *operands)  # noqa: E731
+    def place(cell: Sizes) -> Tensor:
+        away = [i * d for i, d in zip(cell, g.dilations, strict=True)]
+        offset = sum(n * step for n, step in zip(away, steps, strict=True))
+        return b("ADD", first, b.reshape(b.integers([offset], np.int64), ()))
+
+    best = view(cells[0])
+    counts = b.shape(best)[1:-1]
+    windows = [(n, stride, -before) for n, stride, (before, _) in zip(counts, g.strides, pads, strict=True)]
+    first, steps = _places(b, shape, windows, bool(c.attr("storage_order", 0)))
+    index = place(cells[0])
     for cell in cells[1:]:
-        value = slice_axes(b, x, view(cell))
-        better = b("GREATER", value, best)
-        best = select(better, value, best)
-        index = select(better, b.constant(_sliced(places, view(cell))), index)
+        value = view(cell)
+        further = b.cast(b("GREATER", value, best), DType.INT64)
+        best = b("MAXIMUM", best, value)
+        index = b("ADD", index, b("MUL", further, b("SUB", place(cell), index)))
     return [best, index]
 
 
-def _places(shape: Sizes, column_major: int) -> Array:
-    """Each element's position in the ONNX tensor, laid out channels last."""
+def _places(
+    b: Builder, shape: Sizes, windows: Sequence[tuple[int, int, int]], column_major: bool
+) -> tuple[Tensor, list[int]]:
+    """Where in the ONNX tensor each window begins, laid out channels last, and how far the next place of each axis is.
+
+    `windows`: of each axis how many there are, how far apart, and where the first begins.
+    """
     spatial = shape[2:]
-    flat = np.arange(prod(spatial), dtype=np.int64)
-    inner = flat.reshape(spatial[::-1]).T if column_major else flat.reshape(spatial)
-    starts = np.arange(prod(shape[:2]), dtype=np.int64) * prod(spatial)
-    outer = starts.reshape([*shape[:2], *[1] * len(spatial)])
-    return np.moveaxis(outer + inner, 1, -1)
-
-
-def _sliced(array: Array, ranges: dict[int, tuple[int, int, int]]) -> Array:
-    places = tuple(slice(*ranges[axis]) for axis in sorted(ranges))
-    index = (slice(None), *places)
-    return array[index]
+    steps = [prod(spatial[:axis] if column_major else spatial[axis + 1 :]) for axis in range(len(spatial))]
+    axes = [(shape[0], 1, 0), *windows, (shape[1], 1, 0)]
+    weights = [prod(shape[1:]), *steps, prod(spatial)]
+    total: Tensor | None = None
+    for axis, ((count, stride, start), weight) in enumerate(zip(axes, weights, strict=True)):
+        along = b("MUL", b.numbers(count, np.int64), b.constant(stride, np.int64))
+        along = b("ADD", along, b.constant(start, np.int64))
+        along = b("MUL", along, b.reshape(b.integers([weight], np.int64), ()))
+        along = b.reshape(along, [-1 if i == axis else 1 for i in range(len(axes))])
+        total = along if total is None else b("ADD", total, along)
+    assert total is not None
+    return total, steps
