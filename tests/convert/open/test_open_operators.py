@@ -73,7 +73,9 @@ SCALES = {3: [1.0, 1.0, 1.5], 4: [1.0, 1.0, 2.0, 0.75], 5: [1.0, 1.0, 2.0, 1.0, 
 
 
 @pytest.mark.parametrize("rank", SCALES)
-@pytest.mark.parametrize("how", ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize(
+    "how", ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn"]
+)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("by_scale", [True, False])
 def test_places_between_elements_of_an_open_size(mode: str, how: str, rank: int, by_scale: bool) -> None:
@@ -217,15 +219,11 @@ def test_elements_of_each_sample_by_its_own_indices() -> None:
 def test_a_batch_of_a_guessed_size_is_not_taken_apart() -> None:
     """Each sample by itself would have a maximum of its own, where the model takes that of all."""
     node, info = helper.make_node, helper.make_tensor_value_info
-    rows = [info(name, FLOAT, [4]) for name in ("sum", "row", "next", "made")]
-    body = [node("Add", ["sum", "row"], ["next"]), node("Relu", ["next"], ["made"])]
-    scanned = helper.make_graph(body, "body", rows[:2], rows[2:])
     nodes = [
-        node("ReduceMax", ["x"], ["rank"], axes=[0], keepdims=0),
-        node("Sub", ["rank", "rank"], ["zero"]),
-        node("Scan", ["zero", "x"], ["last", "sums"], body=scanned, num_scan_inputs=1),
+        node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=1),
+        node("ConcatFromSequence", ["rows"], ["whole"], axis=0),
         node("ReduceMax", ["x"], ["most"], keepdims=0),
-        node("Mul", ["sums", "most"], ["y"]),
+        node("Mul", ["whole", "most"], ["y"]),
     ]
     graph = helper.make_graph(nodes, "net", [info("x", FLOAT, ["B", 4])], [info("y", FLOAT, None)])
     ours, theirs = sessions(graph)

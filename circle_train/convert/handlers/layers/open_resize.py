@@ -11,7 +11,10 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.handlers.layers.sample import CUBIC, taps
 from circle_train.ir import DType, Tensor
 
-FOLLOWED = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+FOLLOWED = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners", "tf_half_pixel_for_nn")
+
+BEGINNINGS, CENTRED = ("asymmetric",), ("asymmetric", "tf_half_pixel_for_nn")
+"""Where positions are not those of the elements' centres: in the result, in x."""
 
 
 def resampled(
@@ -59,8 +62,8 @@ def _positions(
         steps = b("MAXIMUM", b("SUB", ends[0], one), one)
         return b("DIV", b("MUL", at, b("SUB", ends[1], one)), steps)
     factor = b("DIV", *ends) if scale is None else b.like(at, scale)
-    offset = b.like(at, 0.0 if how == "asymmetric" else 0.5)
-    found = b("SUB", b("DIV", b("ADD", at, offset), factor), offset)
+    before, behind = (b.like(at, 0.0 if how in none else 0.5) for none in (BEGINNINGS, CENTRED))
+    found = b("SUB", b("DIV", b("ADD", at, before), factor), behind)
     if how == "pytorch_half_pixel":
         return b("MUL", found, b.cast(b("GREATER", ends[0], one), DType.FLOAT32))
     return found

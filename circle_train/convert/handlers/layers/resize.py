@@ -127,7 +127,8 @@ def resized(
         raise Refusal(
             "its scale gives a fraction of an element, of which align_corners has no one meaning; give sizes"
         )
-    if is_open([dims[a] for a in changed]) or is_open([target[a] for a in changed]):
+    unknown = is_open([n[a] for n in (dims, target) for a in changed])
+    if unknown or attributes.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
         for axis in changed:
             x = resampled(b, x, axis, target[axis], scales[axis], attributes)
         return x
