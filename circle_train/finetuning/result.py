@@ -85,6 +85,18 @@ class Judgement:
         return [
             f"on {where}: {numbers}",
             *(f"  {name:{width}}  precision {p:.2f}  recall {r:.2f}" for name, p, r in rows),
+            *self._doubts(),
+        ]
+
+    def _doubts(self) -> list[str]:
+        """A model that has learned nothing is not left to speak for itself."""
+        shares = self.truth.mean(0)
+        if not self.is_single or shares.max() == 1 or self.metrics["accuracy"] > shares.max() + 1e-6:
+            return []
+        often = self.classes[int(shares.argmax())]
+        return [
+            f"that is no better than answering {often} to everything: begin with a model that was made for such samples, "
+            "or look at the scale in which it gets them"
         ]
 
 

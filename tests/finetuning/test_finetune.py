@@ -15,6 +15,7 @@ from picture_net import picture_net
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.finetuning import Result, answers
+from circle_train.finetuning.result import Judgement
 from circle_train.format.metadata.description import Description
 
 SHAPES = Path(__file__).parents[1] / "data" / "shapes"
@@ -256,3 +257,17 @@ def test_a_table_and_a_folder_of_sounds_are_kinds_by_themselves(
     ):
         assert main([*words, *wrong]) == 1
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "right, doubted", [([0, 0, 0, 0, 0, 0], True), ([0, 0, 0, 1, 0, 0], False), ([0, 1, 1, 0, 1, 0], True)]
+)
+def test_answers_no_better_than_one_for_all_are_doubted(right: list[int], doubted: bool) -> None:
+    truth = np.eye(2)[[0, 0, 0, 1, 1, 1]]
+    lines = Judgement(np.eye(2)[right], truth, ("cat", "dog")).lines("6 held out")
+    assert any("no better than answering cat to everything" in line for line in lines) == doubted
+
+
+def test_samples_of_one_class_are_no_reason_for_doubt() -> None:
+    truth = np.eye(2)[[1, 1, 1]]
+    assert len(Judgement(truth, truth, ("cat", "dog")).lines("3 held out")) == 3
