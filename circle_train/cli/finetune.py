@@ -28,8 +28,8 @@ from circle_train.cli.settings import (
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result
-from circle_train.finetuning.deeper import FEWEST_EPOCHS, MOST_EPOCHS
-from circle_train.finetuning.finetune import HEAD_EPOCHS, LOG, Finetuning
+from circle_train.finetuning.deeper import DEEPER_LENGTH
+from circle_train.finetuning.finetune import HEAD_LENGTH, LOG, Finetuning
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import summary
 from circle_train.finetuning.stages import Stages
@@ -112,8 +112,8 @@ def _add_course(course: argparse._ArgumentGroup) -> None:
         "--epochs",
         type=int,
         metavar="N",
-        help=f"passes at the most in each phase (default: {HEAD_EPOCHS}, then {FEWEST_EPOCHS} to {MOST_EPOCHS}, "
-        "the more samples the fewer)",
+        help=f"passes at the most in each phase (default: {HEAD_LENGTH.fewest} to {HEAD_LENGTH.most}, then "
+        f"{DEEPER_LENGTH.fewest} to {DEEPER_LENGTH.most}, the more samples the fewer)",
     )
     course.add_argument(
         "--patience",
@@ -265,7 +265,7 @@ def _announce(options: argparse.Namespace, model: Model, data: Labelled) -> None
     )
     if data.skipped:
         print_lines([f"left out: {len(data.skipped)} that cannot be read, the first: {data.skipped[0]}"])
-    if set(model.labels) >= set(data.classes):
+    if data.classes and set(model.labels) >= set(data.classes):
         print_lines(
             [f"{options.model} knows these classes already; it gets a new head for them all the same"]
         )

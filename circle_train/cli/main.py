@@ -65,7 +65,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         found = re.search(r"unrecognized arguments: (-\S+)", message)
         hint = ""
-        if found:
+        owners = [] if found is None else self._owners(found[1].partition("=")[0])
+        if owners:
+            hint = f"; it is an option of {', '.join(owners)}"
+        elif found:
             words = [word for parser in self._all() for word in parser._option_string_actions]
             name = likeness(
                 found[1].lstrip("-").partition("=")[0],
@@ -73,6 +76,14 @@ class Parser(argparse.ArgumentParser):
             )
             hint = name.replace("'", "'--", 1).replace("_", "-") or hint
         super().error(message + hint)
+
+    def _owners(self, word: str) -> list[str]:
+        """The commands that know it."""
+        return [
+            str(parser.prog).rpartition(" ")[2]
+            for parser in self._all()
+            if word in parser._option_string_actions
+        ]
 
     def _all(self) -> Iterator[argparse.ArgumentParser]:
         """This parser and those of its commands."""

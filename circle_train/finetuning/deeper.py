@@ -6,12 +6,11 @@ from math import ceil, cos, pi
 
 from circle_train.fitting.callback import Callback
 from circle_train.model import Model
+from circle_train.record import record
 from circle_train.session.foresight import trained_at
 
 RATE, SLOWER = 5e-5, 10
 """Unless a rate was given for the head; then a tenth of that. A tenth of the usual makes layers of trained networks forget."""
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 600, 3, 20
-"""How long it takes: about so many steps, be the samples few or many."""
 
 
 def all_layers(model: Model) -> tuple[str, int] | None:
@@ -23,9 +22,20 @@ def all_layers(model: Model) -> tuple[str, int] | None:
     return ("last", len(model.operators) - layers[0]) if len(layers) > 1 else None
 
 
-def epochs_for(samples: int, batch_size: int) -> int:
-    """How often they are shown."""
-    return min(max(ceil(STEPS * batch_size / samples), FEWEST_EPOCHS), MOST_EPOCHS)
+@record
+class Length:
+    """How long a phase takes: about so many steps, be the samples few or many."""
+
+    steps: int
+    fewest: int
+    most: int
+
+    def epochs(self, samples: int, batch_size: int) -> int:
+        """How often they are shown."""
+        return min(max(ceil(self.steps * batch_size / samples), self.fewest), self.most)
+
+
+DEEPER_LENGTH = Length(steps=600, fewest=3, most=20)
 
 
 class Falling(Callback):

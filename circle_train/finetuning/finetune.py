@@ -20,24 +20,21 @@ from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.choose import choose_for
 from circle_train.finetuning.choosing.task import task_of_course
 from circle_train.finetuning.deadline import Deadline
-from circle_train.finetuning.deeper import RATE, SLOWER, Falling, all_layers, epochs_for
+from circle_train.finetuning.deeper import DEEPER_LENGTH, RATE, SLOWER, Falling, Length, all_layers
 from circle_train.finetuning.look import settle
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import judged
 from circle_train.finetuning.stages import DEEPER, HEAD, Stages
+from circle_train.finetuning.units import Units
 from circle_train.fitting.callbacks import Callback, EarlyStopping
 from circle_train.fitting.history import History
-from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Loss, MeanSquaredError
 from circle_train.model import Model, Source, load
-from circle_train.optimizers import Adam
 from circle_train.session import TrainSession
 from circle_train.session.fit import describe_choice
-from circle_train.settings.config import TrainConfig
 
 LOG = logging.getLogger(__name__)
-HEAD_EPOCHS = 40
-"""At the most."""
-HEAD_RATE = 3e-3
+HEAD_LENGTH = Length(steps=2000, fewest=40, most=200)
+"""At the most: its epochs cost next to nothing."""
 GAIN = 1e-3
 """Of the validation's loss; an epoch that gains less is one without gain."""
 HEAD_SHARE = 0.3
@@ -107,15 +104,23 @@ class Finetuning:
         self.began = time.process_time()
         self.data, self.recipe, self.threads, self.stages = data, recipe, threads, stages
         self.how, self.why = settle(model, data, recipe.seed)
-        self.train, self.held_out = data.parts(recipe.seed)
+        self.parts = data.parts(recipe.seed)
+        self.units = Units.of(self.parts[0]) if data.scores == "values" else None
+        self.train, self.held_out = self.parts
+        if self.units is not None:
+            self.train = self.units.applied(self.train)
+            self.held_out = None if self.held_out is None else self.units.applied(self.held_out)
         headed = model.with_head(data.classes or data.outputs, scores=data.scores)
         self.model = headed.described(replace(self.how, labels=data.classes, scores=data.scores))
         self.budget = None if recipe.budget is None else parse_budget(recipe.budget)
         self.choice: Choice | None = None
-        self.config = self._config()
+        memory = recipe.memory_budget if self.budget is None else self.budget.memory
+        self.config = recipe.config(data, self.train, memory)
         self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
         self.histories: list[History] = []
         LOG.info("%s%s", self.model.description, f" ({self.why})" if self.why else "")
+        if self.units is not None:
+            LOG.info("%s", self.units)
         self.kept: list[int] = []
         self.phases: list[str] = []
         self.under_way = ""
@@ -136,7 +141,7 @@ class Finetuning:
         """The new layer alone; what it reads is computed once a sample."""
         done = None if self.stages is None else self.stages.head()
         if self.stages is None or done is None:
-            self._fit("head", self.recipe.epochs or HEAD_EPOCHS, callbacks, verbose, HEAD_SHARE)
+            self._fit("head", self.recipe.epochs or self._epochs(HEAD_LENGTH), callbacks, verbose, HEAD_SHARE)
             if self.stages is not None:
                 self.stages.end_head(self.session, self.histories[0], self.kept[0])
             return
@@ -158,7 +163,7 @@ class Finetuning:
             LOG.info("the head is all that this model can train")
             return
         before = dict(self.session.parameters)
-        epochs = self.recipe.epochs or epochs_for(len(self.train), self.config.batch_size)
+        epochs = self.recipe.epochs or self._epochs(DEEPER_LENGTH)
         if self.budget is not None and wish == "auto":
             phase, epochs = self._choose()
         else:
@@ -205,7 +210,9 @@ class Finetuning:
         return max(self.began + seconds - time.process_time(), 1.0)
 
     def result(self, seconds: float) -> Result:
-        session, data = self.session, self.held_out or self.train
+        session, data = self.session, self.parts[1] or self.parts[0]
+        if self.units is not None:
+            self.units.give_back(session)
         scores = judged(session, self._open(data), data)
         return Result(
             session, self.data, self.how, self.why, tuple(self.histories), scores, seconds,
@@ -258,6 +265,9 @@ class Finetuning:
         self.under_way = ""
         self._note(phase, history, stop[0].best_epoch if stop else len(history.epoch) - 1)
 
+    def _epochs(self, length: Length) -> int:
+        return length.epochs(len(self.train), self.config.batch_size)
+
     def _variants(self, name: str) -> int:
         """Forms of each sample, kept as a frozen beginning sees them; where nothing is frozen, another in each epoch (-1)."""
         if not getattr(self.data, "augmentation", ()):
@@ -285,31 +295,3 @@ class Finetuning:
             [data.open(tensor, self.how, variants, self.recipe.seed)],
             [data.targets(variants, self.recipe.seed)],
         )
-
-    def _config(self) -> TrainConfig:
-        """The head's phase."""
-        loss: Loss
-        if self.data.scores == "softmax":
-            weights = _balanced(self.train) if self.recipe.class_weights == "balanced" else None
-            loss = CategoricalCrossentropy(class_weights=weights, label_smoothing=self.recipe.label_smoothing)
-        else:
-            loss = BinaryCrossentropy() if self.data.scores == "sigmoid" else MeanSquaredError()
-        metrics = {
-            "softmax": ["categorical_accuracy"],
-            "sigmoid": ["binary_accuracy"],
-            "values": ["mean_absolute_error"],
-        }
-        return TrainConfig(
-            loss=loss,
-            optimizer=Adam(learning_rate=self.recipe.learning_rate or HEAD_RATE),
-            batch_size=min(self.recipe.batch_size, len(self.train)),
-            trainable=["head/*"],
-            metrics=metrics[self.data.scores],
-            memory_budget=self.recipe.memory_budget if self.budget is None else self.budget.memory,
-        )
-
-
-def _balanced(data: Labelled) -> tuple[float, ...]:
-    """Weights with which every class counts the same."""
-    counts = np.maximum(data.counts(), 1)
-    return tuple(float(weight) for weight in len(data) / (len(counts) * counts))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.kinds import require_seed
+from circle_train.losses import BinaryCrossentropy, CategoricalCrossentropy, Loss, MeanSquaredError
+from circle_train.optimizers import Adam
 from circle_train.record import record
+from circle_train.settings.config import TrainConfig
 
 PATIENCE, VARIANTS = 5, 4
+HEAD_RATE = 3e-3
+METRICS = {"softmax": "categorical_accuracy", "sigmoid": "binary_accuracy", "values": "mean_absolute_error"}
 
 
 @record
@@ -56,6 +63,23 @@ class Recipe:
                 raise ConfigError(f"{name} is {value!r}, expected a whole number from 1")
         require_seed(self.seed)
 
+    def config(self, data: Labelled, train: Labelled, memory: int | str | None) -> TrainConfig:
+        """Of the head's phase."""
+        loss: Loss
+        if data.scores == "softmax":
+            weights = _balanced(train) if self.class_weights == "balanced" else None
+            loss = CategoricalCrossentropy(class_weights=weights, label_smoothing=self.label_smoothing)
+        else:
+            loss = BinaryCrossentropy() if data.scores == "sigmoid" else MeanSquaredError()
+        return TrainConfig(
+            loss=loss,
+            optimizer=Adam(learning_rate=self.learning_rate or HEAD_RATE),
+            batch_size=min(self.batch_size, len(train)),
+            trainable=["head/*"],
+            metrics=[METRICS[data.scores]],
+            memory_budget=memory,
+        )
+
     def refuse_idle(self, data: Labelled) -> None:
         """Words that would change nothing for these data."""
         validates = data.held_out is not None or data.validation > 0
@@ -72,3 +96,9 @@ class Recipe:
         for name, (given, is_heard, wanted) in told.items():
             if given and not is_heard:
                 raise ConfigError(f"{name} is {given!r}, but it takes {wanted}; leave it out")
+
+
+def _balanced(data: Labelled) -> tuple[float, ...]:
+    """Weights with which every class counts the same."""
+    counts = np.maximum(data.counts(), 1)
+    return tuple(float(weight) for weight in len(data) / (len(counts) * counts))

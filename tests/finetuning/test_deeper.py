@@ -9,7 +9,7 @@ from networks import finish, make, mlp, new_input, weight
 from picture_net import picture_net
 
 import circle_train as ct
-from circle_train.finetuning.deeper import FEWEST_EPOCHS, MOST_EPOCHS, SLOWER, all_layers, epochs_for
+from circle_train.finetuning.deeper import DEEPER_LENGTH, SLOWER, all_layers
 from circle_train.fitting.callback import Callback
 from circle_train.ir import Graph
 
@@ -32,7 +32,7 @@ def test_every_layer_is_among_them() -> None:
 
 
 def test_few_samples_are_shown_more_often() -> None:
-    assert [epochs_for(samples, 16) for samples in (60, 1600, 100_000)] == [MOST_EPOCHS, 6, FEWEST_EPOCHS]
+    assert [DEEPER_LENGTH.epochs(samples, 16) for samples in (60, 1600, 100_000)] == [20, 6, 3]
 
 
 def test_a_model_of_one_layer_has_no_second_phase() -> None:

@@ -13,6 +13,7 @@ import pytest
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.finetuning import answers
+from circle_train.format.metadata.description import Description
 
 MLP = Path(__file__).parents[1] / "data" / "mlp.circle"
 RNG = np.random.default_rng(3)
@@ -152,3 +153,33 @@ def test_damage_in_what_a_file_says_of_its_columns_is_told(tmp_path: Path) -> No
     broken = model.described(replace(known, details={"columns": 7, "length": -3}))
     with pytest.raises(ct.ConfigError, match="says of its samples is damaged"):
         answers(broken, [tmp_path / "t.csv"])
+
+
+def test_numbers_of_any_size_are_learned_alike(tmp_path: Path) -> None:
+    x = RNG.normal(size=(60, 6)).astype(np.float32)
+    small = x @ np.array([3, -2, 1, 0, 0, 1], np.float32)
+    small = (small - small.mean()) / small.std()
+
+    def foreseen(prices: np.ndarray) -> np.ndarray:
+        path = tmp_path / "houses.csv"
+        lines = [",".join(map(repr, map(float, (*row, y)))) for row, y in zip(x, prices, strict=True)]
+        path.write_text("\n".join(["a,b,c,d,e,f,price", *lines]))
+        data = ct.data.table(path, label="price", validation=0.0)
+        result = ct.finetune(MLP, data, trainable="none", epochs=200, verbose=0, seed=2)
+        assert result.metrics["mean_absolute_error"] < 0.85 * abs(prices - prices.mean()).mean()
+        return result.session.predict(result.examined.open(result.session.program.inputs[0], result.how)[:])
+
+    np.testing.assert_allclose(
+        foreseen(300_000 + 50_000 * small), 300_000 + 50_000 * foreseen(small), rtol=1e-3
+    )
+
+
+def test_an_option_of_another_command_is_told_whose_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["predict", "walk.tflite", "walk.csv", "--length", "16"])
+    assert "--length 16; it is an option of finetune" in capsys.readouterr().err
+
+
+def test_many_columns_are_counted_not_listed() -> None:
+    many = Description(mean=(0.25,) * 8 + (0.5,), std=(1.0,) * 9)
+    assert str(many) == "values of 9 columns, each less its mean and by its deviation"

@@ -27,6 +27,8 @@ from circle_train.record import record
 ENTRY, OURS = "TFLITE_METADATA", "circle_train.description"
 IDENTIFIER = b"M001"
 LABELS = "labels.txt"
+MANY = 8
+"""Means are no longer written out."""
 MOST_LABELS = 100_000
 LARGEST_SIDE, FASTEST = 1 << 16, 1 << 20
 """Pixels of a side, and samples of a second or tokens, that a file may say a sample has."""
@@ -68,6 +70,8 @@ class Description:
         bottom = 0.0 if self.kind == "image" else -1.0
         word = {"image": "pixels", "audio": "samples"}.get(self.kind, "values")
         if len({*self.mean}) > 1 or len({*self.std}) > 1:
+            if len(self.mean) > MANY:
+                return f"{word} of {len(self.mean)} columns, each less its mean and by its deviation"
             return f"{word} less {_numbers(self.mean)}, by {_numbers(self.std)}"
         low, high = ((end - self.mean[0]) / self.std[0] for end in (bottom, top))
         return f"{word} {_short(low)}…{_short(high)}"
