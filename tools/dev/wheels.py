@@ -5,7 +5,8 @@ python tools/dev/wheels.py                         every platform
 python tools/dev/wheels.py linux-aarch64 --out dist    some of them
 
 It takes `pip install ziglang scikit-build-core ninja cmake` and, for the other Linux machines, Debian's qemu-user and apt's
-sources; no rights are needed. macOS and Windows are compiled and marked untried: nothing here runs them.
+sources; no rights are needed. macOS is compiled and marked untried: nothing here runs it. Of Windows the library is loaded and
+lets two workers turn a matrix, if Debian's wine64 is there; there is no Python for it.
 """
 
 from __future__ import annotations
@@ -229,6 +230,18 @@ def try_wheel(wheel: Path, target: Target, folder: Path) -> str:
     return f"{engine}: " + next(line for line in done.stdout.splitlines() if line.startswith("accuracy on"))
 
 
+def try_library(library: Path, target: Target, folder: Path) -> str:
+    """What a library for Windows does in wine."""
+    wine = shutil.which("wine64") or shutil.which("wine64", path="/usr/lib/wine")
+    if target.system != "Windows" or wine is None:
+        return "untried: nothing here runs it"
+    program, zig = folder / "loads.exe", (sys.executable, "-m", "ziglang", "c++", "-target", target.triple)
+    source = Path(__file__).with_name("loads.cpp")
+    run(*zig, "-std=c++17", "-O2", "-I", SOURCE / "kernels", source, "-o", program)
+    environment = {**os.environ, "WINEPREFIX": str(folder / "wine"), "WINEDEBUG": "-all"}
+    return run(wine, program, library, env=environment, capture_output=True).stdout.strip() + ", in wine"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -251,7 +264,7 @@ def main() -> int:
         if target.is_linux:
             print(f"  {audit(library)}\n  {try_wheel(wheel, target, folder)}", flush=True)
         else:
-            print("  untried: nothing here runs it", flush=True)
+            print(f"  {try_library(library, target, folder)}", flush=True)
     return 0
 
 
