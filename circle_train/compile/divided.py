@@ -93,7 +93,7 @@ class _Whole:
         self.graph = Graph(part.graph.name, list(self.twins.values()))
         self.graph.append(*map(self._copied, part.draft.forward))
         for tensor in (*part.outputs, *part.extra):
-            if tensor.shape[:1] != (self.samples,):
+            if tensor not in self.twins or tensor.shape[:1] != (self.samples,):
                 raise self._refused(f"'{tensor.name}' of {tensor.type} has no axis of samples")
         self.losses: list[Tensor] = []
         self.loss: Tensor | None = None

@@ -132,7 +132,8 @@ def to_tensor(value: Any, tensor: Tensor, what: str) -> Array:
     array = value if is_plain else as_array(value, f"{what}: '{public_name(tensor)}'")
     if array.shape != shape:
         check_shape(array.shape, tensor, what)
-    assert dtype is not None
+    if dtype is None:
+        raise DataError(f"{what}: '{public_name(tensor)}' is of {tensor.type}, which no array holds")
     converted = convert(array, dtype, f"{what}: '{public_name(tensor)}'")
     return converted if -1 in shape or converted.shape == shape else converted.reshape(shape)
 

@@ -69,7 +69,7 @@ def write_back(
     external = [tensor for tensor in model.graph.initializer if tensor.data_location == EXTERNAL]
     held = {t.name: t for t in model.graph.initializer if t.data_location != EXTERNAL}
     for node in model.graph.node:
-        if node.op_type == "Constant" and node.output[0] in fresh:
+        if node.op_type == "Constant" and not fresh.keys().isdisjoint(node.output):
             held[node.output[0]] = next(a.t for a in node.attribute if a.name == "value")
     changes = {held[name]: _with_elements(held[name], value) for name, value in fresh.items() if name in held}
     if not external:

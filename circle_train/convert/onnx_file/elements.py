@@ -62,6 +62,8 @@ def element_name(code: int) -> str:
 def to_array(tensor: Any) -> Array:
     """The elements of a TensorProto; a view of its bytes where those lie as numpy wants them."""
     dims = tuple(tensor.dims)
+    if min(dims, default=0) < 0:  # which numpy takes for "whatever is left"
+        raise ValueError(f"shape {dims}")
     if tensor.data_type == Element.BFLOAT16:
         if tensor.HasField("raw_data"):
             return widened(tensor.raw_data.view("<u2")).reshape(dims)

@@ -111,12 +111,13 @@ def count_ngrams(xs: Sequence[Array | None], attributes: Attributes) -> list[Arr
     x = np.asarray(xs[0])
     pool, starts = list(attributes["pool_int64s"]), list(attributes["ngram_counts"])
     columns = list(attributes["ngram_indexes"])
+    low, high = int(attributes["min_gram_length"]), int(attributes["max_gram_length"])
     known: dict[tuple[int, ...], int] = {}
     for length, (begin, end) in enumerate(pairwise([*starts, len(pool)]), 1):
-        for at in range(begin, end, length):
+        for at in range(max(begin, 0), min(end, len(pool)), length):
             known[tuple(pool[at : at + length])] = columns[len(known)]
-    lengths = range(int(attributes["min_gram_length"]), int(attributes["max_gram_length"]) + 1)
-    skips = range(int(attributes["max_skip_count"]) + 1)
+    lengths = [n for n in sorted({*map(len, known)}) if low <= n <= high]
+    skips = range(min(int(attributes["max_skip_count"]) + 1, x.shape[-1]))
     result = np.zeros((*x.shape[:-1], 1 + max(columns)), np.float32)
     for row, counts in zip(x.reshape(-1, x.shape[-1]), result.reshape(-1, result.shape[-1]), strict=True):
         for length in lengths:

@@ -131,6 +131,13 @@ class Recurrent(Swept):
                     f"{self.name}: input has {x.shape[2]} features, weights '{name}' are {w} (input {x}); "
                     "the weights' last dimension must be the input's features"
                 )
+        rank = 1 if getattr(self, "diagonal_recurrent_tensors", False) else 2
+        for name in ("r", "r_i", "r_f", "r_g", "r_o"):
+            r = weights.get(name)
+            if r is not None and r.rank != rank:
+                raise ModelError(
+                    f"{self.name}: recurrent weights '{name}' are {r}, expected {rank} dimensions"
+                )
 
     def split(self, values: dict[str, Any]) -> list[dict[str, Any]]:
         """The weights of every direction without their prefix."""

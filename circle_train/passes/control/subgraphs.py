@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from circle_train.errors import ModelError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
@@ -131,6 +132,10 @@ def _decided(condition: Graph, values: Sequence[Tensor | None], known: _Known) -
 
 def _inline(graph: Graph, place: Node, inner: Graph, inputs: Sequence[Tensor | None]) -> list[Tensor]:
     """Copies of a graph's nodes before the place, reading these inputs; its outputs."""
+    if len(inputs) != len(inner.inputs):
+        raise ModelError(
+            f"{place}: gives {len(inputs)} tensors to a graph that takes {len(inner.inputs)}; the file is damaged"
+        )
     twins: dict[Tensor, Tensor | None] = dict(zip(inner.inputs, inputs, strict=True))
     for node in inner.nodes:
         outputs = []

@@ -74,12 +74,14 @@ class _Lowering:
         self.graph.remove(lowered)
 
     def _require_all_known(self, lowered: Sequence[Node]) -> None:
-        """Refuse handles that are used as if they were tensors."""
-        made = {node.outputs[0] for node in lowered if node.op.name == HANDLE}
+        """Refuse handles, and what nothing makes, that are used as if they were tensors."""
+        made = {tensor for node in lowered for tensor in node.outputs}
         users = [n for n in self.graph.nodes if n.op.name not in NAMES and made.intersection(n.inputs)]
         found = [*map(str, users), *(f"output '{t.name}'" for t in self.graph.outputs if t in made)]
         if found:
-            raise ModelError(f"{found[0]}: a variable's handle is taken for its value; the file is damaged")
+            raise ModelError(
+                f"{found[0]}: what a variable's operator leaves is taken for a value; the file is damaged"
+            )
 
     def _variable(self, node: Node) -> Variable:
         """The variable whose handle the node is given."""
