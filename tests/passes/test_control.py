@@ -90,7 +90,9 @@ def test_a_handle_that_is_taken_for_a_value_is_refused() -> None:
     graph = ct.load(DATA / "stream.tflite").module.main
     handle = next(node for node in graph.nodes if node.op.name == "VAR_HANDLE").outputs[0]
     graph.append(Node(Tanh(), [handle], [Tensor("taken", TensorType(DType.FLOAT32, (1,)))]))
-    with pytest.raises(ct.ModelError, match=r"TANH 'taken'.* what a variable's operator leaves is taken for a value"):
+    with pytest.raises(
+        ct.ModelError, match=r"TANH 'taken'.* what a variable's operator leaves is taken for a value"
+    ):
         lower_variables(graph)
 
 

@@ -117,7 +117,9 @@ class Maker:
         tied = layers.Dense(x.shape[-1], **self.bias()) if self.pick(True, False) else None
         for _ in range(self.integer(1, 4)):
             x = (
-                self.dense(x, self.integer(2, 8), self.activation())
+                self.dense(
+                    x, self.integer(2, 8), self.activation() or "tanh"
+                )  # a linear one's bias goes to the next
                 if tied is None
                 else layers.Activation("tanh")(tied(x))
             )

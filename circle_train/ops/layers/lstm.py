@@ -11,7 +11,6 @@ from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Example, random, register
 from circle_train.ops.layers.recurrence import Cell, LstmCell
 from circle_train.ops.layers.recurrent import AUXILIARY, STATES, Recurrent, both, example, with_inputs
-from circle_train.ops.window import check_rank
 from circle_train.record import record
 
 WEIGHTS = (
@@ -64,12 +63,6 @@ class UnidirectionalSequenceLstm(Lstm):
     time_major: bool = False
     asymmetric_quantize_inputs: bool = False
     diagonal_recurrent_tensors: bool = False
-
-    def check(self, x: TensorType, weights: dict[str, TensorType | None]) -> None:
-        rank = 1 if self.diagonal_recurrent_tensors else 2
-        for name in ("r_i", "r_f", "r_g", "r_o"):
-            check_rank(self.name, rank, **{f"the recurrent weights '{name}'": weights[name]})
-        super().check(x, weights)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -133,11 +133,7 @@ class Recurrent(Swept):
                 )
         rank = 1 if getattr(self, "diagonal_recurrent_tensors", False) else 2
         for name in ("r", "r_i", "r_f", "r_g", "r_o"):
-            r = weights.get(name)
-            if r is not None and r.rank != rank:
-                raise ModelError(
-                    f"{self.name}: recurrent weights '{name}' are {r}, expected {rank} dimensions"
-                )
+            check_rank(self.name, rank, **{f"the recurrent weights '{name}'": weights.get(name)})
 
     def split(self, values: dict[str, Any]) -> list[dict[str, Any]]:
         """The weights of every direction without their prefix."""

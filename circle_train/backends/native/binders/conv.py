@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from circle_train.backends.native.binders.pool import geometry as pool_geometry
@@ -34,6 +35,8 @@ from circle_train.ops.internal.padded import PADDED
 from circle_train.ops.layers.conv import Conv2D, Convolution, DepthwiseConv2D
 
 CONVOLUTIONS: tuple[type[Op], ...] = (Conv2D, DepthwiseConv2D, RoundedConv2D, *PADDED.values())
+MUCH = 1 << 30
+"""Weights times places: some seconds for each pair of channels."""
 Shape = tuple[int, ...]
 Arrays = Mapping[str, Any]
 Updates = Mapping[str, abi.Update | None]
@@ -84,12 +87,20 @@ def convolution_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     return input_gradient(op.of, given, Activation.NONE, out)
 
 
+def is_mostly_void(kernel: Sequence[int], wide: Sequence[int], narrow: Sequence[int]) -> bool:
+    """Whether gathering for each place of the wide image looks nearly everywhere beside the narrow one, for minutes: a
+    kernel as large as the image, which the specification strews instead."""
+    return prod(kernel) * prod(wide) > MUCH and prod(wide) > 256 * prod(narrow)
+
+
 def input_gradient(op: Convolution, given: Arrays, act: Activation, dx: Array) -> Calls:
     """dx = act'(mask) · (the transposed convolution of dy + add); what is added must lie where dx does."""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
     flags = bf16_flags(op, mask=mask)
     lie = weights_at(w, 0 if isinstance(op, Conv2D) else 3)
     if not (lie and floats(dy, add, dx) and storable(mask)) or not supported(act) or flags is None:
+        return None
+    if is_mostly_void(w.shape[1:3], dx.shape[1:3], dy.shape[1:3]):
         return None
     before = [] if add is None else copied(add, dx)
     args = abi.ConvGradXArgs(

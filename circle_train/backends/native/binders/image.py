@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.backends.native.binders.chain import chain
+from circle_train.backends.native.binders.conv import is_mostly_void
 from circle_train.backends.native.binders.elementwise import activate
 from circle_train.backends.native.binders.places.movement import strided_copy
 from circle_train.backends.native.binders.reduce import summed
@@ -106,6 +107,8 @@ def transposed_with_bias(op: Convolution2DTransposeBias, inputs: Values, outputs
 
 def _forward(op: TransposedConvolution, w: Array, x: Array, b: Array | None, y: Array) -> Calls:
     if not floats(w, x, b, y) or not supported(op.activation):
+        return None
+    if is_mostly_void(w.shape[1:3], y.shape[1:3], x.shape[1:3]):
         return None
     kernel = np.empty([w.shape[axis] for axis in TO_KERNEL], np.float32)
     args = abi.ConvGradXArgs(
