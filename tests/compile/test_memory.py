@@ -143,7 +143,7 @@ def test_a_budget_that_suffices_changes_nothing() -> None:
 
 def test_a_budget_that_nothing_fits_says_the_least() -> None:
     config = ct.TrainConfig(loss="mse", batch_size=12, memory_budget="1KB")
-    with pytest.raises(ct.ConfigError, match=r"memory_budget is '1KB', but a step needs \d\.\d\d MB"):
+    with pytest.raises(ct.ConfigError, match=r"memory_budget is '1KB', but a step needs \d+\.\d\d MB"):
         ct.TrainSession(wide(), config).prepare()
 
 

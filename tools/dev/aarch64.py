@@ -24,13 +24,15 @@ from sanitize import SOURCE, copy_beside
 TESTS = (
     "tests/backends/kernels",
     "tests/backends/test_engine_sessions.py",
+    "tests/backends/test_integers.py",
+    "tests/passes/integers",
     "tests/peers/test_onert_golden.py",
 )
 LEFT_OUT = "not two_processes and not sums"
 """What starts Python once more, which qemu is not asked for, and long sums in float64."""
 TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static", "cmake", "apt-get", "dpkg-deb")
 PACKAGES = ("python3", "libstdc++6")
-WHEELS = ("numpy", "pytest", "hypothesis")
+WHEELS = ("numpy", "pytest", "hypothesis", "flatbuffers", "tqdm")
 
 
 def run(*words: str | Path) -> None:
