@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from circle_train.errors import ConfigError
+from circle_train.format import atomic
 from circle_train.format.atomic import atomic_write, atomic_writes
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and locks of POSIX")
@@ -64,6 +66,31 @@ def test_what_a_killed_process_left_is_swept_and_what_another_writes_is_not(tmp_
         slow.write(b"slow")
     assert target.read_bytes() == b"slow"
     assert [path.name for path in temporary(tmp_path)] == [".model.circle.backup"]
+
+
+def test_what_only_looks_like_a_left_over_file_stays(tmp_path: Path) -> None:
+    folder = tmp_path / ".model.circle.0123456789ab"
+    folder.mkdir()
+    with atomic_write(tmp_path / "model.circle") as file:
+        file.write(b"new")
+    assert folder.is_dir()
+
+
+def test_a_temporary_file_that_was_swept_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, swept = atomic._lock, []
+
+    def late(file: BinaryIO, wait: bool) -> None:
+        if not swept:
+            swept.extend(temporary(tmp_path))
+            swept[0].unlink()
+        lock(file, wait)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    with atomic_write(tmp_path / "model.circle") as file:
+        file.write(b"whole")
+    assert swept and (tmp_path / "model.circle").read_bytes() == b"whole" and not temporary(tmp_path)
 
 
 def test_files_that_belong_together_are_all_old_or_all_new(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from circle_train.convert.onnx_file.protobuf import Damage, _fixed, varints
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.flatbuffer import decode as decoding
 from circle_train.format.flatbuffer import encode as encoding
+from circle_train.format.flatbuffer import unknown
 from circle_train.format.flatbuffer.decode import decode
 from circle_train.format.flatbuffer.encode import encode
+from circle_train.format.flatbuffer.schema import UNIONS
 from circle_train.format.metadata.training_info import put
 from circle_train.format.model import reader
 from circle_train.ir import Graph, Module
@@ -85,6 +87,53 @@ def test_a_signature_of_another_graph_is_not_written() -> None:
         format.write(module)
 
 
+def test_scales_that_are_taken_away_are_not_written() -> None:
+    module = changed(lambda root: None)
+    scaled = next(t for t in module.main.all_tensors() if t.quantization is not None)
+    scaled.quantization = None
+    again = format.read(format.write(module)).main
+    assert next(t for t in again.all_tensors() if t.name == scaled.name).quantization is None
+
+
+def test_bytes_that_two_unknown_fields_lead_to_are_no_fields_own() -> None:
+    """A number may look like an offset by chance; of two that lead to one place neither is believed."""
+    types = {"one": "[uint8]", "two": "[uint8]"}
+    raw = bytearray(models.newer({"one": models.raw(1, 2), "two": models.raw(3, 4)}, types))
+    first, second = (bytes(raw).index(models.raw(*pair).tobytes()) - 4 for pair in ((1, 2), (3, 4)))
+    (at,) = (a for a in range(0, len(raw), 4) if a + int.from_bytes(raw[a : a + 4], "little") == second)
+    raw[at : at + 4] = (first - at).to_bytes(4, "little")
+    module = format.read(bytes(raw))
+    module.description = "changed"
+    with pytest.raises(ModelError, match="of a newer schema"):
+        format.write(module)
+
+
+def test_unknown_tables_are_followed_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"quantized_dimension": 2, "scale": models.raw(1).view("<f4")}
+    raw = models.newer({"new": table}, {"new": "QuantizationParameters"})
+    monkeypatch.setattr(unknown, "LIMIT", 0)
+    module = format.read(raw)
+    assert format.write(module) == raw
+    module.description = "changed"
+    with pytest.raises(ModelError, match="of a newer schema"):
+        format.write(module)
+
+
+def test_options_of_an_unknown_kind_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = UNIONS["BuiltinOptions"]
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known | {200: "SubGraph"})
+    root = models.rich()
+    root["subgraphs"][0]["operators"][3] |= {
+        "builtin_options_type": 200, "builtin_options": {"debug_metadata_index": 77}
+    }  # fmt: skip
+    raw = bytearray(encode("Model", root, b"CIR0"))
+    monkeypatch.setitem(UNIONS, "BuiltinOptions", known)
+    at = bytes(raw).rindex((77).to_bytes(4, "little")) - 4
+    raw[at : at + 4] = (0x7FFFFFF0).to_bytes(4, "little")  # back to where no layout is
+    with pytest.raises(ModelError, match=r"of unknown type 200 at byte \d+ are no table"):
+        format.read(bytes(raw))
+
+
 def test_a_first_buffer_that_holds_data_leaves_none_for_tensors_without() -> None:
     module = changed(lambda root: None)
     module.buffers[0].held = models.raw(1)
@@ -101,6 +150,12 @@ def test_a_first_buffer_that_holds_data_leaves_none_for_tensors_without() -> Non
         (
             lambda root: root["subgraphs"][0]["operators"][1]["builtin_options"].update(weights_format=127),
             "weights_format 127 of operator 1",
+        ),
+        (
+            lambda root: root["subgraphs"][0]["operators"][3].update(
+                builtin_options_type=252, builtin_options={}
+            ),
+            "options of type 252 of operator 3",
         ),
     ],
 )

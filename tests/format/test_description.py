@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zipfile
 from dataclasses import replace
@@ -159,3 +160,46 @@ def test_words_say_what_becomes_of_pixels() -> None:
     assert str(SAID) == "32×32, pixels -1…1, 3 classes: cat, dög, cow"
     assert Description(kind="image", mean=(1.0, 2.0), std=(3.0, 3.0)).range == "pixels less 1/2, by 3/3"
     assert Description().range == "values as they are"
+
+
+@pytest.mark.parametrize("scores", ["logits", "sigmoid"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        Description(kind="audio", sample_rate=8000, labels=("on", "off"), details={"seconds": 1.0}),
+        Description(kind="audio"),
+        Description(kind="image", size=None, channels=1, mean=(0.0,), std=(255.0,)),
+    ],
+)
+def test_every_kind_is_told_to_other_programs(said: Description, scores: str) -> None:
+    """What they read has no field for is guessed of nothing: size, rate and how the scores are meant."""
+    module = picture_net().described(replace(said, scores=scores)).module
+    known = ct.Model(put(module, OURS, None)).description
+    assert known is not None and (known.kind, known.size, known.sample_rate, known.channels) == (
+        said.kind, said.size, said.sample_rate, said.channels,
+    )  # fmt: skip
+    assert (known.labels, known.mean, known.std) == (said.labels, said.mean, said.std)
+    raw = find(module, ENTRY)
+    assert raw is not None
+    (graph,) = decode(raw, "ModelMetadata", IDENTIFIER)["subgraph_metadata"]
+    assert ("stats" in graph["output_tensor_metadata"][0]) == (scores == "sigmoid" and bool(said.labels))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", "smell"),
+        ("size", (1 << 20, 4)),
+        ("sample_rate", 0),
+        ("std", (0.0,)),
+        ("mean", ()),
+        ("scores", "votes"),
+    ],
+)
+def test_samples_that_nobody_can_make_are_damage(field: str, value: object) -> None:
+    model = picture_net().described(SAID)
+    held = find(model.module, OURS)
+    assert held is not None
+    told = {**json.loads(bytes(held)), field: value}
+    with pytest.raises(ct.ModelError, match=field):
+        _ = ct.Model(put(model.module, OURS, json.dumps(told).encode())).description

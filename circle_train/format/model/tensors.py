@@ -116,7 +116,7 @@ def write_tensor(tensor: Tensor, buffer_index: int, buffer: Buffer) -> Table:
     table["is_variable"] = tensor.is_variable
     if signature is not None:
         table["shape_signature"] = np.array(signature, np.int32)
-    quantization = write_quantization(tensor, table.get("quantization"))
+    quantization = write_quantization(tensor, table.pop("quantization", None))
     if quantization is not None:
         table["quantization"] = quantization
     return table
