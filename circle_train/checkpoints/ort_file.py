@@ -94,6 +94,8 @@ def read(data: bytes, external: bytes | None, where: str) -> OrtCheckpoint:
         raise _refusal(where, f"it has {len(groups)} optimizer groups, ONNX Runtime writes one")
     for group in groups:
         found.step = int(group.get("step", 0))
+        if found.step < 0:
+            raise _refusal(where, f"its step is {found.step}, expected a count")
         for state in group.get("optimizer_states", ()):
             moments = [_array(tensor, external, False, where) for tensor in state.get("momentums", ())]
             found.moments[str(state.get("param_name", ""))] = tuple(moments)

@@ -12,7 +12,7 @@ import pytest
 from onert_files import BY_NAME, everything, session_of, trained
 
 import circle_train as ct
-from circle_train.checkpoints import safetensors
+from circle_train.checkpoints import onert_file, safetensors
 from circle_train.checkpoints.by_suffix import stored_config
 
 GOOD = BY_NAME["mlp_softmax__cce_mean_adam"]
@@ -109,3 +109,40 @@ def test_settings_are_read_without_a_session(written: bytes, tmp_path: Path) -> 
     found = stored_config(theirs)
     assert found is not None and type(found.optimizer) is ct.optimizers.Adam
     assert stored_config(odd) is None
+
+
+# ONERT's form
+
+
+def small(**changes: int) -> tuple[bytes, list[int]]:
+    """One constant of eight bytes with Adam's moments; numbers of the header that lie."""
+    slot = np.arange(8, dtype=np.uint8)
+    raw = onert_file.encode(onert_file.OnertCheckpoint((slot,), ((slot,), (slot,)), 3))
+    names = ("magic", "version", "unused", "first", "second", "footer", "count")
+    head = dict(zip(names, onert_file.HEADER.unpack_from(raw), strict=True)) | changes
+    return onert_file.HEADER.pack(*head.values()) + raw[onert_file.HEADER.size :], [8]
+
+
+def test_a_checkpoint_of_nothing_is_the_shortest() -> None:
+    raw = onert_file.encode(onert_file.OnertCheckpoint((), None, 3))
+    assert len(raw) == onert_file.HEADER.size + onert_file.FOOTER.size
+    assert onert_file.decode(raw, [], "x").step == 3
+    with pytest.raises(ct.CheckpointError, match="bytes long, the shortest has"):
+        onert_file.decode(raw[:-1], [], "x")
+
+
+@pytest.mark.parametrize("first", [1, 8, onert_file.HEADER.size - 4, onert_file.HEADER.size])
+def test_moments_do_not_lie_upon_the_header(first: int) -> None:
+    """Nor upon the values: sections that begin early end too soon for what stands there."""
+    raw, sizes = small(first=first)
+    with pytest.raises(
+        ct.CheckpointError, match=r"cannot hold the offsets|is said to start at|has \d+ bytes"
+    ):
+        onert_file.decode(raw, sizes, "x")
+    assert onert_file.decode(*small(), "x").step == 3
+
+
+@pytest.mark.parametrize("step", [onert_file.LIMIT + 1, 1 << 40])
+def test_a_step_beyond_what_onert_counts_is_not_written(step: int) -> None:
+    with pytest.raises(ct.CheckpointError, match="counts bytes and steps in 32 bits"):
+        onert_file.encode(onert_file.OnertCheckpoint((np.zeros(4, np.uint8),), None, step))

@@ -170,3 +170,14 @@ def test_external_data_are_read_beside_the_file(tmp_path: Path) -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ct.CheckpointError, match="nowhere cannot be read"):
         session().load_checkpoint("nowhere")
+
+
+def test_a_step_below_zero_changes_nothing(tmp_path: Path) -> None:
+    """1 - beta^step beyond all numbers, in the middle of the next step."""
+    root = decode((DATA / "checkpoint_adamw").read_bytes(), "Checkpoint", IDENTIFIER, TABLES)
+    root["optimizer_groups"][0]["step"] = -(1 << 32)
+    (tmp_path / "checkpoint").write_bytes(encode("Checkpoint", root, IDENTIFIER, TABLES))
+    made = session()
+    with pytest.raises(ct.CheckpointError, match="its step is -4294967296, expected a count"):
+        made.load_checkpoint(tmp_path / "checkpoint")
+    assert made.state.step == 0
