@@ -52,7 +52,8 @@ def _describe_step(step: Step) -> list[Any]:
     if isinstance(step, Converted):
         return ["converted", step.before, step.after]
     if isinstance(step, Widened):
-        return ["widened", _text(step.scale), _text(step.zero), step.stored]
+        facts = ["widened", _text(step.scale), _text(step.zero), step.stored]
+        return facts if step.bits is None else [*facts, step.bits]
     assert isinstance(step, Scaled)
     return ["scaled", _text(step.factor), _text(step.offset)]
 
@@ -67,7 +68,8 @@ def _restore_step(kind: str, *settings: Any) -> Step:
     if kind == "scaled":
         return Scaled(*(_array(text) for text in settings))
     if kind == "widened":
-        return Widened(_array(settings[0]), _array(settings[1]), np.dtype(settings[2]).name)
+        bits = int(settings[3]) if len(settings) > 3 else None
+        return Widened(_array(settings[0]), _array(settings[1]), np.dtype(settings[2]).name, bits)
     raise ValueError(f"step '{kind}'")
 
 

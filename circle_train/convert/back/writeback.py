@@ -6,14 +6,11 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
 from circle_train.convert.building.provenance import Provenance
-from circle_train.convert.onnx_file.elements import dtype_of
+from circle_train.convert.onnx_file.elements import bytes_of, nbytes_of
 from circle_train.convert.onnx_file.importer import external_file
 from circle_train.convert.onnx_file.messages import ELEMENTS, EXTERNAL, OUTSIDE, RAW, read_model
 from circle_train.convert.onnx_file.protobuf import Data, Message
@@ -161,13 +158,12 @@ def _bytes_of(tensor: Message, make: Value) -> memoryview:
         raise ConversionError(
             f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}"
         )
-    dtype = dtype_of(tensor)
-    return np.ascontiguousarray(value, dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
+    return bytes_of(value, tensor)
 
 
 def _with_elements(tensor: Message, make: Value) -> list[Piece]:
     """The tensor with these elements as raw bytes, whichever field held them; they are made when they are written."""
-    nbytes = prod(tensor.dims) * dtype_of(tensor).itemsize
+    nbytes = nbytes_of(tensor)
     return [
         without(tensor, ELEMENTS),
         field_head(RAW, nbytes),
@@ -204,8 +200,7 @@ def _append(file: BinaryIO, data: bytes | memoryview) -> tuple[int, int]:
 
 def _old_bytes(tensor: Message, folder: Path) -> bytes:
     facts = {entry.key: entry.value for entry in tensor.external_data}
-    count = int(np.prod(tensor.dims, dtype=np.int64))
     path = external_file(folder, facts["location"], f"initializer '{tensor.name}'")
     with open(path, "rb") as file:
         file.seek(int(facts.get("offset", 0)))
-        return file.read(int(facts.get("length", count * dtype_of(tensor).itemsize)))
+        return file.read(int(facts.get("length", nbytes_of(tensor))))

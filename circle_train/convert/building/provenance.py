@@ -86,14 +86,17 @@ class Widened:
     zero: Array
     stored: str
     """Element type of the integers."""
+    bits: int | None = None
+    """As many as they have, if fewer than their type."""
 
     def forward(self, value: Array) -> Array:
         return np.asarray((value.astype(np.float64) - self.zero) * self.scale, np.float32)
 
     def inverse(self, value: Array) -> Array:
         limits = np.iinfo(self.stored)
+        unused = 0 if self.bits is None else limits.bits - self.bits
         steps = np.rint(value.astype(np.float64) / self.scale) + self.zero
-        return np.asarray(np.clip(steps, limits.min, limits.max), self.stored)
+        return np.asarray(np.clip(steps, limits.min >> unused, limits.max >> unused), self.stored)
 
 
 @record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ FIELDS: dict[int, str] = {
 }
 """Where elements lie that are no raw bytes; all others in int32_data."""
 
+FOUR_BITS = {Element.INT4: np.dtype(np.int8), Element.UINT4: np.dtype(np.uint8)}
+"""Two elements lie in a byte; here each has one of its own."""
+
 
 def dtype_of(tensor: Any) -> np.dtype[Any]:
     """What numpy holds the elements of a TensorProto in."""
@@ -68,6 +72,8 @@ def to_array(tensor: Any) -> Array:
         if tensor.HasField("raw_data"):
             return widened(tensor.raw_data.view("<u2")).reshape(dims)
         return widened(np.concatenate([np.empty(0, np.int64), *tensor.int32_data])).reshape(dims)
+    if tensor.data_type in FOUR_BITS:
+        return _unpacked(tensor).reshape(dims)
     if tensor.data_type not in NUMPY:
         return _by_onnx(tensor)
     dtype = NUMPY[tensor.data_type]
@@ -81,6 +87,33 @@ def to_array(tensor: Any) -> Array:
     if dtype == np.float16:
         return np.asarray(found).astype(np.uint16).view(dtype).reshape(dims)
     return np.asarray(found).astype(dtype, copy=False).reshape(dims)
+
+
+def _unpacked(tensor: Any) -> Array:
+    """Elements of four bits, the lower half of a byte first."""
+    raw = (
+        tensor.raw_data
+        if tensor.HasField("raw_data")
+        else np.concatenate([np.empty(0, np.int64), *tensor.int32_data])
+    )
+    halves = np.asarray(raw).astype(np.uint8)[:, None] >> np.array([0, 4], np.uint8)
+    found: Array = halves.reshape(-1)[: prod(tensor.dims)] & 15
+    return found if tensor.data_type == Element.UINT4 else ((found ^ 8).astype(np.int8) - 8).astype(np.int8)
+
+
+def nbytes_of(tensor: Any) -> int:
+    """How many bytes the elements of a TensorProto take."""
+    count: int = prod(tensor.dims)
+    return (count + 1) // 2 if tensor.data_type in FOUR_BITS else count * dtype_of(tensor).itemsize
+
+
+def bytes_of(value: Array, tensor: Any) -> memoryview:
+    """Elements as a TensorProto of this type holds them."""
+    if tensor.data_type not in FOUR_BITS:
+        return np.ascontiguousarray(value, dtype_of(tensor).newbyteorder("<")).reshape(-1).view(np.uint8).data
+    halves = np.zeros(2 * nbytes_of(tensor), np.uint8)
+    halves[: value.size] = value.reshape(-1).astype(np.int8).view(np.uint8) & 15
+    return np.asarray(halves[::2] | (halves[1::2] << 4)).data
 
 
 def widened(bits: Array) -> Array:

@@ -32,7 +32,10 @@ def along(b: Builder, vector: Tensor, axis: int, rank: int, block: int, length: 
         return b.reshape(vector, tuple(vector.shape[0] if i == axis else 1 for i in range(rank)))
     if not block:
         raise Refusal("its scale has a rank of its own, but block_size is not given")
-    picked = b.constant(np.arange(length) // block, np.int32)
+    places = np.arange(length) // block
+    if vector.is_constant and vector not in b.open:
+        return b.constant(np.take(vector.data, places, axis))
+    picked = b.constant(places, np.int32)
     return b("GATHER", vector, picked, axis=axis, batch_dims=0)
 
 
@@ -79,7 +82,8 @@ def _trainable(b: Builder, x: Tensor, scale: Tensor, zero: Tensor | None) -> Ten
     None where the same integers stand for others elsewhere: those are no one's to move.
     """
     zeros = np.zeros(()) if zero is None else np.asarray(zero.data, np.float64)
-    step = Widened(np.asarray(scale.data, np.float64), zeros, np.dtype(x.dtype.numpy).name)
+    bits = 4 if x in b.four_bits else None
+    step = Widened(np.asarray(scale.data, np.float64), zeros, np.dtype(x.dtype.numpy).name, bits)
     if x not in b.widened:
         b.widened[x] = b.parameter(step.forward(x.data), Lineage(b.stored[x], (step,)))
     known = b.widened[x]
@@ -89,8 +93,6 @@ def _trainable(b: Builder, x: Tensor, scale: Tensor, zero: Tensor | None) -> Ten
 @handles("QuantizeLinear")
 def quantize_linear(c: Call) -> Tensor:
     b, x = c.b, c[0]
-    if c.attr("block_size", 0):
-        raise Refusal("it quantizes in blocks; Circle quantizes per tensor or along an axis")
     zero = c.optional(2)
     code = int(c.attr("output_dtype", 0))
     target = zero.dtype if zero is not None else element_type(code) if code else DType.UINT8

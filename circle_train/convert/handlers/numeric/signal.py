@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from circle_train.convert.building.builder import Builder
@@ -114,3 +116,27 @@ def short_time(c: Call) -> Tensor:
         parts = [b("MUL", part, window) for part in parts]
     rows = frame // 2 + 1 if c.attr("onesided", 1) else frame
     return spectrum(b, parts, *waves(rows, frame, frame, False))
+
+
+MEL = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+
+
+@handles("MelWeightMatrix", since=17)
+def mel_weights(c: Call) -> Tensor:
+    """Triangles over a spectrum, as ONNX's own evaluator makes them of constants."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    values = {name: c.value(index, name) for index, name in enumerate(MEL)}
+    kind = int(c.attr("output_datatype", onnx.TensorProto.FLOAT))
+    infos = [
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for n, v in values.items()
+    ]
+    node = onnx.helper.make_node("MelWeightMatrix", list(MEL), ["w"], output_datatype=kind)
+    out = onnx.helper.make_tensor_value_info("w", kind, None)
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "mel", infos, [out]), opset_imports=[onnx.helper.make_opsetid("", 17)]
+    )
+    made: Any = ReferenceEvaluator(model).run(None, values)
+    return c.b.constant(np.asarray(made[0]))
