@@ -11,7 +11,6 @@ from circle_train.convert.building.provenance import Provenance
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle
 from circle_train.convert.handlers.layers.sweeps import lower_loops
-from circle_train.convert.onnx_file.elements import FOUR_BITS
 from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
 from circle_train.convert.stages.finish import finish
 from circle_train.convert.stages.fuse import fuse
@@ -167,6 +166,7 @@ def _convert(
 def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]:
     """The graph as the handlers emit it, and its outputs; all nodes that cannot be converted in one error."""
     builder = Builder(assignment.examples)
+    builder.four_bits = model.four_bits
     graph = model.model.graph
     values: dict[str, Tensor | None] = {}
     for name, (dtype, dims) in model.inputs.items():
@@ -176,7 +176,6 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
     values.update(constants(model, builder, assignment))
     functions = {(f.domain, f.name): f for f in model.model.functions}
     walk = Walk(builder, model.arrays, functions)
-    walk.four_bits = {tensor.name for tensor in graph.initializer if tensor.data_type in FOUR_BITS}
     scope = Scope(values, model.opsets, {}, declared_shapes(graph))
     walk.nodes(graph.node, scope, [info.name for info in graph.output])
     if walk.refusals:

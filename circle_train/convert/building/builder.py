@@ -21,7 +21,7 @@ class Builder(Emitter):
         """An empty graph over the same symbols, for emitting this one's nodes anew."""
         made = Builder()
         made.examples, made.open, made.lineage = self.examples, self.open, self.lineage
-        made.stored, made.widened = self.stored, self.widened
+        made.stored, made.widened, made.four_bits = self.stored, self.widened, self.four_bits
         made._parameters, made._numbers = self._parameters, self._numbers
         made.derivations = self.derivations
         return made

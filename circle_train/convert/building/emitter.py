@@ -55,8 +55,8 @@ class Emitter:
         self.lineage: dict[Tensor, Lineage] = {}
         self.stored: dict[Tensor, str] = {}
         """Integers as the file holds them: the names of initializers."""
-        self.four_bits: set[Tensor] = set()
-        """Those of them that the file packs two into a byte."""
+        self.four_bits: frozenset[str] = frozenset()
+        """Of initializers that the file packs two elements of into a byte."""
         self.widened: dict[Tensor, Tensor] = {}
         """What they stand for, once for all who read it."""
         self.turned: set[Tensor] = set()

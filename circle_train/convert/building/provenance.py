@@ -85,16 +85,15 @@ class Widened:
     scale: Array
     zero: Array
     stored: str
-    """Element type of the integers."""
+    """Element type of the integers, which may use fewer `bits` of it."""
     bits: int | None = None
-    """As many as they have, if fewer than their type."""
 
     def forward(self, value: Array) -> Array:
         return np.asarray((value.astype(np.float64) - self.zero) * self.scale, np.float32)
 
     def inverse(self, value: Array) -> Array:
         limits = np.iinfo(self.stored)
-        unused = 0 if self.bits is None else limits.bits - self.bits
+        unused = limits.bits - (self.bits or limits.bits)
         steps = np.rint(value.astype(np.float64) / self.scale) + self.zero
         return np.asarray(np.clip(steps, limits.min >> unused, limits.max >> unused), self.stored)
 

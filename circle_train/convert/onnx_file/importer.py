@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from circle_train.convert.onnx_file.digest import Digest
-from circle_train.convert.onnx_file.elements import NUMPY, element_name, element_type, to_array, widened
+from circle_train.convert.onnx_file.elements import (
+    FOUR_BITS,
+    NUMPY,
+    element_name,
+    element_type,
+    to_array,
+    widened,
+)
 from circle_train.convert.onnx_file.messages import EXTERNAL, OTHER_TYPES, Element, read_model
 from circle_train.convert.onnx_file.protobuf import Damage
 from circle_train.errors import ConversionError
@@ -47,6 +54,12 @@ class Source:
         for data in self.files:
             if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                 data.madvise(mmap.MADV_DONTNEED)
+
+    @property
+    def four_bits(self) -> frozenset[str]:
+        """Initializers that are packed two elements into a byte."""
+        packed = [t.name for t in self.model.graph.initializer if t.data_type in FOUR_BITS]
+        return frozenset(packed)
 
     @property
     def opsets(self) -> dict[str, int]:

@@ -58,8 +58,6 @@ class Walk:
         self.b = builder
         self.arrays = arrays
         self.functions = functions
-        self.four_bits: set[str] = set()
-        """Initializers that the file packs two elements of into a byte."""
         self.refusals: list[str] = []
         self.blocked: set[str] = set()
         self.culprits: set[str] = set()
@@ -187,8 +185,6 @@ class Walk:
         )
         if not is_float:
             self.b.stored[tensor] = name
-            if name in self.four_bits:
-                self.b.four_bits.add(tensor)
         return tensor
 
     def _attributes(self, node: Any, scope: Scope) -> dict[str, tuple[Any, Any]]:

@@ -82,7 +82,7 @@ def _trainable(b: Builder, x: Tensor, scale: Tensor, zero: Tensor | None) -> Ten
     None where the same integers stand for others elsewhere: those are no one's to move.
     """
     zeros = np.zeros(()) if zero is None else np.asarray(zero.data, np.float64)
-    bits = 4 if x in b.four_bits else None
+    bits = 4 if b.stored[x] in b.four_bits else None
     step = Widened(np.asarray(scale.data, np.float64), zeros, np.dtype(x.dtype.numpy).name, bits)
     if x not in b.widened:
         b.widened[x] = b.parameter(step.forward(x.data), Lineage(b.stored[x], (step,)))
