@@ -18,6 +18,7 @@ from idx_files import make_family
 import circle_train as ct
 from circle_train.cli.onert import circle_plus_gen, generate_datafile
 from circle_train.cli.onert import train as onert_train
+from circle_train.cli.onert.plus import read_settings
 
 ROOT = Path(__file__).parents[2]
 MNIST = ROOT / "tests" / "data" / "mnist.circle"
@@ -265,3 +266,14 @@ def test_scripts_are_the_installed_commands(name: str) -> None:
         [sys.executable, ROOT / "tools" / f"{name}.py", "-h"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith(f"usage: {name} ")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads no TOML")
+@pytest.mark.parametrize("part", ["a", "'a b'", '"="'])
+def test_a_key_without_end_is_refused(part: str, tmp_path: Path) -> None:
+    """100 kB of one took Python's reader minutes."""
+    (tmp_path / "s.toml").write_text(" . ".join([part] * 30_000) + " = 1")
+    with pytest.raises(ct.ConfigError, match="a key of more than 100 parts"):
+        read_settings(str(tmp_path / "s.toml"))
+    (tmp_path / "s.toml").write_text(f"loss = 'mse'\nloss_weights = [{', '.join(['0.5'] * 200)}]")
+    assert len(read_settings(str(tmp_path / "s.toml")).loss_weights) == 200

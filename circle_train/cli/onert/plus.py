@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -17,6 +18,10 @@ from circle_train.model import Model, load
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.onert_json import from_onert_json, is_onert_json, to_onert_json
+
+QUOTED = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'')
+DOTTED = re.compile(r"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")
+"""Python's reader takes minutes for a key of 50,000 parts."""
 
 
 def add_parser(commands: Any) -> None:
@@ -81,6 +86,8 @@ def read_settings(path: str) -> TrainConfig:
 def _parse_toml(text: str, path: str) -> dict[str, Any]:
     if sys.version_info < (3, 11):
         raise ConfigError(f"{path}: reading TOML needs Python 3.11, this is 3.10; write the settings as JSON")
+    if DOTTED.search(QUOTED.sub("q", text)):
+        raise ValueError("a key of more than 100 parts")
     settings: dict[str, Any] = importlib.import_module("tomllib").loads(text)
     return settings
 
