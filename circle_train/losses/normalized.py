@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from circle_train.ir import Node, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import Op
+from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.numeric.activation import Logistic, LogSoftmax, Softmax, Tanh
 from circle_train.ops.numeric.arithmetic import Add, Div, Maximum, Minimum, Mul, Sub
 from circle_train.ops.numeric.reduce import Sum
@@ -49,6 +51,8 @@ def _through(
 ) -> Probabilities | None:
     exact, tensor = True, output
     while (node := tensor.producer) is not None:
+        if isinstance(node.op, Quantized):  # the same probabilities in steps
+            node, exact = replace(node, op=node.op.of), False
         found = made(node)
         if found is not None:
             return found if exact else Probabilities(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from pathlib import Path
 
 import networks
 import numpy as np
@@ -193,6 +194,28 @@ def test_a_budget_changes_no_gradient_whatever_the_loss(name: str) -> None:
     whole = ct.TrainSession(wide(), small.config.replace(memory_budget=None), threads=1)
     x, y = data(12)
     y = (y > 0).astype(np.float32) if name == "binary" else y
+    np.testing.assert_allclose(small.train_step(x, y).loss, whole.train_step(x, y).loss, rtol=1e-5)
+    for parameter, value in whole.parameters.trainable().items():
+        np.testing.assert_allclose(small.parameters[parameter], value, rtol=1e-4, atol=1e-6)
+    assert (small.plan.parts > 1) == (name in ADD_UP)
+
+
+@pytest.mark.parametrize(
+    "name", ["custom sum", "custom by sample", "root of the mean", "less the batch's mean"]
+)
+def test_a_loss_that_a_file_holds_is_cut_only_where_its_parts_add_up(name: str, tmp_path: Path) -> None:
+    """As nodes of a graph, without the function that they were."""
+    loss = {**ADD_UP, **MIX}[name]
+    ct.TrainSession(wide(), cut(loss).config.replace(memory_budget=None)).export_circleplus(
+        tmp_path / "p.circle"
+    )
+    model = ct.load(tmp_path / "p.circle")
+    assert model.training is not None
+    small, whole = (
+        ct.TrainSession(model, model.training.replace(memory_budget=budget), threads=1)
+        for budget in (cut(loss).config.memory_budget, None)
+    )
+    x, y = data(12)
     np.testing.assert_allclose(small.train_step(x, y).loss, whole.train_step(x, y).loss, rtol=1e-5)
     for parameter, value in whole.parameters.trainable().items():
         np.testing.assert_allclose(small.parameters[parameter], value, rtol=1e-4, atol=1e-6)

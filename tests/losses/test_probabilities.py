@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.ir import DType, Graph, Tensor
+from circle_train.ir import DType, Graph, Node, Quantization, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
 
@@ -52,6 +52,14 @@ def in_halves(graph: Graph, p: Tensor) -> Tensor:
 
 def by_sum(graph: Graph, x: Tensor) -> Tensor:
     return emit(graph, "DIV", x, emit(graph, "SUM", x, numbers(1), keep_dims=True))
+
+
+def dequantized(graph: Graph, x: Tensor) -> Tensor:
+    """As integer models end: in 256 steps from 0 to 1."""
+    steps = Quantization((1 / 256,), (-128,), 0)
+    rounded = Tensor("rounded", TensorType(DType.INT8, (1, CLASSES)), quantization=steps)
+    graph.append(Node(networks.make("QUANTIZE"), [softmax(graph, x)], [rounded]))
+    return emit(graph, "DEQUANTIZE", rounded)
 
 
 def squeezed(graph: Graph, x: Tensor) -> Tensor:
@@ -126,6 +134,16 @@ def test_rows_of_probabilities_are_known_through_what_changes_no_value(tail: str
 def test_single_probabilities_are_known_through_what_changes_no_value(tail: str, backend: str) -> None:
     expected = functional.binary_cross_entropy_with_logits(logits(), torch.tensor(BITS).double()).item()
     assert loss_of(BY_ONE[tail], "binary_crossentropy", BITS, backend) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_probabilities_in_steps_are_probabilities(backend: str) -> None:
+    """A file in integers ends in SOFTMAX, DEQUANTIZE: taken for logits, its loss was about 1.5 whatever it knew."""
+    p = ct.InferenceSession(model_of(dequantized))(X)
+    likely = p.argmax(1)
+    expected = -np.log(p.max(1)).mean()
+    found = loss_of(dequantized, "sparse_categorical_crossentropy", likely, backend)
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def by_absolute_sum(graph: Graph, x: Tensor) -> Tensor:
