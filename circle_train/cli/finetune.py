@@ -159,7 +159,7 @@ def _add_steps(course: argparse._ArgumentGroup) -> None:
         "--learning-rate",
         type=float,
         metavar="X",
-        help="of the head; later a tenth, falling (default: 0.003, later 0.00005)",
+        help="of the head; later a tenth, falling (default: 0.003, later 0.0001)",
     )
     course.add_argument(
         "--batch-size", type=int, default=16, metavar="N", help="samples a step (default: 16)"

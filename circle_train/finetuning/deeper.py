@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from math import ceil, cos, pi
+from typing import ClassVar
 
-from circle_train.fitting.callback import Callback
+from circle_train.fitting.callback import Callback, Logs
 from circle_train.model import Model
 from circle_train.record import record
 from circle_train.session.foresight import trained_at
 
-RATE, SLOWER = 5e-5, 10
+RATE, SLOWER = 1e-4, 10
 """Unless a rate was given for the head; then a tenth of that. A tenth of the usual makes layers of trained networks forget."""
+RISE = 1 / 12
+"""The share of the steps in which the rate rises."""
 
 
 def all_layers(model: Model) -> tuple[str, int] | None:
@@ -39,21 +42,34 @@ DEEPER_LENGTH = Length(steps=600, fewest=3, most=20)
 
 
 class Falling(Callback):
-    """Half the rate in the first epoch, in which the optimizer learns how long gradients are; then along a cosine to nothing.
+    """A rise from nothing, in which the optimizer learns how long gradients are; then along a cosine to nothing again.
 
-    A function of the epoch alone, so that a resumed fit has the same; after the fit the session has the whole rate again.
+    A function of the step alone, so that a resumed fit has the same; after the fit the session has the whole rate again.
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("epoch", "batch")
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
 
-    def factor(self, epoch: int) -> float:
-        """The share of the rate that an epoch has."""
-        rise = 0.5 if epoch == 0 and self.epochs > 1 else 1.0
-        return rise * 0.5 * (1 + cos(pi * epoch / max(self.epochs, 1)))
+    def on_train_begin(self) -> None:
+        self.epoch, self.batch = 0, 0
 
     def on_epoch_begin(self, epoch: int) -> None:
-        self.session.learning_rate = self.rate * self.factor(epoch)
+        if epoch != self.epoch:
+            self.epoch, self.batch = epoch, 0
+        self._set()
+
+    def on_batch_end(self, batch: int, logs: Logs) -> None:
+        self.batch = batch + 1
+        if self.batch != self.steps:  # the next epoch sets its own
+            self._set()
+
+    def _set(self) -> None:
+        """The rate of the next step."""
+        done, steps = self.epoch * (self.steps or 1) + self.batch, self.epochs * (self.steps or 1)
+        rise = min((done + 1) / max(RISE * steps, 1), 1)
+        self.session.learning_rate = self.rate * rise * 0.5 * (1 + cos(pi * done / steps))
 
     def on_train_end(self) -> None:
         self.session.learning_rate = self.rate

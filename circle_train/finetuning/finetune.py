@@ -69,7 +69,7 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
         data: what `ct.data.images` and its like give.
         epochs: passes over the data in each phase at the most.
         trainable: what the second phase trains, as in TrainConfig; "auto" all layers, "none" leaves it out.
-        learning_rate: of the head (3e-3); the second phase begins with a tenth of it (unless given, 5e-5) and falls to nothing.
+        learning_rate: of the head (3e-3); the second phase begins with a tenth of it (unless given, 1e-4) and falls to nothing.
         patience: epochs without a better validation after which a phase ends (5).
         variants: how often each sample stands in an epoch, where the data are varied at random (4).
         class_weights: "balanced" lets rare classes count as much as frequent ones.

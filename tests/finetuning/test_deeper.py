@@ -52,7 +52,7 @@ def test_the_rate_rises_and_falls_and_is_there_again() -> None:
     head, deeper = watch.seen[:4], watch.seen[4:]
     assert [rate for rate, _ in head] == pytest.approx([1e-4] * 4)
     rate = 1e-4 / SLOWER
-    factors = [0.5, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]  # half of one, then ½(1 + cos(π·epoch/4))
+    factors = [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]  # ½(1 + cos(π·epoch/4)), one step an epoch
     assert [rate for rate, _ in deeper] == pytest.approx([rate * factor for factor in factors])
     assert {count for _, count in head} == {66} and {count for _, count in deeper} == {
         66 + 32 * (16 * 9 + 1) + 16 * (3 * 9 + 1)

@@ -36,7 +36,7 @@ client.close()
 @pytest.fixture(scope="module")
 def result() -> Result:
     data = ct.data.images(SHAPES, validation=0.25)
-    return ct.finetune(picture_net(), data, verbose=0, learning_rate=0.05)
+    return ct.finetune(picture_net(), data, verbose=0, learning_rate=0.2)
 
 
 def test_a_head_is_learned_and_the_samples_held_out_are_judged(result: Result) -> None:
@@ -101,7 +101,7 @@ def test_a_second_phase_that_does_not_help_leaves_no_trace(monkeypatch: pytest.M
 
 def test_a_second_phase_that_helps_is_kept() -> None:
     data = ct.data.images(SHAPES, validation=0.25)
-    both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=8, learning_rate=0.3)
+    both = ct.finetune(picture_net(), data, verbose=0, trainable="all", epochs=8, learning_rate=0.05)
     assert len(both.histories) == 2
     first, second = (min(history.history["val_loss"]) for history in both.histories)
     assert second < first
