@@ -81,9 +81,10 @@ class State:
 
     def provide(self, tensors: Iterable[Tensor]) -> None:
         """Memory for all state tensors among these; slots and accumulators are zero at first."""
-        known = self.arrays.keys() | self.coded.keys()
-        new = {t.state: t.type for t in tensors if t.state is not None and t.state not in known}
-        self.arrays.update(zip(new, zeros(list(new.values())), strict=True))
+        found = ((t.state, t.type) for t in tensors if t.state is not None)
+        new = {key: type_ for key, type_ in found if key not in self.arrays and key not in self.coded}
+        if new:
+            self.arrays.update(zip(new, zeros(list(new.values())), strict=True))
 
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor."""
