@@ -13,9 +13,12 @@ BATCHES = 3
 ENTRY, EXPORTED, REPORTED = 2_600, 7_200, 2_800
 """Bytes for an array of a checkpoint, for an operator of an exported file, for one of a report; as measured by
 tools/dev/besides.py on models of 3 to 300 operators. The arrays themselves are written from where they lie."""
-PACKAGE = 10_500_000
-"""What Python, numpy with its random numbers and this package take before a model is opened, and what programs of parts,
-compiling and files leave behind, beyond 45 MB; as measured by tools/dev/budgets.py on small models, where it is most of all."""
+PACKAGE = 7_000_000
+"""What Python, numpy with its random numbers and this package take before a model is opened, and what compiling and files leave
+behind, beyond 45 MB; as measured by tools/dev/budgets.py."""
+ACCUMULATING = 4
+"""Programs that accumulated gradients take: the batch's, its parts', what takes a part back, and what making them leaves;
+as measured by tools/dev/budgets.py on a model that is taken in parts."""
 CONVERTER, CONVERTED = 2_100_000, 6_000
 """Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
 tools/dev/memory.py on models of 3 to 300 operators."""
@@ -44,7 +47,7 @@ def besides_bytes(program: Program, model: Model, reserved: Mapping[str, int]) -
         "data": BATCHES * sum(tensor.type.nbytes for tensor in (*program.inputs, *program.targets)),
         "evaluation": OPERATOR * forward,
         "prediction": OPERATOR * forward,
-        "accumulation": OPERATOR * operators,
+        "accumulation": ACCUMULATING * OPERATOR * operators,
         "checkpoint": ENTRY * arrays,
         "export": EXPORTED * forward,
         "report": REPORTED * operators,

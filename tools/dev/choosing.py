@@ -33,7 +33,7 @@ ENTROPY = "sparse_categorical_crossentropy"
 LENGTH, STEP, LESSON = 128, 64, 100
 Found = dict[str, list[tuple[float, ...]]]
 """Figures of each seed, by what they are figures of."""
-BUDGETS = ("40MB", "50MB", "60MB", "80MB", "150MB")
+BUDGETS = ("60MB", "80MB", "100MB", "120MB", "150MB")
 
 
 def windows() -> tuple[Any, Any, Any, Any]:
