@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from circle_train.format.flatbuffer import encode as encoding
 from circle_train.format.flatbuffer import unknown
 from circle_train.format.flatbuffer.decode import decode
 from circle_train.format.flatbuffer.encode import encode
-from circle_train.format.flatbuffer.schema import UNIONS
+from circle_train.format.flatbuffer.schema import TABLES, UNIONS
 from circle_train.format.metadata.training_info import put
 from circle_train.format.model import reader
 from circle_train.ir import Graph, Module
@@ -106,6 +107,31 @@ def test_bytes_that_two_unknown_fields_lead_to_are_no_fields_own() -> None:
     module.description = "changed"
     with pytest.raises(ModelError, match="of a newer schema"):
         format.write(module)
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3])
+def test_an_unknown_field_does_not_lie_upon_its_tables_head(offset: int) -> None:
+    raw = bytearray(models.newer({"new": 7}, {"new": "int32"}))
+
+    def number(form: str, at: int) -> int:
+        return int(struct.unpack_from(form, raw, at)[0])
+
+    def led_to(table: int, slot: int) -> int:
+        at = table + number("<H", table - number("<i", table) + 4 + 2 * slot)
+        return at + number("<I", at)
+
+    def first(vector: int) -> int:
+        return vector + 4 + number("<I", vector + 4)
+
+    tensor = first(led_to(first(led_to(number("<I", 0), 2)), 0))
+    struct.pack_into("<H", raw, tensor - number("<i", tensor) + 4 + 2 * len(TABLES["Tensor"]), offset)
+    with pytest.raises(ModelError, match=rf"has its slot 11 at byte {offset} of \d+, upon another one"):
+        format.read(bytes(raw))
+
+
+def test_nodes_are_put_in_order_only_where_they_were_in_none() -> None:
+    assert "file_order" not in format.read(format.write(models.small())).main.carried
+    assert changed(lambda root: None).main.carried["file_order"]
 
 
 def test_unknown_tables_are_followed_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
