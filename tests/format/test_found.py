@@ -62,6 +62,38 @@ def test_recurrent_weights_without_dimensions_are_refused() -> None:
         op.infer(*types)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bw_r": (4, 6)}, "columns"),
+        ({"bw_r": (5, 4)}, "rows"),
+        ({"fw_w": (3, 3)}, "rows"),
+        ({"bw_b": (3,)}, "rows"),
+        ({"bw_r": None}, "weights 'r' are missing"),
+    ],
+)
+def test_weights_of_another_layers_size_are_refused(
+    change: dict[str, tuple[int, ...] | None], message: str
+) -> None:
+    """The kernel believed one of them, and read beyond the others."""
+    op = networks.make("BIDIRECTIONAL_SEQUENCE_RNN")
+    shapes: dict[str, tuple[int, ...] | None] = {"x": (2, 5, 3)}
+    shapes |= {
+        f"{way}_{name}": shape
+        for way in ("fw", "bw")
+        for name, shape in (("w", (4, 3)), ("r", (4, 4)), ("b", (4,)))
+    }
+
+    def infer() -> None:
+        given = (shapes.get(spec.name) for spec in op.inputs)
+        op.infer(*(None if shape is None else TensorType(DType.FLOAT32, shape) for shape in given))
+
+    infer()
+    shapes |= change
+    with pytest.raises(ct.ModelError, match=message):
+        infer()
+
+
 def test_an_output_of_constants_is_not_of_the_samples() -> None:
     """Beside an operator that holds the number of its samples, which has the batch taken one by one."""
     graph = Graph("net", [Tensor("x", TensorType(DType.FLOAT32, (1, 4, 4, 2)))])

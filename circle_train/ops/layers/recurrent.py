@@ -82,6 +82,8 @@ class Recurrent(Swept):
 
     prefixes: ClassVar[tuple[str, ...]] = ("",)
     """Of the weights' names, one for each direction; the second runs from the last step to the first."""
+    gates: ClassVar[int] = 1
+    """Whose weights lie below each other in one tensor."""
     axes = Steps(("h", "c"))
 
     @property
@@ -134,6 +136,28 @@ class Recurrent(Swept):
         rank = 1 if getattr(self, "diagonal_recurrent_tensors", False) else 2
         for name in ("r", "r_i", "r_f", "r_g", "r_o"):
             check_rank(self.name, rank, **{f"the recurrent weights '{name}'": weights.get(name)})
+        self.check_layer(weights)
+
+    def check_layer(self, weights: dict[str, TensorType | None]) -> None:
+        """Refuse weights of which some are missing, or that are of layers of different sizes: kernels believe one of them."""
+        needed = ("w", "r") if "r" in weights else ("w_f", "w_g", "w_o", "r_f", "r_g", "r_o")
+        missing = [name for name in needed if weights.get(name) is None]
+        if missing:
+            raise ModelError(f"{self.name}: its weights '{missing[0]}' are missing: the file is damaged")
+        here = {name: t for name, t in weights.items() if t is not None}
+        out, projection = self.units(weights), here.get("w_p")
+        rows = {
+            t.shape[0]
+            for name, t in here.items()
+            if name[0] in "wrbpn" and name not in ("w_p", "b_p") and t.rank
+        }
+        columns = {t.shape[1] for name, t in here.items() if name[0] == "r" and t.rank == 2}
+        cells = out if projection is None else projection.shape[-1]
+        if rows != {self.gates * cells} or not columns <= {out}:
+            raise ModelError(
+                f"{self.name}: its weights have {sorted(rows)} rows, expected {self.gates * cells} each, and those of "
+                f"the state {sorted(columns)} columns, expected {out}: the file is damaged"
+            )
 
     def split(self, values: dict[str, Any]) -> list[dict[str, Any]]:
         """The weights of every direction without their prefix."""
@@ -235,6 +259,8 @@ class Gru(Recurrent):
 
     return_sequences: bool = False
     time_major: bool = False
+
+    gates = 3
 
     @property
     def is_time_major(self) -> bool:
