@@ -18,7 +18,7 @@ WAYS: list[dict[str, Any]] = [
     {"backend": "native"},
     {"backend": "reference"},
     {"backend": "native", "activations": "bfloat16"},
-    {"backend": "native", "memory_budget": "8MB"},
+    {"backend": "native", "memory_budget": "32MB"},
 ]
 
 
