@@ -5,8 +5,14 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SURVIVE = ROOT / "tools" / "dev" / "survive.py"
+DATA = ROOT.parent / "shared" / "data"
+FOUND = sorted(path for path in DATA.rglob("*") if path.suffix in (".onnx", ".tflite"))
+REFUSED = {("slanet_table.onnx", "train all"): "WHILE"}
+"""By model and stage: what the refusal names, where the data decides how often a loop between weights and loss runs."""
 
 
 def test_the_table_counts_what_came_through_and_names_the_rest() -> None:
@@ -27,3 +33,17 @@ def test_the_same_model_is_taken_once(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     found = tool["models_in"]([str(tmp_path), str(tmp_path / "net.onnx")])
     assert found == [tmp_path / "net.onnx"]
+
+
+@pytest.mark.slow(seconds=40)
+@pytest.mark.skipif(not FOUND, reason="../shared/data is not there")
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.name)
+def test_a_real_model_comes_through_the_whole_course(path: Path) -> None:
+    """Right at both sizes, trained, exported, and run elsewhere."""
+    pytest.importorskip("ai_edge_litert.interpreter")
+    if path.suffix == ".onnx":
+        pytest.importorskip("onnxruntime")
+    tool = runpy.run_path(str(SURVIVE), run_name="survive")
+    for stage, result in tool["run"](path, 300, 6).items():
+        named = REFUSED.get((path.name, stage))
+        assert result in (True, None) if named is None else named in str(result), (stage, result)
