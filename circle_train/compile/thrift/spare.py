@@ -13,7 +13,7 @@ MANY = 2000
 """Nodes beyond which a program is not looked through: each result that is dropped wants all of them seen again."""
 DEAR = 2.5
 """Bytes of work for each byte saved that are still as good as free: an operand read and a result written, and a little."""
-SHARE = 0.03
+SHARE = 0.04
 """Of a step's work that may be done twice."""
 WORTH = 0.92
 """The share of the arena that must be left at most, or nothing is changed."""

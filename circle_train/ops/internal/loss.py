@@ -73,6 +73,30 @@ class SparseSoftmaxCrossEntropy(SparseLoss):
         return dy[..., None] * (np.exp(log_softmax(x)) * hot.sum(-1, keepdims=True) - hot)
 
 
+@register("SPARSE_SOFTMAX_STATISTICS", internal=True)
+@record
+class SparseSoftmaxStatistics(Op):
+    """Of every row: its maximum, and `scale` over the sum of its exponentials; 0 where its label counts nothing."""
+
+    scale: float = 1.0
+
+    axes = LastAxis(("target",))
+    stops_gradient = True
+
+    def infer(self, x: TensorType, target: TensorType) -> tuple[TensorType, ...]:
+        rows = TensorType(x.dtype, x.shape[:-1])
+        return rows, TensorType(x.dtype, x.shape[:-1])
+
+    def forward(self, x: Array, target: Array) -> tuple[Array, Array]:
+        top = x.max(-1)
+        return top, self.scale * one_hot(target, x).sum(-1) / np.exp(x - top[..., None]).sum(-1)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        labels = np.array([[0, 3, -1], [4, 1, 0]], np.int32)
+        yield Example(cls(0.5), (random(2, 3, 4, low=-3, high=3), labels), differentiable=False)
+
+
 @register("CROSS_ENTROPY", internal=True)
 @record
 class CrossEntropy(DenseLoss):

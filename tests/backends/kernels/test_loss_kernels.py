@@ -1,10 +1,13 @@
-"""Softmax, cross-entropy and regression losses against float64."""
+"""Softmax, cross-entropy and regression losses, and products of gradients that lie nowhere, against float64."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 from native import run, struct
+from sized import summing
 from test_kernels import check, rand
 
 from circle_train.backends.native.engine import abi
@@ -123,3 +126,68 @@ def test_regression_losses(size: int) -> None:
             {"loss": np.array([0.5 * value.sum()]), "dp": 0.25 * slope},
             1e-6,
         )
+
+
+SIZES = [(1, 1, 1), (3, 17, 5), (7, 40, 33), (33, 300, 24), (130, 1400, 40), (700, 70, 9)]
+SCALE = 0.125
+
+
+class Logits:
+    """Logits far beyond what exp can take, labels of which some count nothing, and the gradient."""
+
+    def __init__(self, rows: int, classes: int) -> None:
+        self.logits = rand(rows, classes, scale=5) + 200
+        self.labels = np.random.default_rng(rows).integers(0, classes, rows).astype(np.int32)
+        self.labels[rows // 2 :: 3] = -1
+        e = np.exp(self.logits.astype(np.float64) - self.logits.max(-1, keepdims=True))
+        counts = self.labels >= 0
+        self.top = np.where(counts, self.logits.max(-1), 0)
+        self.rate = counts * SCALE / e.sum(-1)
+        hot = self.labels[:, None] == np.arange(classes)
+        self.gradient = e * self.rate[:, None] - SCALE * hot
+
+    @property
+    def given(self) -> Any:
+        top, rate = self.top.astype(np.float32), self.rate.astype(np.float32)
+        return struct("ct_labels", label=self.labels, top=top, rate=rate, scale=SCALE)
+
+
+@pytest.mark.parametrize("rows,classes,width", SIZES)
+def test_statistics_of_rows(rows: int, classes: int, width: int) -> None:
+    loss = Logits(rows, classes)
+    check(
+        "SOFTMAX_CROSS_ENTROPY",
+        lambda out: struct(
+            "ct_cross_entropy_args", logits=loss.logits, labels=loss.labels, rows=rows, cols=classes, loss_scale=1.0,
+            grad_scale=SCALE, ignore_label=-1, **out,
+        ),
+        {"top": np.zeros(rows, np.float32), "rate": np.zeros(rows, np.float32), "loss": np.zeros(1, np.float32)},
+        {"top": loss.top, "rate": loss.rate},
+        2e-6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows,classes,width", SIZES)
+def test_an_unmade_gradient_times_weights(rows: int, classes: int, width: int) -> None:
+    loss, weights = Logits(rows, classes), rand(classes, width)
+    check(
+        "MATMUL",
+        lambda out: struct(
+            "ct_matmul_args", a=loss.logits, b=weights, c=out["c"], batch0=1, batch1=1, m=rows, n=width, k=classes,
+            a_row=classes, a_col=1, b_row=width, b_col=1, c_row=width, alpha=1.0, labels=loss.given,
+        ),
+        {"c": np.zeros((rows, width), np.float32)},
+        {"c": loss.gradient @ weights.astype(np.float64)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows,classes,width", SIZES)
+def test_an_unmade_gradient_times_inputs(rows: int, classes: int, width: int) -> None:
+    loss, x = Logits(rows, classes), rand(rows, width)
+    sizes = {"rows": rows, "out_features": classes, "in_features": width, "has_w": 1, "has_b": 1}
+    check(
+        "MATMUL_GRAD_W",
+        summing("ct_matmul_grad_w_args", dy=loss.logits, x=x, labels=loss.given, **sizes),
+        {"w": np.zeros((classes, width), np.float32), "b": np.zeros(classes, np.float32)},
+        {"w": loss.gradient.T @ x.astype(np.float64), "b": loss.gradient.sum(0)},
+    )

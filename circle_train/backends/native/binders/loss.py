@@ -103,7 +103,7 @@ class LossOptions:
 
 @binds_fused("cross_entropy")
 def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
-    """Loss and gradient of the logits in one pass."""
+    """Loss and gradient of the logits, or what products need to make it, in one pass."""
     x, target = given["x"], given["target"]
     made = dict(zip(op.settings.made, outputs, strict=True))
     if not floats(x, *outputs) or target.dtype not in (np.float32, np.int32):
@@ -111,7 +111,8 @@ def fused_cross_entropy(op: Fused, given: dict[str, Any], outputs: Sequence[Arra
     sparse = target.dtype == np.int32
     args = abi.CrossEntropyArgs(
         logits=pointer(x), target=None if sparse else pointer(target), labels=pointer(target) if sparse else None,
-        loss=pointer(made.get("loss")), dz=pointer(made.get("dx")), rows=x.size // x.shape[-1], cols=x.shape[-1],
+        loss=pointer(made.get("loss")), dz=pointer(made.get("dx")), top=pointer(made.get("top")),
+        rate=pointer(made.get("rate")), rows=x.size // x.shape[-1], cols=x.shape[-1],
         loss_scale=op.settings.scale, grad_scale=op.settings.gradient_scale, ignore_label=IGNORED,
         probabilities=op.settings.probabilities,
     )  # fmt: skip

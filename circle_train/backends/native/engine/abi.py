@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x6F98983
+ABI_VERSION = 0x3564138
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -301,6 +301,17 @@ class IntWidenArgs(Structure):
     ]
 
 
+class Labels(Structure):
+    """ct_labels."""
+
+    _fields_ = [
+        ("label", c_void_p),
+        ("top", c_void_p),
+        ("rate", c_void_p),
+        ("scale", c_float),
+    ]
+
+
 class MatmulArgs(Structure):
     """ct_matmul_args."""
 
@@ -333,6 +344,7 @@ class MatmulArgs(Structure):
         ("accumulate", c_int32),
         ("bf16", c_int32),
         ("stored", IntWidenArgs),
+        ("labels", Labels),
     ]
 
 
@@ -385,6 +397,7 @@ class MatmulGradWArgs(Structure):
         ("has_w", c_int32),
         ("has_b", c_int32),
         ("bf16", c_int32),
+        ("labels", Labels),
     ]
 
 
@@ -551,6 +564,8 @@ class CrossEntropyArgs(Structure):
         ("grad_scale", c_float),
         ("ignore_label", c_int32),
         ("skip_outside", c_int32),
+        ("top", c_void_p),
+        ("rate", c_void_p),
         ("probabilities", c_int32),
     ]
 

@@ -24,6 +24,7 @@ from circle_train.backends.native.fusion.weights import (
     join_weight_gradients,
     name_updates,
 )
+from circle_train.backends.native.fusion.wide_losses import spread_wide_losses
 from circle_train.ir import Graph, Tensor
 
 PASSES: tuple[Callable[[Rewriter], None], ...] = (
@@ -45,6 +46,7 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     join_weight_gradients,
     join_pooled_gradients,
     join_table_gradients,
+    spread_wide_losses,
     split_broadcasts,
     join_chains,
 )

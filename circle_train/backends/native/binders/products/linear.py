@@ -69,8 +69,8 @@ def fully_connected_x(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
     return input_gradient(op.of, given, Activation.NONE, out)
 
 
-def input_gradient(op: Op, given: Arrays, act: Activation, dx: Array) -> Calls:
-    """dx = act'(mask) · (dy w + add)"""
+def input_gradient(op: Op, given: Arrays, act: Activation, dx: Array, scale: float = 0) -> Calls:
+    """dx = act'(mask) · (dy w + add); what `dy` is where there are labels, `labels_of` says."""
     dy, w, add, mask = given["dy"], given["w"], given.get("add"), given.get("mask")
     flags, lie = bf16_flags(op, mask=mask), weights_at(w, 0)
     if not (lie and floats(dy, add, dx) and storable(mask)) or not supported(act) or flags is None:
@@ -79,15 +79,22 @@ def input_gradient(op: Op, given: Arrays, act: Activation, dx: Array) -> Calls:
     args = abi.MatmulArgs(
         a=pointer(dy), b=lie[0], c=pointer(dx), add=pointer(add), out_mask_y=pointer(mask), batch0=1, batch1=1,
         m=rows, n=ins, k=outs, a_row=outs, a_col=1, b_row=ins, b_col=1, c_row=ins, alpha=1.0, out_mask_act=int(act),
-        bf16=flags, stored=lie[1],
+        bf16=flags, stored=lie[1], labels=labels_of(given, scale),
     )  # fmt: skip
-    return [call(Kernel.MATMUL, args, dy, w, add, mask, dx)]
+    return [call(Kernel.MATMUL, args, given, dx)]
 
 
 @binds_fused("fully_connected_x")
 def fused_input_gradient(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """With a gradient from elsewhere to add and the producer's activation to undo."""
     return input_gradient(op.settings.op, given, op.settings.act, outputs[0])
+
+
+@binds_fused("fully_connected_x_of_loss")
+def input_gradient_of_loss(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """Where the loss's gradient by the logits is not in memory."""
+    of = op.settings.product
+    return input_gradient(of.op, given, of.act, outputs[0], op.settings.scale)
 
 
 @binds_gradient("w", FullyConnected, RoundedFullyConnected)
@@ -105,16 +112,29 @@ def fully_connected_b(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 
 
 @binds_fused("fully_connected_w")
-def fusedweight_gradients(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+def fused_weight_gradients(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """The gradients of weights and bias with the updates of both."""
-    made = dict(zip(op.settings.made, outputs, strict=True))
+    return updated(op.settings, given, outputs)
+
+
+@binds_fused("fully_connected_w_of_loss")
+def weight_gradients_of_loss(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
+    """Where the loss's gradient by the logits is not in memory."""
+    return updated(op.settings.product, given, outputs, op.settings.scale)
+
+
+def updated(settings: Any, given: dict[str, Any], outputs: Sequence[Array], scale: float = 0) -> Calls:
+    """What becomes of the gradients of weights and bias."""
+    made = dict(zip(settings.made, outputs, strict=True))
     if not (floats(given["dy"], *outputs) and storable(given.get("x"))):
         return None
-    updates = {name: update_of(getattr(op.settings, name), name, given, made) for name in "wb"}
-    return weight_gradients(op.settings.op, op.settings.shape, updates, {**given, **made})
+    updates = {name: update_of(getattr(settings, name), name, given, made) for name in "wb"}
+    return weight_gradients(settings.op, settings.shape, updates, {**given, **made}, scale)
 
 
-def weight_gradients(op: Op, shape: Sequence[int], updates: Updates, arrays: Arrays) -> Calls:
+def weight_gradients(
+    op: Op, shape: Sequence[int], updates: Updates, arrays: Arrays, scale: float = 0
+) -> Calls:
     """The gradients that have an update; the others are not wanted."""
     (outs, ins), dy = shape, arrays["dy"]
     w, b = updates.get("w"), updates.get("b")
@@ -124,9 +144,15 @@ def weight_gradients(op: Op, shape: Sequence[int], updates: Updates, arrays: Arr
     args = abi.MatmulGradWArgs(
         dy=pointer(dy), x=pointer(arrays.get("x")), rows=dy.size // max(outs, 1), out_features=outs, in_features=ins,
         w=w or abi.Update(), b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
-        bf16=flags,
+        bf16=flags, labels=labels_of(arrays, scale),
     )  # fmt: skip
     return [call(Kernel.MATMUL_GRAD_W, args, arrays)]
+
+
+def labels_of(given: Arrays, scale: float) -> abi.Labels:
+    """With labels, `dy` holds logits, and stands for the gradient of their cross-entropy (fusion/wide_losses.py)."""
+    label, top, rate = (pointer(given.get(role)) for role in ("label", "top", "rate"))
+    return abi.Labels(label, top, rate, scale)
 
 
 # Batched products: every operand is a matrix at a place of its own in a tensor, whatever lies between its rows.

@@ -41,7 +41,7 @@ void with_group(const ct_conv_grad_w_args& t, int64_t group, F f) {
 }
 
 ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
-  return {t.dy, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.has_w, t.has_b, t.bf16};
+  return {t.dy, t.x, out_pixels(t.shape), t.shape.out_c, t.shape.in_c, t.w, t.b, t.has_w, t.has_b, t.bf16, {}};
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace ct {
 namespace CT_TIER {
 namespace {
 
-constexpr int64_t kMostParts = 16;
+constexpr int64_t kLeastParts = 4, kMostParts = 16;
+constexpr int64_t kMostFloats = 1 << 18;  // of all parts, where there are more than the least
 
 struct Sums {
   int64_t cols;      // outputs, up to whole vectors
@@ -32,7 +33,8 @@ Sums carve(Carver& carver, const ct_conv_grad_w_args& t, const ct_conv_shape* po
   Sums f;
   f.cols = round_up(s.out_c, W);
   f.size = window_floats(s);
-  f.parts = std::max<int64_t>(1, std::min(kMostParts, s.batch * (pool ? pool->out_h : s.out_h)));
+  const int64_t most = std::clamp(kMostFloats / std::max<int64_t>(1, f.size * f.cols), kLeastParts, kMostParts);
+  f.parts = std::max<int64_t>(1, std::min(most, s.batch * (pool ? pool->out_h : s.out_h)));
   f.parts_at = carver.take<float>(f.parts * f.size * f.cols);
   f.biases_at = carver.take<float>(f.parts * f.cols);
   f.turned = carver.take<float>(f.size * s.out_c);

@@ -38,7 +38,11 @@ bool is_ignored(const ct_cross_entropy_args& t, int32_t label) { return label ==
 float label_row(const ct_cross_entropy_args& t, int64_t row, int32_t label, float top) {
   const float* const z = t.logits + row * t.cols;
   const float distance = z[label] - top;
-  if (!t.dz) return std::log(row_sum_exp(z, t.cols, 1, top)) - distance;
+  if (!t.dz) {
+    const float total = row_sum_exp(z, t.cols, 1, top);
+    if (t.rate) t.top[row] = top, t.rate[row] = t.grad_scale / total;
+    return std::log(total) - distance;
+  }
   float* const dz = t.dz + row * t.cols;
   vf sums{};
   each_vector(t.cols, [&](int64_t i, auto lanes) {
@@ -85,6 +89,7 @@ void label_rows(const ct_cross_entropy_args& t, int64_t row, int64_t count, floa
 }
 
 float ignored_row(const ct_cross_entropy_args& t, int64_t row) {
+  if (t.rate) t.top[row] = t.rate[row] = 0;
   if (t.dz) std::fill(t.dz + row * t.cols, t.dz + (row + 1) * t.cols, 0.0f);
   return 0;
 }
@@ -159,7 +164,7 @@ int32_t softmax_cross_entropy(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_cross_entropy_args*>(opaque);
   if (!labels_fit(t)) return CT_BAD_INDEX;
   float* const losses = t.row_loss ? t.row_loss : reinterpret_cast<float*>(context.scratch());
-  const bool few = !t.target && !t.probabilities && t.cols <= kFewClasses;
+  const bool few = !t.target && !t.probabilities && !t.rate && t.cols <= kFewClasses;
   const int64_t at_once = few ? W : 1;
   context.parallel(ceil_div(t.rows, at_once), double(t.rows) * t.cols * 1.2, [&](int, int64_t begin, int64_t end) {
     for (int64_t r = begin * at_once; r < std::min(end * at_once, t.rows); r += at_once)

@@ -1,8 +1,11 @@
-// A matrix as it lies in memory.
+// Operands: a matrix as it lies in memory, and one that is made as it is read.
 #pragma once
+
+#include <algorithm>
 
 #include "vectors/bf16.h"
 #include "product/gemm.h"
+#include "vectors/vecmath.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -42,6 +45,40 @@ struct DenseMatrix final : RowSource, PanelSource {
       for (int64_t j = 0; j < cols; j += kPanels * width) {
         const int64_t stop = j + kPanels * width < cols ? j + kPanels * width : cols;
         for (int64_t k = k1; k < k2; ++k) panel_row((k0 + k) * row + c0, j, stop, width, dst + j * kc + k * width, kc * width);
+      }
+    }
+  }
+};
+
+// The gradient of a cross-entropy by its logits: over many classes it is larger than all else (see ct_labels).
+struct LossRows final : RowSource, PanelSource {
+  const float* logits;
+  int64_t cols;
+  const ct_labels& of;
+
+  LossRows(const float* z, int64_t columns, const ct_labels& labels) : logits(z), cols(columns), of(labels) {}
+
+  // Columns j..j+n of a row.
+  void piece(int64_t row, int64_t j, int64_t n, float* to) const {
+    const float* const z = logits + row * cols + j;
+    const float top = of.top[row], rate = of.rate[row];
+    if (rate == 0) return void(std::fill_n(to, n, 0.0f));
+    each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, exp(load_some(z + i, lanes) - top) * rate, lanes); });
+    const int64_t at = of.label[row] - j;
+    if (at >= 0 && at < n) to[at] -= of.scale;
+  }
+
+  void rows(int64_t m0, int64_t mc, int64_t k0, int64_t kc, float* dst, int64_t dst_row) const override {
+    for (int64_t i = 0; i < mc; ++i) piece(m0 + i, k0, kc, dst + i * dst_row);
+  }
+
+  void panels(int64_t k0, int64_t kc, int64_t c0, int64_t columns, int64_t width, float* dst) const override {
+    for (int64_t j = 0; j < columns; j += width) {
+      const int64_t n = columns - j < width ? columns - j : width;
+      for (int64_t k = 0; k < kc; ++k) {
+        float* const to = dst + j * kc + k * width;
+        piece(k0 + k, c0 + j, n, to);
+        for (int64_t i = n; i < width; ++i) to[i] = 0;
       }
     }
   }

@@ -55,6 +55,8 @@ void with_entry(const ct_matmul_args& t, int64_t i, F f) {
   strided.a = entry.a;
   strided.row = t.a_row, strided.col = t.a_col;
   if (t.a_col != 1) entry.source = &strided;
+  const LossRows loss(t.a, t.a_row, t.labels);
+  if (t.labels.label) entry.source = &loss;
   f(entry);
 }
 
@@ -68,7 +70,7 @@ int64_t entry_scratch(const ct_matmul_args& t, int workers) {
 constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
 
 bool use_dots(const ct_matmul_args& t) {
-  return !t.bf16 && t.m <= CT_DOT_ROWS && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && t.batch0 * t.batch1 == 1;
+  return !t.bf16 && !t.labels.label && t.m <= CT_DOT_ROWS && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && t.batch0 * t.batch1 == 1;
 }
 
 template <int A, int B>
@@ -149,8 +151,8 @@ constexpr int64_t kManyWeights = 1 << 16;
 constexpr int64_t kSplitColumns = 384;
 
 bool splits_sums(const ct_matmul_args& t) {
-  return !t.bf16 && !t.stored.x && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 && t.b_col == 1 &&
-         t.batch0 * t.batch1 == 1;
+  return !t.bf16 && !t.stored.x && !t.labels.label && t.m <= CT_DOT_ROWS && t.k >= 2 * W && t.n * t.k >= kManyWeights && t.a_col == 1 &&
+         t.b_col == 1 && t.batch0 * t.batch1 == 1;
 }
 
 // Both parts go from the middle outwards: what the hardware asks for beyond their ends is nothing of the other's.
@@ -201,7 +203,7 @@ void run_split(Context& context, const ct_matmul_args& t) {
 
 struct GradW {
   explicit GradW(const ct_matmul_grad_w_args& t)
-      : dy(t.dy, t.out_features), x(t.x, t.in_features) {
+      : dy(t.dy, t.out_features), x(t.x, t.in_features), loss(t.dy, t.out_features, t.labels) {
     p.k = t.rows;
     x.bf16 = t.bf16 & CT_BF16_X;
     p.transposed = suits_transposed(t.out_features, t.in_features);
@@ -210,12 +212,15 @@ struct GradW {
     p.a = &a, p.b = &b;
     p.a_dense = a.bf16 ? nullptr : a.x;
     p.b_dense = b.x, p.b_row = b.row, p.b_bf16 = b.bf16;
+    if (t.labels.label && p.transposed) p.b = &loss, p.b_dense = nullptr;
+    if (t.labels.label && !p.transposed) p.a = &loss, p.a_dense = nullptr;
     p.w = t.has_w ? &t.w : nullptr;
     p.bias = t.has_b ? &t.b : nullptr;
     p.bf16 = t.bf16;
   }
   GradW(const GradW&) = delete;
   DenseMatrix dy, x;
+  LossRows loss;
   SumProduct p;
 };
 

@@ -203,6 +203,15 @@ typedef struct ct_int_widen_args {
 
 /* ---- matrix products ------------------------------------------------------------------------------------------ */
 
+/* With `label`, an operand holds logits, and what is multiplied is the gradient of their cross-entropy, which lies nowhere:
+ * exp(z - top) * rate, less `scale` at the row's label; top and rate are those that ct_cross_entropy_args gives out. */
+typedef struct ct_labels {
+  const int32_t* label;
+  const float* top;
+  const float* rate;
+  float scale;
+} ct_labels;
+
 /* C(i,j) = mask(out) * act( alpha * sum_k A(i,k) B(k,j) + bias(j) + add(i,j) + (accumulate ? C(i,j) : 0) )
  * mask(out) = act'(out_mask_y) when given (strides of C).
  * Element addresses: A[i*a_row + k*a_col], B[k*b_row + j*b_col], C[i*c_row + j]; add and out_mask_y lie as C does.
@@ -239,6 +248,7 @@ typedef struct ct_matmul_args {
   int32_t accumulate;
   int32_t bf16;
   ct_int_widen_args stored;
+  ct_labels labels; /* of A's rows */
 } ct_matmul_args;
 
 /* Matrices of unit column stride: entry (p, q) begins p*batch0 + q*batch1 behind `at`, its rows lie `row` apart. */
@@ -285,6 +295,7 @@ typedef struct ct_matmul_grad_w_args {
   int32_t has_w;
   int32_t has_b;
   int32_t bf16;
+  ct_labels labels; /* of dy's rows */
 } ct_matmul_grad_w_args;
 
 /* ---- convolutions and pools ------------------------------------------------------------------------------------ */
@@ -420,7 +431,8 @@ typedef struct ct_softmax_args {
 
 /* loss[0] = loss_scale * sum_r sum_c t (lse - z); dz = grad_scale * (softmax(z) * T - t), T = sum_c t. Targets: dense
  * `target` (rows x cols) or int32 `labels` (a row whose label is ignore_label gives 0; other labels outside 0..cols-1 are an
- * error, or, with skip_outside, give 0 too). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. */
+ * error, or, with skip_outside, give 0 too). dz, loss, row_loss (unscaled, per row) may be NULL; dz may be logits. top and rate, of
+ * labels alone and instead of dz, may be NULL: a row's maximum, and grad_scale over the sum of its exponentials, 0 where it counts nothing. */
 typedef struct ct_cross_entropy_args {
   const float* logits;
   const float* target;
@@ -434,6 +446,8 @@ typedef struct ct_cross_entropy_args {
   float grad_scale;
   int32_t ignore_label;
   int32_t skip_outside;
+  float* top;
+  float* rate;
   int32_t probabilities; /* `logits` are probabilities p: loss of -sum t log max(p, 1e-20), dz = -grad_scale*t/p where p > 1e-20 */
 } ct_cross_entropy_args;
 
