@@ -13,7 +13,7 @@ from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import same_size
 from circle_train.ops.elementwise import Unary
-from circle_train.ops.numeric.arithmetic import Maximum, Minimum
+from circle_train.ops.numeric.arithmetic import Maximum, Minimum, Mul
 
 
 class Alike(Op):
@@ -50,7 +50,7 @@ class StablehloAdd(Alike):
 
 @register("STABLEHLO_MULTIPLY")
 class StablehloMultiply(Alike):
-    formula = "mul(x1, x2)"
+    formula, gradient_formulas = Mul.formula, Mul.gradient_formulas
 
     def forward(self, x1: Array, x2: Array) -> Array:
         return x1 * x2
@@ -64,6 +64,8 @@ class StablehloMultiply(Alike):
 
 @register("STABLEHLO_MAXIMUM")
 class StablehloMaximum(Alike):
+    formula, gradient_formulas = Maximum.formula, Maximum.gradient_formulas
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.maximum(x1, x2)
 
@@ -72,6 +74,8 @@ class StablehloMaximum(Alike):
 
 @register("STABLEHLO_MINIMUM")
 class StablehloMinimum(Alike):
+    formula, gradient_formulas = Minimum.formula, Minimum.gradient_formulas
+
     def forward(self, x1: Array, x2: Array) -> Array:
         return np.minimum(x1, x2)
 
