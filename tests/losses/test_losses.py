@@ -31,7 +31,11 @@ from circle_train.ops import INTERNAL
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "torch_losses.json").read_text(encoding="utf-8"))[
     "cases"
 ]
-LOSS_OPS = [name for name, cls in INTERNAL.items() if cls.__module__ == "circle_train.ops.internal.loss"]
+LOSS_OPS = [
+    name
+    for name, cls in INTERNAL.items()
+    if cls.__module__ == "circle_train.ops.internal.loss" and not cls.stops_gradient
+]
 
 
 def random(*shape: int, seed: int = 0) -> Any:

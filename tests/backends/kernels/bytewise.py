@@ -252,6 +252,13 @@ def hybrid(batch: int, h: int, w: int, ins: int, outs: int, kernel: int) -> Call
     return stored(make, np.maximum(want * scale[:outs] + 1, -50).astype(np.float32))
 
 
+def int_samples(batch: int, size: int) -> Call:
+    """The same rounding, back in floats."""
+    x = np.random.default_rng(size).normal(size=(batch, size)).astype(np.float32) * 2 + 1
+    make = args("ct_int_samples_args", x=x, samples=batch, each=size)
+    return stored(make, rounded_samples(x).astype(np.float32) if x.size else x)
+
+
 def int_settle(size: int) -> Call:
     x = np.random.default_rng(size).uniform(-40, 40, size).astype(np.float32)
     x[::5] = np.round(x[::5] * 4) / 4 + 0.125  # ties

@@ -111,6 +111,7 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("INT_WIDEN", bytewise.int_widen_unsigned, Call.itself),
     ("INT_WIDEN", bytewise.int_widen_of_short, Call.itself),
     ("INT_HYBRID", bytewise.hybrid, Call.itself),
+    ("INT_SAMPLES", bytewise.int_samples, Call.itself),
     ("INT_SETTLE", bytewise.int_settle, Call.itself),
 ]
 """Each kernel, what is made of extents, and which call of it."""
