@@ -15,13 +15,14 @@ from circle_train.convert.onnx_file.importer import Source, declared_shapes, rea
 from circle_train.convert.stages.finish import finish
 from circle_train.convert.stages.fuse import fuse
 from circle_train.convert.stages.given import asked_values, constants, give, own_sizes, sizes_in
+from circle_train.convert.stages.growth import mark_guesses
 from circle_train.convert.stages.layout import lay_out
 from circle_train.convert.stages.symbols import Assignment, asked, assignments, fixed, learnt
 from circle_train.convert.stages.tidy import tidy
 from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.convert.stages.written import Endless
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
-from circle_train.ir import Module, Role, Tensor, TensorType
+from circle_train.ir import Module, Tensor, TensorType
 from circle_train.ir.size import Number, Size, Undecided, judged_by
 from circle_train.ops.open.derive import Learnt
 from circle_train.uncollected import uncollected
@@ -76,19 +77,18 @@ def convert(
             known = learnt(known, guesses)
             guessed |= {name.split("/")[0] for name in guesses}
         else:
-            _mark_guesses(model, module, guessed)
+            mark_guesses(model, module, known, guessed, lambda to: _tried(model, to, nhwc, fold_batchnorm))
             return module, provenance
     raise ConversionError(
         f"{_place(model)}: its open sizes depend on each other in too many ways; give shapes="
     )
 
 
-def _mark_guesses(model: Source, module: Module, guessed: set[str]) -> None:
-    """A batch is not several of a guessed size: the model may compute something over all of it."""
-    for tensor in module.main.inputs:
-        _, dims = model.inputs.get(tensor.name, (None, ()))
-        if dims and dims[0] in guessed:
-            tensor.role |= Role.ONE_SIZE
+def _tried(model: Source, known: Mapping[str, Number], nhwc: bool, fold_batchnorm: bool) -> Module | None:
+    try:
+        return _with_examples(model, known, nhwc, fold_batchnorm)[0]
+    except (Blocked, Endless, Learnt):
+        return None
 
 
 def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:

@@ -74,6 +74,8 @@ class Role(enum.Flag):
     """No number of the model, but of the scales of its integers."""
     ONE_SIZE = enum.auto()
     """An input of any number of samples in its source, of which only this one could be expressed: no parts stand for others."""
+    RIGID = enum.auto()
+    """One whose model is another at another number of samples."""
 
 
 @dataclass(frozen=True, slots=True)

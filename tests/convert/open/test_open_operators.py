@@ -12,7 +12,12 @@ from circle_train.ir.tensor_type import Array
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
-helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+helper, numpy_helper, FLOAT, INT64 = (
+    onnx.helper,
+    onnx.numpy_helper,
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.INT64,
+)
 
 
 def sessions(graph: Any, opset: int = 17) -> tuple[ct.InferenceSession, Any]:
@@ -230,4 +235,29 @@ def test_a_batch_of_a_guessed_size_is_not_taken_apart() -> None:
     one = numbers((1, 4))
     np.testing.assert_allclose(ours.run(None, {"x": one})[0], theirs.run(None, {"x": one})[0], atol=1e-5)
     with pytest.raises(ct.ModelError, match=r"converted for 1 sample .* shapes=\{'x': \(3, 4\)"):
+        ours.run(None, {"x": numbers((3, 4))})
+
+
+def test_a_number_for_each_sample_is_none_for_all() -> None:
+    """Where the batch had to be guessed, a constant for one sample would fit any batch, and be wrong."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=1),
+        node("ConcatFromSequence", ["rows"], ["whole"], axis=0),
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["count"]),
+        node("Range", ["zero", "count", "one"], ["places"]),
+        node("Cast", ["places"], ["floats"], to=FLOAT),
+        node("Unsqueeze", ["floats", "axes"], ["column"]),
+        node("Add", ["whole", "column"], ["y"]),
+    ]
+    constants = {"zero": 0, "one": 1, "axes": [1]}
+    graph = helper.make_graph(
+        nodes, "net", [info("x", FLOAT, ["B", 4])], [info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in constants.items()],
+    )  # fmt: skip
+    ours, theirs = sessions(graph)
+    one = numbers((1, 4))
+    np.testing.assert_allclose(ours.run(None, {"x": one})[0], theirs.run(None, {"x": one})[0], atol=1e-5)
+    with pytest.raises(ct.ModelError, match="at another batch it has other operators or constants"):
         ours.run(None, {"x": numbers((3, 4))})
