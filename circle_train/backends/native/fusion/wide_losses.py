@@ -16,7 +16,7 @@ from circle_train.ops.layers.linear import FullyConnected
 from circle_train.record import record
 
 WIDE, MANY = 4 << 20, 256
-"""Bytes and classes of a gradient from which its exponentials, made twice more, cost no more than writing and reading it."""
+"""Bytes and classes of a gradient from which its memory is worth making its exponentials twice more."""
 
 
 @record
