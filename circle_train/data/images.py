@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from circle_train.data.augment import vary_image
+from circle_train.data.folders.by_class import files_by_class, intact
 from circle_train.data.labelled import MIXUP, Labelled
-from circle_train.errors import ConfigError, DataError, shown
+from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
@@ -26,8 +27,6 @@ CROPS = ("center", "squash", "pad")
 LARGEST = 100_000_000
 """Pixels of a picture; more would be a bomb rather than a photograph."""
 JPEG_END = b"\xff\xd9"
-
-Found = TypeVar("Found")
 
 
 @record
@@ -94,19 +93,19 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
     """
     path = Path(folder)
     asked = asked_of(size, scale, offset, crop)
-    files, classes = files_by_class(path, SUFFIXES, "pictures")
-    found, skipped = _checked(files, skip_damaged)
+    found, skipped = _of_folder(path, skip_damaged)
     other = None
     if not isinstance(validation, (int, float)):
-        held, names = files_by_class(Path(validation), SUFFIXES, "pictures")
+        held, _ = _of_folder(Path(validation), skip_damaged)
+        (*_, classes), (*_, names) = found, held
         if names != classes:
             raise DataError(
                 f"'{validation}' has the classes {', '.join(names)}, expected {', '.join(classes)} as '{path}' has"
             )
-        other = Images(*_split(_checked(held, skip_damaged)[0]), classes, validation=0.0, asked=asked)
+        other = Images(*held, validation=0.0, asked=asked)
     varied = chosen_augmentations(augment, ("flip", "crop", "colour"))
     return Images(
-        *_split(found), classes, validation=0.0 if other else float(validation), held_out=other,  # type: ignore[arg-type]
+        *found, validation=0.0 if other else float(validation), held_out=other,  # type: ignore[arg-type]
         skipped=skipped, name=str(path), asked=asked, augmentation=varied,
     )  # fmt: skip
 
@@ -122,33 +121,6 @@ def asked_of(
         raise ConfigError(f"crop is {crop!r}, expected one of {', '.join(CROPS)}")
     mean, std = numbers(offset, "offset", 0.0, scale), numbers(scale, "scale", 1.0, offset)
     return Description(kind="image", size=size, mean=mean, std=std, details={"crop": crop} if crop else {})
-
-
-def files_by_class(
-    folder: Path, suffixes: Sequence[str], what: str
-) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """Files of these suffixes with their class's number, and the classes: sub-folders that hold any, in order."""
-    if not folder.is_dir():
-        raise DataError(f"'{folder}' is no folder, expected one with a folder of {what} for each class")
-    by_class: dict[str, list[Path]] = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.name.startswith((".", "__")):
-            files = sorted(
-                file
-                for file in entry.rglob("*")
-                if file.suffix.lower() in suffixes
-                and file.is_file()  # and no pipe, which would be waited for
-                and not any(part.startswith((".", "__")) for part in file.relative_to(folder).parts)
-            )
-            if files:
-                by_class[entry.name] = files
-    if len(by_class) < 2:
-        found = f"{what} only in '{next(iter(by_class))}'" if by_class else f"no {what}"
-        raise DataError(
-            f"'{folder}' holds {found}; expected a folder for each of two or more classes with {', '.join(suffixes)}"
-        )
-    pairs = [(file, label) for label, files in enumerate(by_class.values()) for file in files]
-    return pairs, tuple(by_class)
 
 
 def read_image(path: str | os.PathLike[str], how: Description) -> Array:
@@ -228,28 +200,10 @@ def chosen_augmentations(wish: Sequence[str] | str, known: Sequence[str]) -> tup
     return chosen
 
 
-def intact(
-    files: list[tuple[Path, int]], look: Callable[[Path], Found], what: str, skip: bool
-) -> tuple[list[tuple[Path, int, Found]], tuple[str, ...]]:
-    """Files of which `look` makes something, with that; all of which it cannot are named at once, or left out."""
-    good, bad = [], []
-    for file, label in files:
-        try:
-            good.append((file, label, look(file)))
-        except Exception as error:  # damaged files make decoders raise what they like
-            named = str(file) in str(error)
-            bad.append(shown(error) if named else f"'{file}' ({shown(error)})")
-    if bad and not skip:
-        listed = "; ".join(bad[:5]) + (f"; and {len(bad) - 5} more" if len(bad) > 5 else "")
-        raise DataError(
-            f"{len(bad)} of {len(files)} {what} cannot be read: {listed}; repair or remove them, or skip them "
-            "(skip_damaged=True, --skip-damaged)"
-        )
-    return good, tuple(bad)
-
-
-def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """Pictures that are whole."""
+def _of_folder(
+    folder: Path, skip: bool
+) -> tuple[tuple[Sequence[Path], Array, tuple[str, ...]], tuple[str, ...]]:
+    """Pictures that are whole, their classes' numbers and names; and what was left out."""
     image = pillow()
 
     def look(file: Path) -> None:
@@ -257,12 +211,9 @@ def _checked(files: list[tuple[Path, int]], skip: bool) -> tuple[list[tuple[Path
             _refuse_bombs(picture, file)
             _refuse_halves(picture, file)
 
-    found, skipped = intact(files, look, "pictures", skip)
-    return [(file, label) for file, label, _ in found], skipped
-
-
-def _split(pairs: list[tuple[Path, int]]) -> tuple[list[Path], Array]:
-    return [file for file, _ in pairs], np.array([label for _, label in pairs], np.int32)
+    files, labels, classes = files_by_class(folder, SUFFIXES, "pictures")
+    places, _, skipped = intact(files, look, "pictures", skip)
+    return (files.take(places), labels[places], classes), skipped
 
 
 def _refuse_bombs(picture: Any, path: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from circle_train.data.folders.listing import chosen
 from circle_train.data.lazy import Lazy
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
@@ -94,15 +95,15 @@ class Labelled(ABC):
         places = _held_out(self, seed)
         if not len(places):
             return self, None
-        chosen = np.zeros(len(self), bool)
-        chosen[places] = True
-        return self.take(np.flatnonzero(~chosen)), self.take(np.flatnonzero(chosen))
+        validates = np.zeros(len(self), bool)
+        validates[places] = True
+        return self.take(np.flatnonzero(~validates)), self.take(np.flatnonzero(validates))
 
     def take(self, places: Array) -> Labelled:
         """Some of the samples."""
         return replace(
             self,
-            items=[self.items[place] for place in places],
+            items=chosen(self.items, places),
             labels=self.labels[places],
             groups=None if self.groups is None else self.groups[places],
             held_out=None,
@@ -150,12 +151,12 @@ def _held_out(data: Labelled, seed: int) -> Array:
         return _whole_groups(data, random)
     if data.scores != "softmax":
         return random.permutation(len(data))[: round(len(data) * data.validation)]
-    chosen = []
+    places_by_class = []
     for label in range(len(data.classes)):
         places = random.permutation(np.flatnonzero(data.labels == label))
         count = floor(len(places) * data.validation + 0.5)
-        chosen.append(places[: min(count, len(places) - 1)] if len(places) > 1 else places[:0])
-    return np.concatenate(chosen)
+        places_by_class.append(places[: min(count, len(places) - 1)] if len(places) > 1 else places[:0])
+    return np.concatenate(places_by_class)
 
 
 def _whole_groups(data: Labelled, random: np.random.Generator) -> Array:

@@ -80,7 +80,7 @@ class Lazy:
         self.sample = sizes if min(sizes, default=1) > 0 else None
         self.epoch = 0
         """Which one asks; what samples of -1 variants look like is a function of it."""
-        self.shape = (len(source.items) * max(variants, 1), *self[:1].shape[1:])
+        self.shape = (len(source.items) * max(variants, 1), *self._sample(0).shape)
 
     @property
     def ndim(self) -> int:
@@ -99,12 +99,19 @@ class Lazy:
         if places.ndim == 0:
             one: Array = self[places[None]][0]
             return one
+        samples = np.empty((len(places), *self.shape[1:]), self.dtype)
+
+        def fill(number: int) -> None:
+            samples[number] = self._sample(int(places[number]))
+
         if len(places) < 2 * THREADS:
-            samples = [self._sample(int(place)) for place in places]
-        else:
-            with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
-                samples = list(pool.map(self._sample, map(int, places)))
-        return np.stack(samples)
+            for number in range(len(places)):
+                fill(number)
+            return samples
+        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+            for _ in pool.map(fill, range(len(places))):  # which raises what a decoder raised
+                pass
+        return samples
 
     def _sample(self, place: int) -> Array:
         item = self.source.items[place // max(self.variants, 1)]

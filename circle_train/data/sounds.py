@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.data.augment import vary_sound
-from circle_train.data.images import chosen_augmentations, files_by_class, intact
+from circle_train.data.folders.by_class import files_by_class, intact
+from circle_train.data.images import chosen_augmentations
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.metadata.description import Description
@@ -101,13 +102,14 @@ def sounds(
     if sample_rate is not None and not sample_rate > 0:
         raise ConfigError(f"sample_rate is {sample_rate!r}, expected so many a second")
     path = Path(folder)
-    files, classes = files_by_class(path, SUFFIXES, "recordings")
-    lengths, skipped = intact(files, partial(duration, window=seconds), "recordings", skip_damaged)
+    files, kinds, classes = files_by_class(path, SUFFIXES, "recordings")
+    places, lengths, skipped = intact(files, partial(duration, window=seconds), "recordings", skip_damaged)
     items, labels, groups = [], [], []
-    for number, (file, label, length) in enumerate(lengths):
+    for number, (place, length) in enumerate(zip(places, lengths, strict=True)):
         starts = np.arange(0, max(length - 0.5 * seconds, 1e-9), seconds) if seconds else [0.0]
+        file = files[place]
         items += [Piece(file, float(start)) for start in starts]
-        labels += [label] * len(starts)
+        labels += [kinds[place]] * len(starts)
         groups += [number] * len(starts)
     asked = Description(kind="audio", sample_rate=sample_rate)
     varied = chosen_augmentations(augment, ("shift", "speed", "volume", "noise"))

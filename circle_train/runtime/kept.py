@@ -20,6 +20,7 @@ from circle_train.data.dataset import Batch, Dataset
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.runtime.executor import Executor
+from circle_train.runtime.rows import rows
 from circle_train.runtime.state import State
 
 KEPT_BYTES = 512_000_000
@@ -34,11 +35,15 @@ class Store:
     def __init__(self, keep: Keep, results: Sequence[Tensor], batch: int, data: Dataset) -> None:
         samples = len(data)
         self.keep = keep
-        self.arrays = [np.empty((samples, t.type.size // batch), t.dtype.numpy) for t in results]
+        self.rows = [rows((samples, t.type.size // batch), np.dtype(t.dtype.numpy)) for t in results]
         self.known = np.zeros(samples, bool)
         self.looks = [Look(a) for a in data.inputs if isinstance(a, np.ndarray) and a.flags.writeable]
         self.weights = -1, 0
         """The state's generation and a sum over the frozen weights that may be set in place."""
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [some.array for some in self.rows]
 
     @property
     def nbytes(self) -> int:
@@ -148,8 +153,10 @@ class Samples:
             for array, tensor in zip(store.arrays, program.prefix.results, strict=True):
                 array[places] = runner[tensor].reshape(len(places), -1)
             store.known[places] = True
-        pairs = zip(program.prefix.results, store.arrays, strict=True)
-        return {**feeds, **{tensor: array[places].reshape(tensor.shape) for tensor, array in pairs}}
+        for some, tensor in zip(store.rows, program.prefix.results, strict=True):
+            feeds[tensor] = some.array[places].reshape(tensor.shape)
+            some.let_go()
+        return feeds
 
     def _inputs(self, program: Program) -> dict[Tensor, Array]:
         arrays: list[Any] = [array[self.places] for array in self.data.inputs]

@@ -36,7 +36,7 @@ client.close()
 @pytest.fixture(scope="module")
 def result() -> Result:
     data = ct.data.images(SHAPES, validation=0.25)
-    return ct.finetune(picture_net(), data, verbose=0, learning_rate=0.2)
+    return ct.finetune(picture_net(), data, verbose=0, learning_rate=0.05)
 
 
 def test_a_head_is_learned_and_the_samples_held_out_are_judged(result: Result) -> None:
@@ -66,11 +66,21 @@ def test_the_export_computes_what_the_session_does(result: Result, tmp_path: Pat
 def test_integers_are_calibrated_and_judged_on_its_own_samples(result: Result, tmp_path: Path) -> None:
     shipped = result.export(tmp_path / "shapes.tflite", quantize="int8")
     assert shipped is not None and shipped.judged is not None
-    assert shipped.judged.before == shipped.judged.after
     assert ct.load(tmp_path / "shapes.tflite").inputs[0].dtype == np.int8
     floats = result.session.predict(SHAPES)
-    scores = [answer.scores for answer in answers(ct.load(tmp_path / "shapes.tflite"), [SHAPES])]
-    np.testing.assert_allclose(scores, floats, atol=0.05)
+    scores = np.stack([answer.scores for answer in answers(ct.load(tmp_path / "shapes.tflite"), [SHAPES])])
+    np.testing.assert_allclose(scores, floats, atol=0.02)
+    is_undecided = abs(floats[:, 0] - floats[:, 1]) < 0.04  # where a rounding decides
+    assert is_undecided.sum() <= 2
+    np.testing.assert_array_equal(
+        scores.argmax(1)[~is_undecided],
+        floats.argmax(1)[~is_undecided],
+        "int8 names otherwise what is no tie",
+    )
+    before, after = (
+        shares["categorical_accuracy"] for shares in (shipped.judged.before, shipped.judged.after)
+    )
+    assert before == result.metrics["accuracy"] and abs(before - after) <= is_undecided.sum() / 4
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:

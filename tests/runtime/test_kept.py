@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from circle_train.compile import prefix
 from circle_train.ir import Graph
 from circle_train.ir.graph import constant
 from circle_train.ops.attributes import Activation, Padding
+from circle_train.runtime import rows
 from circle_train.runtime.executor import Executor
 
 needs_native = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
@@ -288,3 +291,21 @@ def test_rows_of_a_few_samples_at_a_time(backend: str, monkeypatch: pytest.Monke
     parts = ct.TrainSession(attention(), config, backend=backend)
     assert [parts.train_step(x, y).loss for _ in range(3)] == pytest.approx(expected, rel=1e-5)
     assert whole.program.prefix is None and parts.program.prefix is not None
+
+
+@pytest.mark.parametrize("disk", ["room", "full"])
+def test_many_results_lie_in_a_file_and_are_the_same(monkeypatch: pytest.MonkeyPatch, disk: str) -> None:
+    """Where the disk has no room they lie in memory as ever."""
+    plain, history = fitted()
+    monkeypatch.setattr(rows, "LARGE", 1)
+    if disk == "full":
+
+        def refuse(*_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    made = rows.rows((30, 4), np.dtype(np.float32))
+    assert (made.mapping is not None) == (disk == "room" and sys.platform == "linux")
+    filed, same = fitted()
+    assert same == history
+    np.testing.assert_array_equal(plain.parameters.flat(), filed.parameters.flat())

@@ -3,9 +3,10 @@
 
 python tools/dev/photographs.py                    100,000 synthetic photographs, as links to 200 different files
 python tools/dev/photographs.py --count 5000       fewer
+python tools/dev/photographs.py --course 30000     the memory of a whole fine-tuning of a tiny network, beside that of 100
 
 Reads one epoch of batches as fit does, beside which two threads decode the same files as fast as they can. In turns, so
-that what else the machine does falls on both alike.
+that what else the machine does falls on both alike. Memory is compared with that of as many batches from 100 photographs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +30,7 @@ from circle_train.data.lazy import THREADS, normalised
 from circle_train.format.metadata.description import Description
 from circle_train.ir import DType, Tensor, TensorType
 
+ROOT = Path(__file__).parents[2]
 SIDE, DIFFERENT, BATCH, CLASSES = 500, 200, 32, 4
 HOW = Description(kind="image", size=(224, 224), mean=(127.5,), std=(127.5,))
 
@@ -73,6 +76,25 @@ def memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
+def course(count: int) -> float:
+    """Megabytes that a process has had at the most, which fine-tunes a tiny network on so many photographs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = photographs(Path(scratch), count)
+        code = (
+            "import sys, resource, circle_train as ct; from picture_net import picture_net; "
+            "ct.finetune(picture_net(), ct.data.images(sys.argv[1]), epochs=2, verbose=0); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
+        )
+        paths = [str(ROOT / "tests/nets"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        told = subprocess.run(
+            [sys.executable, "-c", code, str(folder)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+    return float(told.stdout)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,12 +102,23 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--turn", type=int, default=1600, help="photographs of a turn")
     parser.add_argument("--read", type=int, help="how many of them are read (default: all)")
+    parser.add_argument("--course", type=int, metavar="COUNT", help="the memory of a course on so many")
     options = parser.parse_args()
+    if options.course:
+        few, many = course(100), course(options.course)
+        print(
+            f"a course: {few:.0f} MB on 100 photographs, {many:.0f} MB on {options.course:,}, {many / few:.0%}"
+        )
+        return 0
+    return reading(options)
+
+
+def reading(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = photographs(Path(scratch) / "photos", options.count)
         few = ct.data.images(photographs(Path(scratch) / "few", 100), validation=0.0)
         tensor = Tensor("x", TensorType(DType.FLOAT32, (1, 224, 224, 3)))
-        by_batches(few.open(tensor, HOW), np.arange(100))
+        by_batches(few.open(tensor, HOW), np.arange(options.turn) % 100)
         base = memory()
         data = ct.data.images(folder, validation=0.0)
         array, order = data.open(tensor, HOW), np.random.default_rng(0).permutation(len(data))[: options.read]
@@ -103,8 +136,8 @@ def main() -> int:
             f"two threads that do nothing else: {count / threads:.0f} a second; share {threads / batches:.0%}"
         )
         print(
-            f"memory: {base:.0f} MB after 100, {listed:.0f} MB with all names, {first:.0f} MB after {options.turn:,}, "
-            f"{memory():.0f} MB after {count:,}"
+            f"memory: {base:.0f} MB after {options.turn:,} readings of 100, {listed:.0f} MB with all names, "
+            f"{first:.0f} MB after {options.turn:,}, {memory():.0f} MB after {count:,}"
         )
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from circle_train.data.arrays import classes_of, numbered, read_table
-from circle_train.data.images import files_by_class
+from circle_train.data.folders.by_class import files_by_class
 from circle_train.data.labelled import Labelled
 from circle_train.data.texts.tokenizer import LARGEST_TEXT, Tokenizer
 from circle_train.errors import ConfigError, DataError
@@ -86,9 +87,9 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
             raise ConfigError(
                 f"'{path}' is a folder, in which each class has its own; label, column and group are of .csv files"
             )
-        files, classes = files_by_class(path, (".txt",), "texts")
-        items: list[Any] = [file for file, _ in files]
-        labels: Array = np.array([number for _, number in files], np.int32)
+        items: Sequence[Any]
+        labels: Array
+        items, labels, classes = files_by_class(path, (".txt",), "texts")
     else:
         header, rows = read_table(path)
         for name in (label, column, *([group] if group else [])):

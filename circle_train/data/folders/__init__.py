@@ -1,0 +1,1 @@
+"""Folders whose sub-folders are classes, however many files they hold."""
