@@ -8,7 +8,7 @@ from typing import Any
 import circle_train.convert.handlers  # noqa: F401  (registers the handlers)
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.provenance import Provenance
-from circle_train.convert.building.refusal import Refusal
+from circle_train.convert.building.refusal import Blocked, Refusal, Refused
 from circle_train.convert.building.registry import Bundle
 from circle_train.convert.handlers.layers.sweeps import lower_loops
 from circle_train.convert.onnx_file.importer import Source, declared_shapes, read
@@ -23,21 +23,14 @@ from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.convert.stages.written import Endless
 from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
 from circle_train.ir import Module, Tensor, TensorType
-from circle_train.ir.size import Number, Size, Undecided, judged_by
+from circle_train.ir.size import Number, Size
+from circle_train.ir.sizes.judge import Undecided, judged_by
 from circle_train.ops.open.derive import Learnt
 from circle_train.uncollected import uncollected
 
 Shapes = dict[str, tuple[int, ...]]
 MOST_LESSONS = 64
 """About open sizes, each of which begins the conversion anew."""
-
-
-class Refused(ConversionError):
-    """Nodes cannot be converted."""
-
-    def __init__(self, message: str, culprits: set[str], is_unfit: bool) -> None:
-        super().__init__(message)
-        self.culprits, self.is_unfit = culprits, is_unfit
 
 
 def generally(what: str, value: Size) -> bool:
@@ -77,18 +70,13 @@ def convert(
             known = learnt(known, guesses)
             guessed |= {name.split("/")[0] for name in guesses}
         else:
-            mark_guesses(model, module, known, guessed, lambda to: _tried(model, to, nhwc, fold_batchnorm))
+            mark_guesses(
+                model, module, known, guessed, lambda to: _with_examples(model, to, nhwc, fold_batchnorm)[0]
+            )
             return module, provenance
     raise ConversionError(
         f"{_place(model)}: its open sizes depend on each other in too many ways; give shapes="
     )
-
-
-def _tried(model: Source, known: Mapping[str, Number], nhwc: bool, fold_batchnorm: bool) -> Module | None:
-    try:
-        return _with_examples(model, known, nhwc, fold_batchnorm)[0]
-    except (Blocked, Endless, Learnt):
-        return None
 
 
 def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:
@@ -107,14 +95,6 @@ def _taught(model: Source, known: Mapping[str, Number]) -> Mapping[str, Number]:
         else:
             return known
     return known
-
-
-class Blocked(Exception):
-    """No conversion as long as these symbols are open."""
-
-    def __init__(self, failure: ConversionError, culprits: set[str]) -> None:
-        super().__init__(str(failure))
-        self.failure, self.culprits = failure, culprits
 
 
 def _with_examples(

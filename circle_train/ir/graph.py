@@ -199,6 +199,7 @@ class Graph:
                 twins[tensor] = Tensor(
                     tensor.name, tensor.type, tensor.buffer, None, tensor.state, tensor.quantization,
                     tensor.is_variable, tensor.shape_signature, tensor, tensor.role, tensor.weight, dict(tensor.carried),
+                    tensor.rigid,
                 )  # fmt: skip
             return twins[tensor]
 

@@ -74,8 +74,6 @@ class Role(enum.Flag):
     """No number of the model, but of the scales of its integers."""
     ONE_SIZE = enum.auto()
     """An input of any number of samples in its source, of which only this one could be expressed: no parts stand for others."""
-    RIGID = enum.auto()
-    """One whose model is another at another number of samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +134,8 @@ class Tensor:
     weight: Weight = NO_WEIGHT
     carried: dict[str, Any] = field(default_factory=dict, repr=False)
     """Fields of the file that we keep without interpreting them."""
+    rigid: str = ""
+    """Of an input of one size: why its model does not grow to another number of samples."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -9,54 +9,34 @@ Comparisons answer what holds for all values of the symbols. What depends on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Union
 
 import numpy as np
 
+from circle_train.ir.sizes.bounds import ANY, Bounds, divided, greater, lesser, plus, scaled, times, within
+from circle_train.ir.sizes.expression import (
+    Atom,
+    Expression,
+    Product,
+    added,
+    bounds_of,
+    bounds_within,
+    multiplied,
+    simplest,
+    terms_of,
+    without,
+)
+from circle_train.ir.sizes.judge import Undecided, holds
+
 Number = Union[int, "Size"]
-Terms = tuple[tuple[tuple["Atom", ...], int], ...]
-Judge = Callable[[str, "Size"], bool]
-"""Says whether a Size is "zero" or "negative" where that depends on symbols."""
 
 
-class Undecided(ValueError):
-    """A question about sizes has no answer that holds for all values of the open ones."""
+class Size(Expression):
+    """An expression that takes part in arithmetic as a number does."""
 
-
-class Atom:
-    """What sums and products are made of: a symbol, or an operation on Sizes."""
-
-    __slots__ = ("high", "kind", "low", "operands", "text")
-
-    def __init__(
-        self, kind: str, operands: tuple[Any, ...], text: str, low: int | None, high: int | None = None
-    ) -> None:
-        self.kind, self.operands, self.text, self.low, self.high = kind, operands, text, low, high
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Atom) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __lt__(self, other: Atom) -> bool:
-        return self.text < other.text
-
-
-class Size:
-    """Σ coefficient · Π atoms; `low` and `high` bound it for all values of the symbols, None being no bound."""
-
-    __slots__ = ("formula", "high", "low", "terms")
-
-    def __init__(self, terms: Terms, low: int | None, high: int | None, formula: tuple[Any, ...]) -> None:
-        self.terms, self.low, self.high = terms, low, high
-        self.formula = formula
-        """How it was computed: ("size", tensor, axis), ("element", tensor, index), ("symbol", name), or an operator's name and
-        its operands."""
+    __slots__ = ()
 
     def __add__(self, other: Number) -> Number:
         return _sum(self, other, 1)
@@ -95,7 +75,7 @@ class Size:
         return _sum(0, self, -1)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (int, Size)) and _is("zero", self - other)
+        return isinstance(other, (int, Size)) and holds("zero", self - other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -103,10 +83,10 @@ class Size:
     def __lt__(self, other: Number) -> bool:
         if isinstance(other, int) and self.low is not None and self.low >= other:
             return False
-        return _is("negative", self - other)
+        return holds("negative", self - other)
 
     def __gt__(self, other: Number) -> bool:
-        return _is("negative", other - self)
+        return holds("negative", other - self)
 
     def __le__(self, other: Number) -> bool:
         return not self > other
@@ -115,7 +95,7 @@ class Size:
         return not self < other
 
     def __bool__(self) -> bool:
-        return not _is("zero", self)
+        return not holds("zero", self)
 
     def __hash__(self) -> int:
         return hash(self.terms)
@@ -123,52 +103,15 @@ class Size:
     def __deepcopy__(self, _memo: Any) -> Size:
         return self
 
-    def __str__(self) -> str:
-        parts = []
-        for atoms, factor in self.terms:
-            names = [atom.text for atom in atoms]
-            names = names if names and factor in (1, -1) else [str(abs(factor)), *names]
-            parts.append(("- " if factor < 0 else "+ ") + "·".join(names))
-        return " ".join(parts).removeprefix("+ ")
-
-    __repr__ = __str__
-
     def read_from(self, *formula: Any) -> Size:
         """The same size, read from there."""
         return Size(self.terms, self.low, self.high, formula)
 
     def at_least(self, low: int) -> Size:
         """The same size, which is known not to be smaller."""
-        return (
-            self
-            if self.low is not None and self.low >= low
-            else Size(self.terms, low, self.high, self.formula)
-        )
-
-    @property
-    def symbol(self) -> str | None:
-        """Its name, if it is nothing but a symbol."""
-        if len(self.terms) != 1 or self.terms[0][1] != 1 or len(self.terms[0][0]) != 1:
-            return None
-        (atom,) = self.terms[0][0]
-        return atom.text if atom.kind == "symbol" else None
-
-    @property
-    def is_written(self) -> bool:
-        """Whether it is an expression of the symbols alone."""
-        return not any(atom.kind == "unknown" for atom in self.atoms())
-
-    def atoms(self) -> Iterator[Atom]:
-        """All atoms, those within others included."""
-        for atoms, _ in self.terms:
-            for atom in atoms:
-                yield atom
-                for operand in atom.operands:
-                    if isinstance(operand, Size):
-                        yield from operand.atoms()
-
-    def symbols(self) -> set[str]:
-        return {atom.text for atom in self.atoms() if atom.kind == "symbol"}
+        if self.low is not None and self.low >= low:
+            return self
+        return Size(self.terms, low, self.high, self.formula)
 
     def replaced(self, values: Mapping[str, Number]) -> Number:
         """With other sizes, or numbers, in place of symbols."""
@@ -214,100 +157,27 @@ def is_open(values: Iterable[Any]) -> bool:
     return any(isinstance(value, Size) for value in values)
 
 
-# Arithmetic
-
-
-def _terms(value: Number) -> Terms:
-    if isinstance(value, Size):
-        return value.terms
-    return (((), int(value)),) if value else ()
-
-
-def _bounds(value: Number) -> tuple[int | None, int | None]:
-    return (value.low, value.high) if isinstance(value, Size) else (int(value), int(value))
-
-
-def _made(
-    terms: dict[tuple[Atom, ...], int], low: int | None, high: int | None, formula: tuple[Any, ...]
-) -> Number:
+def _made(terms: Mapping[Product, int], bounds: Bounds, formula: tuple[Any, ...]) -> Number:
     """The simplest form, bounded as well by what its atoms say."""
-    kept = tuple(sorted((atoms, factor) for atoms, factor in terms.items() if factor))
+    kept = simplest(terms)
     if not kept or (len(kept) == 1 and not kept[0][0]):
         return kept[0][1] if kept else 0
-    lows, highs = zip(*(_term_bounds(atoms, factor) for atoms, factor in kept), strict=True)
-    own_low = None if None in lows else sum(lows)
-    own_high = None if None in highs else sum(highs)
-    known = [(own_low, own_high), (low, high), *_remainders(kept)]
-    lows, highs = zip(*known, strict=True)
-    low = max((n for n in lows if n is not None), default=None)
-    high = min((n for n in highs if n is not None), default=None)
-    return Size(kept, low, high, formula)
-
-
-def _remainders(terms: Terms) -> Iterator[tuple[int, int]]:
-    """Bounds of k · (a - b · ⌊a / b⌋) + c, which is k times what is left of a division, and a number."""
-    for atoms, factor in terms:
-        quotient = atoms[0] if len(atoms) == 1 else None
-        if quotient is None or quotient.kind != "floordiv" or not isinstance(quotient.operands[1], int):
-            continue
-        top, bottom = quotient.operands
-        if factor % bottom:
-            continue
-        times = -factor // bottom
-        rest = {other: number for other, number in terms if other != atoms}
-        for other, number in _terms(top):
-            rest[other] = rest.get(other, 0) - times * number
-        if not any(number for other, number in rest.items() if other):
-            ends = (0, times * (bottom - 1))
-            yield rest.get((), 0) + min(ends), rest.get((), 0) + max(ends)
-
-
-def _term_bounds(atoms: tuple[Atom, ...], factor: int) -> tuple[int | None, int | None]:
-    low: int | None = 1
-    high: int | None = 1
-    for atom in atoms:
-        if atom.low is None or atom.low < 0 or low is None:
-            return (None, None)
-        low = low * atom.low
-        high = None if high is None or atom.high is None else high * atom.high
-    if factor < 0:
-        low, high = high, low
-    return (None if low is None else low * factor, None if high is None else high * factor)
+    return Size(kept, *within([bounds_within(kept), bounds]), formula)
 
 
 def _sum(first: Number, second: Number, sign: int) -> Number:
     if not isinstance(first, (int, Size)) or not isinstance(second, (int, Size)):
         return NotImplemented
-    terms = dict(_terms(first))
-    for atoms, factor in _terms(second):
-        terms[atoms] = terms.get(atoms, 0) + sign * factor
-    (low, high), (low2, high2) = _bounds(first), _bounds(second)
-    if sign < 0:
-        low2, high2 = None if high2 is None else -high2, None if low2 is None else -low2
-    return _made(
-        terms,
-        None if low is None or low2 is None else low + low2,
-        None if high is None or high2 is None else high + high2,
-        ("ADD" if sign > 0 else "SUB", first, second),
-    )
+    terms = added(terms_of(first), terms_of(second), sign)
+    bounds = plus(bounds_of(first), scaled(bounds_of(second), sign))
+    return _made(terms, bounds, ("ADD" if sign > 0 else "SUB", first, second))
 
 
 def _product(first: Number, second: Number) -> Number:
     if not isinstance(first, (int, Size)) or not isinstance(second, (int, Size)):
         return NotImplemented
-    terms: dict[tuple[Atom, ...], int] = {}
-    for one, factor in _terms(first):
-        for two, other in _terms(second):
-            atoms = tuple(sorted(one + two))
-            terms[atoms] = terms.get(atoms, 0) + factor * other
-    (low, high), (low2, high2) = _bounds(first), _bounds(second)
-    is_positive = low is not None and low2 is not None and min(low, low2) >= 0
-    return _made(
-        terms,
-        low * low2 if is_positive and low is not None and low2 is not None else None,
-        high * high2 if is_positive and high is not None and high2 is not None else None,
-        ("MUL", first, second),
-    )
+    terms = multiplied(terms_of(first), terms_of(second))
+    return _made(terms, times(bounds_of(first), bounds_of(second)), ("MUL", first, second))
 
 
 def floor_divided(top: Number, bottom: Number) -> Number:
@@ -321,14 +191,9 @@ def floor_divided(top: Number, bottom: Number) -> Number:
     whole, rest = _divided_terms(top, bottom)
     formula = ("FLOOR_DIV", top, bottom)
     made = whole + _quotient(rest, bottom)
-    low, high = _bounds(top)
-    by_low, by_high = _bounds(bottom)
-    if isinstance(made, Size) and by_low is not None and by_low > 0:
-        least = (
-            None if low is None else low // by_low if low < 0 else 0 if by_high is None else low // by_high
-        )
-        most = None if high is None or high < 0 else high // by_low
-        made = _made(dict(made.terms), least, most, formula)
+    if not isinstance(made, Size):
+        return made
+    made = _made(dict(made.terms), divided(bounds_of(top), bounds_of(bottom)), formula)
     return made.read_from(*formula) if isinstance(made, Size) else made
 
 
@@ -336,47 +201,36 @@ def _divided_terms(top: Number, bottom: Number) -> tuple[Number, Number]:
     """(whole, rest) with top = whole · bottom + rest, term by term."""
     whole: Number = 0
     rest: Number = 0
-    by = _terms(bottom)
+    by = terms_of(bottom)
     atoms_by, factor_by = by[0] if len(by) == 1 else ((), 0)
-    if not factor_by and _terms(top):  # by a sum: whole multiples of it alone
+    if not factor_by and terms_of(top):  # by a sum: whole multiples of it alone
         lead, factor = by[0]
-        for atoms, other in _terms(top):
-            left = _without(atoms, lead)
+        for atoms, other in terms_of(top):
+            left = without(atoms, lead)
             if left is not None and other % factor == 0:
-                multiple = _made({left: other // factor}, None, None, ())
-                if _terms(multiple * bottom) == _terms(top):
+                multiple = _made({left: other // factor}, ANY, ())
+                if terms_of(multiple * bottom) == terms_of(top):
                     return multiple, 0
         return 0, top
-    for atoms, factor in _terms(top):
-        left = _without(atoms, atoms_by)
-        term = _made({atoms: factor}, None, None, ("MUL", factor, 1))
+    for atoms, factor in terms_of(top):
+        left = without(atoms, atoms_by)
+        term = _made({atoms: factor}, ANY, ("MUL", factor, 1))
         if left is None:
             rest = rest + term
             continue
-        share = factor // factor_by if factor % factor_by == 0 or not isinstance(bottom, Size) else 0
-        if atoms and factor % factor_by:
-            share = 0
-        whole = whole + _made({left: share}, None, None, ())
-        rest = rest + _made({atoms: factor - share * factor_by}, None, None, ())
+        is_part = factor % factor_by != 0 and (bool(atoms) or isinstance(bottom, Size))
+        share = 0 if is_part else factor // factor_by
+        whole = whole + _made({left: share}, ANY, ())
+        rest = rest + _made({atoms: factor - share * factor_by}, ANY, ())
     return whole, rest
-
-
-def _without(atoms: tuple[Atom, ...], taken: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
-    """The atoms but for those taken out; None where these are not all there."""
-    left = list(atoms)
-    for atom in taken:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
 
 
 def _quotient(rest: Number, bottom: Number) -> Number:
     """⌊rest / bottom⌋ of which nothing can be taken out."""
-    if not _terms(rest):
+    if not terms_of(rest):
         return 0
-    low, high = _bounds(rest)
-    by_low, _ = _bounds(bottom)
+    low, high = bounds_of(rest)
+    by_low, _ = bounds_of(bottom)
     if low is not None and low >= 0 and high is not None and by_low is not None and high < by_low:
         return 0
     if not isinstance(rest, Size):
@@ -392,7 +246,7 @@ def _quotient_of(rest: Number, bottom: Number) -> Number:
         nested = _nested(rest, bottom)
         if nested is not None:
             return whole + nested
-    return whole if _terms(rest) == () else whole + _atom_of_quotient(rest, bottom)
+    return whole if terms_of(rest) == () else whole + _atom_of_quotient(rest, bottom)
 
 
 def _nested(rest: Size, bottom: int) -> Number | None:
@@ -403,46 +257,34 @@ def _nested(rest: Size, bottom: int) -> Number | None:
     (atom,) = inner[0][0]
     if atom.kind != "floordiv" or not isinstance(atom.operands[1], int):
         return None
-    added = dict(rest.terms).get((), 0)
-    return floor_divided(atom.operands[0] + atom.operands[1] * added, atom.operands[1] * bottom)
+    top, by = atom.operands
+    return floor_divided(top + by * dict(rest.terms).get((), 0), by * bottom)
 
 
 def _atom_of_quotient(rest: Number, bottom: Number) -> Number:
-    low, high = _bounds(rest)
-    by_low, _ = _bounds(bottom)
-    is_positive = by_low is not None and by_low > 0
-    least = None if low is None or not is_positive else low // by_low if low < 0 and by_low else 0
-    if low is not None and isinstance(bottom, int) and bottom > 0:
-        least = low // bottom
-    most = high // bottom if high is not None and isinstance(bottom, int) and bottom > 0 else None
+    least, most = divided(bounds_of(rest), bounds_of(bottom))
     atom = Atom("floordiv", (rest, bottom), f"⌊({rest})/({bottom})⌋", least, most)
     return Size((((atom,), 1),), least, most, ("FLOOR_DIV", rest, bottom))
 
 
 def largest(first: Number, second: Number) -> Any:
     """The greater of two, an int or a Size; type rules, which speak of ints, need not know which."""
-    return _extreme("MAXIMUM", first, second, 1)
+    return _extreme("MAXIMUM", first, second, True)
 
 
 def smallest(first: Number, second: Number) -> Any:
     """The lesser of two."""
-    return _extreme("MINIMUM", first, second, -1)
+    return _extreme("MINIMUM", first, second, False)
 
 
-def _extreme(name: str, first: Number, second: Number, sign: int) -> Number:
-    low, high = _bounds(first - second)
+def _extreme(name: str, first: Number, second: Number, is_max: bool) -> Number:
+    low, high = bounds_of(first - second)
     if low is not None and low >= 0:
-        return first if sign > 0 else second
+        return first if is_max else second
     if high is not None and high <= 0:
-        return second if sign > 0 else first
+        return second if is_max else first
     operands = tuple(sorted((first, second), key=str))
-    (low, high), (low2, high2) = _bounds(first), _bounds(second)
-    pick = max if sign > 0 else min
-    both_low = [n for n in (low, low2) if n is not None]
-    both_high = [n for n in (high, high2) if n is not None]
-    is_max = sign > 0
-    least = pick(both_low) if both_low and (is_max or len(both_low) == 2) else None
-    most = pick(both_high) if both_high and (not is_max or len(both_high) == 2) else None
+    least, most = (greater if is_max else lesser)(bounds_of(first), bounds_of(second))
     text = f"{'max' if is_max else 'min'}({operands[0]}, {operands[1]})"
     atom = Atom(name, operands, text, least, most)
     return Size((((atom,), 1),), least, most, (name, first, second))
@@ -452,39 +294,6 @@ def _replaced(atom: Atom, values: Mapping[str, Number]) -> Number:
     if not atom.operands:
         return values.get(atom.text, Size((((atom,), 1),), atom.low, atom.high, (atom.kind, atom.text)))
     operands = [replaced(operand, values) for operand in atom.operands]
-    functions: dict[str, Callable[..., Number]] = {
-        "floordiv": floor_divided, "MAXIMUM": largest, "MINIMUM": smallest,
-    }  # fmt: skip
-    return functions[atom.kind](*operands)
-
-
-# Questions
-
-
-_judge: ContextVar[Judge | None] = ContextVar("judge", default=None)
-
-
-@contextmanager
-def judged_by(judge: Judge | None) -> Iterator[None]:
-    """Within this block, what depends on symbols is asked there."""
-    before = _judge.set(judge)
-    try:
-        yield
-    finally:
-        _judge.reset(before)
-
-
-def _is(what: str, value: Number) -> bool:
-    if not isinstance(value, Size):
-        return value == 0 if what == "zero" else value < 0
-    low, high = value.low, value.high
-    if what == "zero" and ((low is not None and low > 0) or (high is not None and high < 0)):
-        return False
-    if what == "negative" and ((low is not None and low >= 0) or (high is not None and high < 0)):
-        return low is None or low < 0
-    judge = _judge.get()
-    if judge is None:
-        raise Undecided(
-            f"whether {value} is {'0' if what == 'zero' else 'below 0'} depends on the sizes that are open"
-        )
-    return judge(what, value)
+    functions: Mapping[str, Any] = {"floordiv": floor_divided, "MAXIMUM": largest, "MINIMUM": smallest}
+    made: Number = functions[atom.kind](*operands)
+    return made

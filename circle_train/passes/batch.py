@@ -99,8 +99,8 @@ def set_shapes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
     is_guessed = not is_open and Role.ONE_SIZE in grown[0].role
     led: set[Tensor] = set()
     try:
-        if is_guessed and Role.RIGID in grown[0].role:
-            raise ModelError("at another batch it has other operators or constants")
+        if is_guessed and grown[0].rigid:
+            raise ModelError(f"at another batch {grown[0].rigid}")
         for node in graph.nodes:
             _stretch(graph, node, old)
             if not is_open and not is_guessed:

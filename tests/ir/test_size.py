@@ -8,17 +8,8 @@ from typing import Any
 
 import pytest
 
-from circle_train.ir.size import (
-    Number,
-    Size,
-    Undecided,
-    evaluated,
-    floor_divided,
-    judged_by,
-    largest,
-    smallest,
-    symbol,
-)
+from circle_train.ir.size import Number, Size, evaluated, floor_divided, largest, smallest, symbol
+from circle_train.ir.sizes.judge import Undecided, judged_by
 
 Formula = Any
 NUMBERS = {"/": lambda a, b: a // b, "x": max, "n": min}

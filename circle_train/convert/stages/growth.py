@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from circle_train.convert.building.refusal import Blocked
 from circle_train.convert.onnx_file.importer import Source
+from circle_train.convert.stages.written import Endless
 from circle_train.errors import ModelError
 from circle_train.ir import Graph, Module, Role, Tensor
 from circle_train.ir.size import Number
+from circle_train.ops.open.derive import Learnt
 from circle_train.passes.batch import set_shapes
 
 
 def mark_guesses(
     model: Source, module: Module, known: Mapping[str, Number], guessed: set[str],
-    again: Callable[[Mapping[str, Number]], Module | None],
+    again: Callable[[Mapping[str, Number]], Module],
 ) -> None:  # fmt: skip
     """A batch is not several of a guessed size: the model may compute something over all of it.
 
@@ -30,12 +33,14 @@ def mark_guesses(
             inputs.append(tensor)
     if not batches:
         return
-    other = again(
-        {name: 2 if name.split("/")[0] in batches and size == 1 else size for name, size in known.items()}
-    )
-    if other is None or not _grows_into(module.main, other.main):
-        for tensor in inputs:
-            tensor.role |= Role.RIGID
+    two = {name: 2 if name.split("/")[0] in batches and size == 1 else size for name, size in known.items()}
+    try:
+        is_grown = _grows_into(module.main, again(two).main)
+        why = "" if is_grown else "it has other operators or constants"
+    except (Blocked, Endless, Learnt) as error:
+        why = f"it cannot be converted ({error})"
+    for tensor in inputs:
+        tensor.rigid = why
 
 
 def _grows_into(graph: Graph, other: Graph) -> bool:

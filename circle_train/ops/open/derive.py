@@ -12,7 +12,8 @@ from typing import Any
 
 from circle_train.errors import FOREIGN, ModelError
 from circle_train.ir import Tensor, TensorType
-from circle_train.ir.size import Number, Size, is_open, judged_by, replaced, symbol
+from circle_train.ir.size import Number, Size, is_open, replaced, symbol
+from circle_train.ir.sizes.judge import judged_by
 from circle_train.ops.base import Op
 from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.open.values import LONGEST

@@ -9,7 +9,8 @@ import numpy as np
 
 from circle_train.errors import FOREIGN, ModelError
 from circle_train.ir import TensorType
-from circle_train.ir.size import Number, Size, Undecided, floor_divided, judged_by, largest, smallest
+from circle_train.ir.size import Number, Size, floor_divided, largest, smallest
+from circle_train.ir.sizes.judge import Undecided, judged_by
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Op
 

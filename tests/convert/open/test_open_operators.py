@@ -261,3 +261,21 @@ def test_a_number_for_each_sample_is_none_for_all() -> None:
     np.testing.assert_allclose(ours.run(None, {"x": one})[0], theirs.run(None, {"x": one})[0], atol=1e-5)
     with pytest.raises(ct.ModelError, match="at another batch it has other operators or constants"):
         ours.run(None, {"x": numbers((3, 4))})
+
+
+def test_why_another_batch_is_refused_reaches_who_asks_for_it() -> None:
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=1),
+        node("ConcatFromSequence", ["rows"], ["whole"], axis=0),
+        node("Squeeze", ["whole", "axes"], ["y"]),
+    ]
+    axes = numpy_helper.from_array(np.array([0], np.int64), "axes")
+    graph = helper.make_graph(nodes, "net", [info("x", FLOAT, ["B", 4])], [info("y", FLOAT, None)], [axes])
+    ours, theirs = sessions(graph)
+    one = numbers((1, 4))
+    np.testing.assert_array_equal(ours.run(None, {"x": one})[0], theirs.run(None, {"x": one})[0])
+    with pytest.raises(
+        ct.ModelError, match=r"at another batch it cannot be converted \(.*Squeeze 'y' .*have not size 1\)"
+    ):
+        ours.run(None, {"x": numbers((3, 4))})
