@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
-from circle_train.ir.node import Buffer
+from circle_train.ir.remade import Remade
 from circle_train.ir.tensor_type import Array, Quantization
 
 LEAST = 1024
 """Elements from which it is worth it."""
 
 
-class Coded(Buffer):
+class Coded(Remade):
     """real = scale · (stored - zero), all three as they are or along an axis; the same numbers as in double precision."""
 
-    __slots__ = ("_made", "axis", "scale", "stored", "zero")
+    __slots__ = ("axis", "scale", "stored", "zero")
 
     def __init__(self, stored: Array, scale: Array, zero: Array, axis: int) -> None:
         super().__init__()
         self.stored, self.scale, self.zero, self.axis = stored, scale, zero, axis
-        self._made: Callable[[], Array | None] = lambda: None
 
     @classmethod
     def of(cls, stored: Array, meaning: Quantization) -> Coded | None:
@@ -48,10 +45,6 @@ class Coded(Buffer):
         return self.stored.dtype
 
     @property
-    def bytes(self) -> Array:
-        return self.real.reshape(-1).view(np.uint8)
-
-    @property
     def nbytes(self) -> int:
         return self.stored.size * np.dtype(np.float32).itemsize
 
@@ -67,15 +60,11 @@ class Coded(Buffer):
         axis = self.axis % len(self.shape)
         return prod(self.shape[:axis]), self.scale.size, prod(self.shape[axis + 1 :])
 
-    @property
-    def real(self) -> Array:
-        """As floats, read-only; the same array as long as anybody holds it."""
-        real = self._made()
-        if real is None:
-            real = self.stored.astype(np.float32)
-            parts = real.reshape(self.layout)
-            parts -= self.zero[:, None]
-            parts *= self.scale[:, None]
-            real.flags.writeable = False
-            self._made = ref(real)
+    def make(self) -> Array:
+        """As floats, read-only."""
+        real = self.stored.astype(np.float32)
+        parts = real.reshape(self.layout)
+        parts -= self.zero[:, None]
+        parts *= self.scale[:, None]
+        real.flags.writeable = False
         return real

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from weakref import ref
 
 import numpy as np
 
 from circle_train.ir.graph import constant
 from circle_train.ir.mapped import release
-from circle_train.ir.node import Buffer, Tensor
+from circle_train.ir.node import Tensor
+from circle_train.ir.remade import Remade
 from circle_train.ir.tensor_type import Array, DType, TensorType
 
 LARGE = 64 << 10
 """Bytes below which a constant is made once and kept."""
 
 
-class Rearranged(Buffer):
-    """Made anew when somebody looks, and there for as long as somebody holds it: what trains has a copy of its own."""
+class Rearranged(Remade):
+    """There for as long as somebody holds it: what trains has a copy of its own."""
 
-    __slots__ = ("_made", "_nbytes", "_source", "_step")
+    __slots__ = ("_nbytes", "_source", "_step")
 
     def __init__(self, source: Tensor, step: Callable[[Array], Array], nbytes: int) -> None:
         super().__init__()
         self._source, self._step, self._nbytes = source, step, nbytes
-        self._made: Callable[[], Array | None] = lambda: None
 
-    @property
-    def bytes(self) -> Array:
-        made = self._made()
-        if made is None:
-            made = np.array(self.strided, order="C")
-            release(self.behind)
-            self._made = ref(made)
-        return made.reshape(-1).view(np.uint8)
+    def make(self) -> Array:
+        made = np.array(self.strided, order="C")
+        release(self.behind)
+        return made
 
     @property
     def strided(self) -> Array:
