@@ -13,7 +13,7 @@ from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import same_size
 from circle_train.ops.elementwise import Unary
-from circle_train.ops.numeric.arithmetic import Maximum, Minimum, Mul
+from circle_train.ops.numeric.arithmetic import Add, Maximum, Minimum, Mul
 
 
 class Alike(Op):
@@ -33,53 +33,29 @@ class Alike(Op):
         yield Example(cls(), (np.array([3, -4], np.int32), np.array([5, 6], np.int32)))
 
 
-@register("STABLEHLO_ADD")
-class StablehloAdd(Alike):
-    identity_gradient = ("x1", "x2")
-    formula = "add(x1, x2)"
-
-    def forward(self, x1: Array, x2: Array) -> Array:
-        return x1 + x2
-
-    def grad_x1(self, dy: Array) -> Array:
-        return dy
-
-    def grad_x2(self, dy: Array) -> Array:
-        return dy
+TWINS: dict[str, type[Add | Maximum | Minimum | Mul]] = {
+    "STABLEHLO_ADD": Add,
+    "STABLEHLO_MAXIMUM": Maximum,
+    "STABLEHLO_MINIMUM": Minimum,
+    "STABLEHLO_MULTIPLY": Mul,
+}
+"""What computes the same as an operator of Circle's own, but for operands of other shapes."""
 
 
-@register("STABLEHLO_MULTIPLY")
-class StablehloMultiply(Alike):
-    formula, gradient_formulas = Mul.formula, Mul.gradient_formulas
+def twin_of(ours: type[Add | Maximum | Minimum | Mul]) -> type[Alike]:
+    """That operator's arithmetic and gradients, of operands of one type."""
 
-    def forward(self, x1: Array, x2: Array) -> Array:
-        return x1 * x2
+    class Twin(Alike):
+        identity_gradient = ours.identity_gradient
+        formula, gradient_formulas = ours.formula, ours.gradient_formulas
+        forward, grad_x1, grad_x2 = ours.forward, ours.grad_x1, ours.grad_x2
 
-    def grad_x1(self, dy: Array, x2: Array) -> Array:
-        return dy * x2
-
-    def grad_x2(self, dy: Array, x1: Array) -> Array:
-        return dy * x1
+    Twin.__name__ = Twin.__qualname__ = f"Stablehlo{ours.__name__}"
+    return Twin
 
 
-@register("STABLEHLO_MAXIMUM")
-class StablehloMaximum(Alike):
-    formula, gradient_formulas = Maximum.formula, Maximum.gradient_formulas
-
-    def forward(self, x1: Array, x2: Array) -> Array:
-        return np.maximum(x1, x2)
-
-    grad_x1, grad_x2 = Maximum.grad_x1, Maximum.grad_x2
-
-
-@register("STABLEHLO_MINIMUM")
-class StablehloMinimum(Alike):
-    formula, gradient_formulas = Minimum.formula, Minimum.gradient_formulas
-
-    def forward(self, x1: Array, x2: Array) -> Array:
-        return np.minimum(x1, x2)
-
-    grad_x1, grad_x2 = Minimum.grad_x1, Minimum.grad_x2
+for _name, _ours in TWINS.items():
+    register(_name)(twin_of(_ours))
 
 
 @register("STABLEHLO_CBRT")
