@@ -44,6 +44,22 @@ def test_fields_of_a_newer_schema_survive() -> None:
             assert np.array_equal(tensor[name], value), name
 
 
+@pytest.mark.parametrize("length", range(8))
+def test_what_a_newer_schema_holds_lies_at_multiples_of_its_width(length: int) -> None:
+    """Readers of that schema take numbers where they lie; whatever texts come before them."""
+    numbers = {"wide": 0x1122334455667788, "narrow": 0x31323334}
+    items = np.array([0x2122334455667788, 0x4142434445464748])
+    types = {"wide": "int64", "flag": "uint8", "items": "[int64]", "narrow": "int32", "mark": "uint8"}
+    module = format.read(models.newer({**numbers, "items": items, "flag": 3, "mark": 1}, types))
+    module.description = "x" * length
+    module.buffers[1].held = blob = np.arange(100, 116, dtype=np.uint8)
+    found = format.write(module)
+    assert found.index(numbers["wide"].to_bytes(8, "little")) % 8 == 0
+    assert found.index(numbers["narrow"].to_bytes(4, "little")) % 4 == 0
+    assert found.index(items.tobytes()) % 8 == 0
+    assert found.index(blob.tobytes()) % 16 == 0
+
+
 @pytest.mark.parametrize(
     ("type_", "value"),
     [

@@ -202,4 +202,5 @@ def _alignment(field: Field) -> int:
 
 
 def _align_of(size: int) -> int:
-    return 8 if size % 8 == 0 else 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
+    """Bytes up to the next field may be a number and padding: for the widest number that they can hold."""
+    return 8 if size >= 8 else 4 if size >= 4 else 2 if size >= 2 else 1
