@@ -7,7 +7,9 @@ pytest --passed=FILE            runs the others: those that were skipped there, 
 from __future__ import annotations
 
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
 import pytest
 
 
@@ -29,6 +31,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
         items[:] = [item for item in items if item.nodeid not in passed]
     items.sort(key=lambda item: -seconds(item))
+
+
+@pytest.fixture(autouse=True)
+def fixture_numbers(request: pytest.FixtureRequest) -> None:
+    """What a test draws from its module's generator depends on its name, not on what ran before it."""
+    for value in vars(getattr(request, "module", None) or object).values():
+        if isinstance(value, np.random.Generator):
+            seed = crc32(request.node.name.encode())
+            value.bit_generator.state = np.random.PCG64(seed).state
 
 
 def seconds(item: pytest.Item) -> float:

@@ -295,8 +295,7 @@ def test_what_has_no_kernel_of_bytes_runs_by_those_of_floats(name: str) -> None:
     assert len(graph.nodes) == 3
     for result in by_kernels(graph, dict(zip(inputs, arrays, strict=True))):
         apart = np.abs(result.astype(np.float64) - wanted)
-        # Bytes are drawn anew for each order of tests: of 18 numbers one may lie where either step is right.
-    assert apart.max() <= 1 and (apart > 0).sum() <= max(1, apart.size // 100)
+        assert apart.max() <= 1 and (apart > 0).mean() <= 0.01
 
 
 def by_kernels(graph: Graph, fed: dict[Tensor | None, Array]) -> Iterator[Array]:
