@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sized import Attention
+from sized.products import Attention
 from test_kernels import check
 
 

@@ -8,13 +8,14 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import bytewise
 import numpy as np
 import pytest
-import sized
-import swept
 from native import SAMPLES, run, tiers
-from sized import Arrays, Attention, Call, Convolution, Norm, Pool, Pooled, Softmax, conv, depthwise, pool
+from sized import images, integers, numbers, places, products, rows, sweeps
+from sized.call import Arrays, Call
+from sized.images import Convolution, Pool, Pooled, conv, depthwise, pool
+from sized.products import Attention
+from sized.rows import Norm, Softmax
 
 from circle_train.backends.native.engine import abi
 
@@ -37,11 +38,11 @@ def rms_norm(rows: int, cols: int) -> Norm:
 
 BF16 = abi.Bf16.OPERANDS
 WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
-    ("MATMUL", sized.matmul, Call.itself),
-    ("MATMUL", sized.matmul_turned, Call.itself),
-    ("MATMUL", sized.matmul_bf16, Call.itself),
-    ("MATMUL_GRAD_W", sized.matmul_grad_w, Call.itself),
-    ("MATMUL_GRAD_W", sized.matmul_grad_w_bf16, Call.itself),
+    ("MATMUL", products.matmul, Call.itself),
+    ("MATMUL", products.matmul_turned, Call.itself),
+    ("MATMUL", products.matmul_bf16, Call.itself),
+    ("MATMUL_GRAD_W", products.matmul_grad_w, Call.itself),
+    ("MATMUL_GRAD_W", products.matmul_grad_w_bf16, Call.itself),
     ("ATTENTION", Attention, Attention.forward),
     ("ATTENTION_GRAD", Attention, Attention.backward),
     ("ATTENTION_GRAD", Attention, Attention.values_alone),
@@ -63,56 +64,56 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("LOG_SOFTMAX", Softmax, lambda s: s.forward(np.log(s.y))),
     ("LOG_SOFTMAX_GRAD", Softmax, Softmax.log_grad),
     ("SOFTMAX_CROSS_ENTROPY", Softmax, Softmax.cross_entropy),
-    ("MEAN_SQUARED_ERROR", sized.squared_error, Call.itself),
-    ("MEAN_ABSOLUTE_ERROR", sized.absolute_error, Call.itself),
-    ("CHAIN", sized.chained, Call.itself),
-    ("REDUCE", sized.summed_outside, Call.itself),
-    ("REDUCE", sized.summed_inside, Call.itself),
-    ("REDUCE", sized.largest, Call.itself),
-    ("COPY", sized.copied, Call.itself),
-    ("FILL", sized.filled, Call.itself),
-    ("GATHER", sized.gathered, Call.itself),
-    ("SCATTER_ADD", sized.scattered, Call.itself),
+    ("MEAN_SQUARED_ERROR", rows.squared_error, Call.itself),
+    ("MEAN_ABSOLUTE_ERROR", rows.absolute_error, Call.itself),
+    ("CHAIN", numbers.chained, Call.itself),
+    ("REDUCE", numbers.summed_outside, Call.itself),
+    ("REDUCE", numbers.summed_inside, Call.itself),
+    ("REDUCE", numbers.largest, Call.itself),
+    ("COPY", places.copied, Call.itself),
+    ("FILL", places.filled, Call.itself),
+    ("GATHER", places.gathered, Call.itself),
+    ("SCATTER_ADD", places.scattered, Call.itself),
     ("LAYER_NORM", layer_norm, Norm.forward),
     ("LAYER_NORM_GRAD", layer_norm, Norm.backward),
     ("RMS_NORM", rms_norm, Norm.forward),
     ("RMS_NORM_GRAD", rms_norm, Norm.backward),
-    ("BATCH_NORM", sized.batch_norm, Call.itself),
-    ("BATCH_NORM_GRAD", sized.batch_norm_gradient, Call.itself),
-    ("RESIZE", sized.resized, Call.itself),
-    ("LSTM", swept.Lstm, swept.Lstm.forward),
-    ("LSTM_GRAD", swept.Lstm, swept.Lstm.backward),
-    ("GRU", swept.Gru, swept.Gru.forward),
-    ("GRU_GRAD", swept.Gru, swept.Gru.backward),
-    ("RNN", swept.Rnn, swept.Rnn.forward),
-    ("RNN_GRAD", swept.Rnn, swept.Rnn.backward),
-    ("SCAN", sized.scanned, Call.itself),
-    ("SCAN", sized.multiplied, Call.itself),
-    ("EXTREME", sized.extreme, Call.itself),
-    ("TOP", sized.top, Call.itself),
-    ("TOP", sized.top_gradient, Call.itself),
-    ("FLAT_INDEX", sized.flat_index, Call.itself),
-    ("CLIP_FACTOR", sized.clip_factor, Call.itself),
-    ("UPDATE", sized.updated, Call.itself),
-    ("GUARD_FINITE", sized.guarded, Call.itself),
-    ("INT_CONV", bytewise.int_conv, Call.itself),
-    ("INT_CONV", bytewise.int_conv_of_unsigned_weights, Call.itself),
-    ("INT_DEPTHWISE", bytewise.int_depthwise, Call.itself),
-    ("INT_DEPTHWISE", bytewise.int_depthwise_of_unsigned_weights, Call.itself),
-    ("INT_POOL", bytewise.int_mean, Call.itself),
-    ("INT_POOL", bytewise.int_largest, Call.itself),
-    ("INT_BINARY", bytewise.int_binary, Call.itself),
-    ("INT_SOFTMAX", bytewise.int_softmax, Call.itself),
-    ("INT_TABLE", bytewise.int_table, Call.itself),
-    ("INT_TABLE", bytewise.int_table_of_floats, Call.itself),
-    ("INT_ROUND", bytewise.int_round, Call.itself),
-    ("INT_ROUND", bytewise.int_round_to_short, Call.itself),
-    ("INT_WIDEN", bytewise.int_widen, Call.itself),
-    ("INT_WIDEN", bytewise.int_widen_unsigned, Call.itself),
-    ("INT_WIDEN", bytewise.int_widen_of_short, Call.itself),
-    ("INT_HYBRID", bytewise.hybrid, Call.itself),
-    ("INT_SAMPLES", bytewise.int_samples, Call.itself),
-    ("INT_SETTLE", bytewise.int_settle, Call.itself),
+    ("BATCH_NORM", rows.batch_norm, Call.itself),
+    ("BATCH_NORM_GRAD", rows.batch_norm_gradient, Call.itself),
+    ("RESIZE", images.resized, Call.itself),
+    ("LSTM", sweeps.Lstm, sweeps.Lstm.forward),
+    ("LSTM_GRAD", sweeps.Lstm, sweeps.Lstm.backward),
+    ("GRU", sweeps.Gru, sweeps.Gru.forward),
+    ("GRU_GRAD", sweeps.Gru, sweeps.Gru.backward),
+    ("RNN", sweeps.Rnn, sweeps.Rnn.forward),
+    ("RNN_GRAD", sweeps.Rnn, sweeps.Rnn.backward),
+    ("SCAN", numbers.scanned, Call.itself),
+    ("SCAN", numbers.multiplied, Call.itself),
+    ("EXTREME", places.extreme, Call.itself),
+    ("TOP", places.top, Call.itself),
+    ("TOP", places.top_gradient, Call.itself),
+    ("FLAT_INDEX", places.flat_index, Call.itself),
+    ("CLIP_FACTOR", numbers.clip_factor, Call.itself),
+    ("UPDATE", numbers.updated, Call.itself),
+    ("GUARD_FINITE", numbers.guarded, Call.itself),
+    ("INT_CONV", integers.int_conv, Call.itself),
+    ("INT_CONV", integers.int_conv_of_unsigned_weights, Call.itself),
+    ("INT_DEPTHWISE", integers.int_depthwise, Call.itself),
+    ("INT_DEPTHWISE", integers.int_depthwise_of_unsigned_weights, Call.itself),
+    ("INT_POOL", integers.int_mean, Call.itself),
+    ("INT_POOL", integers.int_largest, Call.itself),
+    ("INT_BINARY", integers.int_binary, Call.itself),
+    ("INT_SOFTMAX", integers.int_softmax, Call.itself),
+    ("INT_TABLE", integers.int_table, Call.itself),
+    ("INT_TABLE", integers.int_table_of_floats, Call.itself),
+    ("INT_ROUND", integers.int_round, Call.itself),
+    ("INT_ROUND", integers.int_round_to_short, Call.itself),
+    ("INT_WIDEN", integers.int_widen, Call.itself),
+    ("INT_WIDEN", integers.int_widen_unsigned, Call.itself),
+    ("INT_WIDEN", integers.int_widen_of_short, Call.itself),
+    ("INT_HYBRID", integers.hybrid, Call.itself),
+    ("INT_SAMPLES", integers.int_samples, Call.itself),
+    ("INT_SETTLE", integers.int_settle, Call.itself),
 ]
 """Each kernel, what is made of extents, and which call of it."""
 IDS = [f"{kernel}-{i}" for i, (kernel, _, _) in enumerate(WAYS)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import run, struct
-from sized import summing
+from sized.call import summing
 from test_kernels import check, rand
 
 from circle_train.backends.native.engine import abi

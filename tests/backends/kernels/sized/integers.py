@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from native import struct
-from sized import Arrays, Call, Make, args
 
 from circle_train.backends.native.engine import abi
 from circle_train.ops.internal.integers.hybrid import rounded as rounded_samples
+from sized.call import Arrays, Call, Make, args
 
 TYPES = {np.int8: abi.IntType.INT8, np.uint8: abi.IntType.UINT8, np.int16: abi.IntType.INT16}
 RANGE = {"y_zero": 3, "low": -120, "high": 100}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from native import struct
-from sized import Arrays, Call, zeros
 from test_kernels import rand
 
 from circle_train.backends.native.engine import abi
+from sized.call import Arrays, Call, zeros
 
 Rows = np.ndarray
 

@@ -1,0 +1,1 @@
+"""Every kernel as a call of given extents."""
