@@ -267,7 +267,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--learn", action="store_true", help="note which test reaches which function, and stop"
+        "--learn", nargs="*", metavar="ROOM", help="note which test reaches which function, and stop"
     )
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the mutants to try")
     parser.add_argument(
@@ -280,8 +280,8 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="name them and stop")
     options = parser.parse_args()
-    if options.learn:
-        return learn()
+    if options.learn is not None:
+        return learn(options.learn)
     lots = options.seed, options.random, options.kernels, options.within
     mutants = slips(*lots) if options.random else MUTANTS
     chosen = [(i, m) for i, m in enumerate(mutants) if options.only is None or i in options.only]

@@ -210,3 +210,11 @@ def test_a_course_is_foreseen_with_what_a_new_session_takes() -> None:
     assert arm.seconds(100, 5) == pytest.approx(3.0 + 100 * (0.1 + 4 * 0.01))
     arm.trials = arm.trials[1:]
     assert arm.seconds(100, 5) == pytest.approx(99.0 + 100 * (0.1 + 4 * 0.01))
+
+
+def test_a_candidate_foresees_the_share_of_each_layer_that_it_trains() -> None:
+    """Two of three parameters of a layer have two thirds of what is known of it."""
+    contest = Contest.__new__(Contest)
+    layers = [Layer(0, "CONV_2D", ("a", "b", "c"), (), (), 1, 0), layer(1, 1), layer(2, 1)]
+    vars(contest).update(information={0: 3.0, 1: 5.0}, body=layers)
+    assert contest._foreseen(Candidate("some", ("a", "c", "w1", "w2"), ())) == pytest.approx((2 + 2.5) / 8)
