@@ -23,7 +23,7 @@ LAYERS = (
     {"ops"},
     {"format", "passes"},
     {"convert", "losses", "optimizers"},
-    {"backends", "fitting"},
+    {"backends", "fitting", "info"},
     {"settings"},
     {"quantize"},
     {"compile"},

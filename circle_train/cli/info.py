@@ -8,7 +8,8 @@ from collections import Counter
 from typing import Any
 
 from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines
-from circle_train.model import Model, TensorInfo
+from circle_train.info import TensorInfo
+from circle_train.model import Model
 from circle_train.report.plan import size, table
 from circle_train.settings.as_json import to_dict
 

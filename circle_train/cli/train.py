@@ -23,7 +23,7 @@ from circle_train.cli.settings import (
     refuse_idle,
 )
 from circle_train.errors import ConfigError
-from circle_train.fitting.callbacks import CHECKPOINTS
+from circle_train.fitting.saving import CHECKPOINTS
 from circle_train.model import Model
 from circle_train.session import TrainSession
 from circle_train.session.fit import describe_choice

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.data.arrays import numbered
 from circle_train.data.images import images
+from circle_train.data.rows import numbered
 from circle_train.data.stored import array_in, reads, refuse_vast
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from circle_train.data.arrays import Arrays, Origin, archive_in, found_in, numbers_of, read_table, starts_of
+from circle_train.data.arrays import Arrays
 from circle_train.data.images import SUFFIXES as PICTURES
 from circle_train.data.images import Images
 from circle_train.data.labelled import Labelled
+from circle_train.data.rows import Origin, archive_in, found_in, numbers_of, read_table, starts_of
 from circle_train.data.sounds import SUFFIXES as RECORDINGS
 from circle_train.data.sounds import Piece, Sounds
 from circle_train.data.texts.text import Texts

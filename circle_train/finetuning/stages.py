@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from circle_train.errors import CheckpointError
-from circle_train.fitting.callbacks import Callback, ModelCheckpoint
+from circle_train.fitting.callbacks import Callback
 from circle_train.fitting.history import History
+from circle_train.fitting.saving import ModelCheckpoint
 from circle_train.format.atomic import make_folder, write_text
 from circle_train.ir.mapped import require_file
 from circle_train.session import TrainSession

@@ -8,7 +8,8 @@ from circle_train import passes
 from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
-from circle_train.model import Model, OperatorInfo
+from circle_train.info import OperatorInfo
+from circle_train.model import Model
 from circle_train.record import record
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.parameters import find_parameters

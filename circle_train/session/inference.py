@@ -16,10 +16,11 @@ from circle_train.compile.divided import compile_inference_of_parts, parts_of
 from circle_train.data.coercion import to_tensor
 from circle_train.errors import ConversionError, DataError, MadeForFewer
 from circle_train.format.metadata.hints import refuse_nominal
+from circle_train.info import TensorInfo
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
-from circle_train.model import Model, Source, TensorInfo, load
+from circle_train.model import Model, Source, load
 from circle_train.passes.batch import Shapes, set_shapes
 from circle_train.passes.control.variables import lower_variables
 from circle_train.runtime.divided import executor_of

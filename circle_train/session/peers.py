@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ConversionError
+from circle_train.info import TensorInfo
 from circle_train.ir.size import Size, evaluated
 from circle_train.ir.tensor_type import Array
-from circle_train.model import Model, TensorInfo, load
+from circle_train.model import Model, load
 from circle_train.ops.open.sizes import input_sizes
 from circle_train.record import record
 from circle_train.session.inference import InferenceSession

@@ -13,14 +13,8 @@ import pytest
 
 import circle_train as ct
 from circle_train.checkpoints import safetensors
-from circle_train.fitting.callbacks import (
-    Callback,
-    CSVLogger,
-    EarlyStopping,
-    LambdaCallback,
-    ModelCheckpoint,
-    ReduceLROnPlateau,
-)
+from circle_train.fitting.callbacks import Callback, EarlyStopping, LambdaCallback, ReduceLROnPlateau
+from circle_train.fitting.saving import CSVLogger, ModelCheckpoint
 
 EPOCHS = 14
 

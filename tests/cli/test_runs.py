@@ -12,7 +12,7 @@ import pytest
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.cli.runs.places import unused
-from circle_train.fitting.callbacks import CSVLogger
+from circle_train.fitting.saving import CSVLogger
 
 MLP = Path(__file__).parents[1] / "data" / "mlp.circle"
 WORDS = [

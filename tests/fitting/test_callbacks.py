@@ -14,14 +14,13 @@ import pytest
 import circle_train as ct
 from circle_train.fitting.callbacks import (
     Callback,
-    CSVLogger,
     EarlyStopping,
     History,
     LambdaCallback,
-    ModelCheckpoint,
     Progress,
     ReduceLROnPlateau,
 )
+from circle_train.fitting.saving import CSVLogger, ModelCheckpoint
 
 MODEL = Path(__file__).parents[1] / "data" / "mlp.circle"
 

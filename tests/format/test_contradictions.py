@@ -11,7 +11,8 @@ import pytest
 
 import circle_train as ct
 from circle_train import format
-from circle_train.convert.onnx_file.protobuf import Damage, _fixed, varints
+from circle_train.convert.onnx_file.fields import _fixed, varints
+from circle_train.convert.onnx_file.protobuf import Damage
 from circle_train.errors import ConfigError, ModelError
 from circle_train.format.flatbuffer import decode as decoding
 from circle_train.format.flatbuffer import encode as encoding

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from circle_train.data.dataset import Dataset
-from circle_train.fitting.callbacks import Callback, CSVLogger, ModelCheckpoint
+from circle_train.fitting.callbacks import Callback
 from circle_train.fitting.history import History
+from circle_train.fitting.saving import CSVLogger, ModelCheckpoint
 from circle_train.format.atomic import make_folder, sweep, write_text
 from circle_train.report.curves import draw_png
 from circle_train.report.page import page

@@ -5,11 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from circle_train.convert.onnx_file.protobuf import (
-    Damage,
-    Data,
-    Kind,
-    Message,
+from circle_train.convert.onnx_file.fields import (
     elements,
     integer,
     integers,
@@ -19,11 +15,11 @@ from circle_train.convert.onnx_file.protobuf import (
     numbers,
     octets,
     octets_list,
-    parse,
     text,
     texts,
     view,
 )
+from circle_train.convert.onnx_file.protobuf import Damage, Data, Kind, Message, parse
 
 
 class Attribute(enum.IntEnum):

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from circle_train.data.arrays import classes_of, numbered, read_table
 from circle_train.data.folders.by_class import files_by_class
 from circle_train.data.labelled import Labelled
+from circle_train.data.rows import classes_of, numbered, read_table
 from circle_train.data.texts.tokenizer import LARGEST_TEXT, Tokenizer
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description

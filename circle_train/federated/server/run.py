@@ -13,7 +13,7 @@ import numpy as np
 from circle_train.checkpoints import safetensors
 from circle_train.errors import CheckpointError, ConfigError, refusing
 from circle_train.federated.server.replies import Refused
-from circle_train.fitting.callbacks import Watcher
+from circle_train.fitting.watcher import Watcher
 from circle_train.format.atomic import atomic_write
 from circle_train.ir.tensor_type import Array
 

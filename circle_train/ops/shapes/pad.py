@@ -14,7 +14,7 @@ from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import integers, same_size, sizes_in
 from circle_train.ops.integers import KEPT, InIntegers, Scales
 from circle_train.ops.movement import Movement, added
-from circle_train.ops.rearranging import PerAxis
+from circle_train.ops.shapes.per_axis import PerAxis
 from circle_train.ops.versions import INT8_INT16, Versions, rank_above
 from circle_train.record import record
 

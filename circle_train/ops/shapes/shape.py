@@ -14,7 +14,8 @@ from circle_train.ops.base import Example, random, register
 from circle_train.ops.checks import axes_in, axis_in, integers, length, scalar, sizes_in, vector
 from circle_train.ops.integers import KEPT
 from circle_train.ops.movement import Movement
-from circle_train.ops.rearranging import PerAxis, Permutes, Views
+from circle_train.ops.rearranging import Permutes, Views
+from circle_train.ops.shapes.per_axis import PerAxis
 from circle_train.ops.versions import Versions, rank_above, when
 from circle_train.record import record
 

@@ -17,7 +17,7 @@ from circle_train.ops.checks import integers, length, number, same_size, vector
 from circle_train.ops.elementwise import same_dtype
 from circle_train.ops.integers import KEPT
 from circle_train.ops.movement import Movement, placed
-from circle_train.ops.rearranging import Slices
+from circle_train.ops.shapes.per_axis import Slices
 from circle_train.ops.versions import Versions, option, rank_above
 from circle_train.record import record
 

@@ -20,9 +20,10 @@ from circle_train import convert  # noqa: E402
 from circle_train.convert.onnx_file import protobuf  # noqa: E402
 from circle_train.convert.onnx_file.digest import LARGE, Digest  # noqa: E402
 from circle_train.convert.onnx_file.elements import NUMPY, to_array  # noqa: E402
+from circle_train.convert.onnx_file.fields import varints  # noqa: E402
 from circle_train.convert.onnx_file.importer import NEWEST_OPSET  # noqa: E402
 from circle_train.convert.onnx_file.messages import ATTRIBUTE, TENSOR, Attribute, Element, as_onnx, read_model  # noqa: E402
-from circle_train.convert.onnx_file.protobuf import Damage, Message, parse, varints  # noqa: E402
+from circle_train.convert.onnx_file.protobuf import Damage, Message, parse  # noqa: E402
 
 LISTS = {"float_data", "int32_data", "int64_data", "double_data", "uint64_data"}
 
