@@ -20,7 +20,7 @@ from circle_train import format
 from circle_train.cli.main import main
 from circle_train.convert.handlers import window
 from circle_train.convert.handlers.shapes import sequence
-from circle_train.convert.onnx_file import protobuf
+from circle_train.convert.onnx_file import fields, protobuf
 from circle_train.convert.stages import written
 from circle_train.data import rows
 from circle_train.data.images import LARGEST as MOST_PIXELS
@@ -52,7 +52,7 @@ LIMITS = {
     "bytes of a program's memory": pages.LARGEST,
     "tensors, and operators, of a graph in a file": reader.MOST,
     "bytes behind a model's flatbuffer that may hold files": attachments.LARGEST,
-    "nodes, and initializers, of an ONNX graph": protobuf.MOST,
+    "nodes, and initializers, of an ONNX graph": fields.MOST,
     "cells along an axis that an ONNX window goes over": window.WIDEST,
     "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,
     "nodes of an ONNX model's functions and loops, as often as they are called and run": written.MOST_WRITTEN,

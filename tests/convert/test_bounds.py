@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.convert.onnx_file import protobuf
+from circle_train.convert.onnx_file import fields
 from circle_train.convert.stages import written
 from circle_train.data.files import read_idx
 
@@ -33,7 +33,7 @@ def field(number: int, content: bytes) -> bytes:
 def test_messages_that_take_two_bytes_are_counted(
     name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protobuf, "MOST", 1000)
+    monkeypatch.setattr(fields, "MOST", 1000)
     raw = b"\x08\x08" + field(7, field(number, b"") * 1001) + field(8, b"\x10\x11")
     with pytest.raises(ct.ConversionError, match=f"there are more than 1000 messages '{name}'"):
         ct.load(raw)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from circle_train.convert.onnx_file.protobuf import (
-    MOST,
     Damage,
     Data,
     Field,
@@ -20,6 +19,8 @@ from circle_train.convert.onnx_file.protobuf import (
 )
 from circle_train.ir.tensor_type import Array
 
+MOST = 1 << 17
+"""Messages of one kind in one message: nodes of a graph, say. An empty one takes two bytes of a file and 500 of memory."""
 FEW = 64
 """Bytes up to which numbers are decoded one by one."""
 

@@ -14,8 +14,6 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 DEEPEST = 100
 """Messages in messages; as the library of Protocol Buffers has it."""
-MOST = 1 << 17
-"""Messages of one kind in one message: nodes of a graph, say. An empty one takes two bytes of a file and 500 of memory."""
 LONGEST = 10
 """Bytes of a number."""
 
