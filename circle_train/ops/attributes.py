@@ -91,6 +91,13 @@ class WeightsFormat(enum.IntEnum):
     SHUFFLED16x1FLOAT32 = 127
 
 
+class LSTMKernelType(enum.IntEnum):
+    """Whether gates have weights of their own (FULL), or one matrix of all of them."""
+
+    FULL = 0
+    BASIC = 1
+
+
 class CombinerType(enum.IntEnum):
     SUM = 0
     MEAN = 1

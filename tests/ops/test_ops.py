@@ -90,6 +90,8 @@ NEVER_COMPUTED = {
     "cond_subgraph_index",
     "body_subgraph_index",
     "decomposition_subgraph_index",
+    "update_computation_subgraph_index",
+    "kernel_type",
     "validate_indices",
 }
 """Options of integer and packed kernels, those that say what the inputs' types say already, a file's numbers of graphs,

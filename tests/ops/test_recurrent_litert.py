@@ -28,6 +28,8 @@ OPERATORS = (
     "BIDIRECTIONAL_SEQUENCE_LSTM",
     "UNIDIRECTIONAL_SEQUENCE_RNN",
     "BIDIRECTIONAL_SEQUENCE_RNN",
+    "RNN",
+    "LSTM",
     "SVDF",
 )
 
@@ -55,7 +57,9 @@ def tensors(example: Example) -> tuple[list[Tensor | None], list[Any]]:
         inputs.append(
             state_of(spec.name, value) if is_state else None if value is None else constant(value, spec.name)
         )
-    if op.name == "UNIDIRECTIONAL_SEQUENCE_LSTM" and "n_f" not in {t.name for t in inputs if t is not None}:
+    if op.name.removeprefix("UNIDIRECTIONAL_SEQUENCE_") == "LSTM" and "n_f" not in {
+        t.name for t in inputs if t is not None
+    }:
         inputs = inputs[:20]
     return inputs, given
 
@@ -71,6 +75,7 @@ def merges_by_sample(op: Any) -> bool:
         pytest.param(example, id=f"{name}-{number}")
         for name in OPERATORS
         for number, example in enumerate(REGISTRY[name].examples())
+        if type(example.op) is REGISTRY[name]
     ],
 )
 def test_forward_is_litert(example: Example, litert: LiteRT) -> None:

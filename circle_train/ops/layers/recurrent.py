@@ -15,7 +15,7 @@ from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.axes import Steps
+from circle_train.ops.axes import Axes, Steps
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.layers.recurrence import Cell, GruCell, RnnCell
 from circle_train.ops.window import check_floats, check_rank
@@ -84,7 +84,7 @@ class Recurrent(Swept):
     """Of the weights' names, one for each direction; the second runs from the last step to the first."""
     gates: ClassVar[int] = 1
     """Whose weights lie below each other in one tensor."""
-    axes = Steps(("h", "c"))
+    axes: ClassVar[Axes] = Steps(("h", "c"))
 
     @property
     def activation(self) -> Activation:

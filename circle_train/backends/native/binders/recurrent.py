@@ -58,8 +58,11 @@ def is_known(op: Swept, given: Values) -> bool:
     if isinstance(op, OverSequence):
         return _is_known_sequence(op, given)
     assert isinstance(op, Recurrent)
-    return given.get(AUXILIARY) is None and all(
-        _is_known_layer(op, part, given["x"]) for part in op.split(dict(given))
+    has_time = len(given["x"].shape) == 3
+    return (
+        has_time
+        and given.get(AUXILIARY) is None
+        and all(_is_known_layer(op, part, given["x"]) for part in op.split(dict(given)))
     )
 
 
