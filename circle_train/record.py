@@ -7,9 +7,10 @@ they are called. `dataclasses.fields`, `replace`, `field` and `__post_init__` wo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from circle_train.likeness import likeness
@@ -78,11 +79,21 @@ class _Plan:
         self.slots: list[_Slot] = [
             (one.name, one.init, one.kw_only is True, one.default, one.default_factory) for one in found
         ]
-        self.compared = [one.name for one in found if one.compare]
+        self.key = _key([one.name for one in found if one.compare])
+        """What an object is compared by."""
         self.names = [one.name for one in found]
+        self.fields = frozenset(self.names)
         self.count = len(found) if all(one.init and not one.kw_only for one in found) else -1
         """Of arguments that, in the order of the fields, are all that there are."""
+        self.defaults = {one.name: one.default for one in found if one.default is not MISSING}
         self.finishes = hasattr(cls, "__post_init__")
+
+
+def _key(names: Sequence[str]) -> Callable[[Any], Any]:
+    """Gives these attributes of an object; as a tuple, since two arrays alone are not simply equal or not."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda self: (getattr(self, names[0]),)) if names else lambda self: ()
 
 
 _PLANS: dict[type, _Plan] = {}
@@ -96,11 +107,18 @@ def _planned(cls: type) -> _Plan:
 
 
 def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-    plan = _planned(self.__class__)
+    plan = _PLANS.get(self.__class__) or _planned(self.__class__)
+    held = self.__dict__
     if not kwargs and len(args) == plan.count:
-        self.__dict__.update(zip(plan.names, args, strict=True))
-    else:
+        held.update(zip(plan.names, args, strict=True))
+    elif args or plan.count < 0:
         _assign(self, plan, args, kwargs)
+    else:
+        held.update(plan.defaults)
+        held.update(kwargs)
+        if held.keys() != plan.fields:  # something is to be made, missing or surplus
+            held.clear()
+            _assign(self, plan, args, kwargs)
     if plan.finishes:
         self.__post_init__()
 
@@ -141,11 +159,12 @@ def __repr__(self: Any) -> str:
 def __eq__(self: Any, other: object) -> bool:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return _compared(self) == _compared(other)
+    key = (_PLANS.get(self.__class__) or _planned(self.__class__)).key
+    return bool(self is other or key(self) == key(other))
 
 
 def __hash__(self: Any) -> int:
-    return hash(_compared(self))
+    return hash((_PLANS.get(self.__class__) or _planned(self.__class__)).key(self))
 
 
 def __setattr__(self: Any, name: str, value: Any) -> None:
@@ -154,7 +173,3 @@ def __setattr__(self: Any, name: str, value: Any) -> None:
 
 def __delattr__(self: Any, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-def _compared(self: Any) -> tuple[Any, ...]:
-    return tuple([getattr(self, name) for name in _planned(self.__class__).compared])

@@ -95,9 +95,9 @@ def _add_node_gradients(
     wanted = [(i, x) for i, x in enumerate(node.inputs) if x is not None and x in influenced]
     joint = [i for i, _ in wanted if node.op.input_name(i) in node.op.together]
     together = dict(zip(joint, _joint_gradients(graph, node, joint, filled), strict=True)) if joint else {}
-    steep = is_steep(node)
+    steep, work = is_steep(node), node.flops
     for i, x in sorted(wanted, key=lambda pair: pair[1].producer is None):
-        gradient = together[i] if i in together else _gradient(graph, node, i, filled)
+        gradient = together[i] if i in together else _gradient(graph, node, i, filled, work)
         if steep:
             graph.emit_all(GuardFinite(str(node)), gradient)
         so_far = gradients.get(x)
@@ -106,8 +106,11 @@ def _add_node_gradients(
         )
 
 
-def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor:
-    """The node that computes the gradient with respect to one input, or dy itself where that is the same."""
+def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor], work: int) -> Tensor:
+    """The node that computes the gradient with respect to one input, or dy itself where that is the same.
+
+    A gradient of a product costs what the product does (`work`); that of a bias is a sum over the output.
+    """
     op, x = node.op, node.inputs[index]
     assert x is not None
     name = op.input_name(index)
@@ -122,7 +125,7 @@ def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor
         type=x.type,
         counts=_counts(reads),
         shapes=shapes,
-        work=_work(node, x),
+        work=work if x.type.rank > 1 else sum(out.type.size for out in node.outputs),
         source=node.index,
     )
     return graph.emit(gradient, *chain(*reads.values()), name=f"d({x.name})")
@@ -152,23 +155,27 @@ def _arguments(
     node: Node, needs: Sequence[str], dys: list[Tensor]
 ) -> tuple[dict[str, list[Tensor | None]], dict[str, object]]:
     """What a gradient's method asks for: tensors that must be kept, and shapes, which are known by now."""
-    tensors: dict[str, list[Tensor | None]] = {"dy": list(dys), "dys": list(dys), "y": list(node.outputs)}
-    shapes: dict[str, object] = {"y_shape": node.outputs[0].shape}
-    padded = node.op.pad(node.inputs)
-    for position, spec in enumerate(node.op.inputs):
-        group = padded[position:] if spec.variadic else padded[position : position + 1]
-        tensors[spec.name] = group
-        sizes = [None if t is None else t.shape for t in group]
-        shapes[f"{spec.name}_shape"] = sizes if spec.variadic else sizes[0]
-    return {need: tensors[need] for need in needs if need in tensors}, {
-        need: shapes[need] for need in needs if need in shapes
-    }
+    made: dict[str, Sequence[Tensor | None]] = {"dy": dys, "dys": dys, "y": node.outputs}
+    padded, names = node.op.pad(node.inputs), node.op.names
+    tensors: dict[str, list[Tensor | None]] = {}
+    shapes: dict[str, object] = {}
+    for need in needs:
+        name = need if need in names else need.removesuffix("_shape")
+        if name in names:
+            position = names.index(name)
+            is_variadic = node.op.inputs[position].variadic
+            group = padded[position:] if is_variadic else padded[position : position + 1]
+        elif name in made:
+            group, is_variadic = list(made[name]), name == "dys"
+        else:
+            continue
+        if name == need:
+            tensors[need] = group
+        else:
+            sizes = [None if t is None else t.shape for t in group]
+            shapes[need] = sizes if is_variadic else sizes[0]
+    return tensors, shapes
 
 
 def _counts(reads: Mapping[str, Sequence[Tensor | None]]) -> tuple[tuple[str, int], ...]:
     return tuple((name, len(group)) for name, group in reads.items())
-
-
-def _work(node: Node, x: Tensor) -> int:
-    """A gradient of a product costs what the product does; that of a bias is a sum over the output."""
-    return sum(out.type.size for out in node.outputs) if x.type.rank <= 1 else node.flops

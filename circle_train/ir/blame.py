@@ -21,6 +21,8 @@ class Blame:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is None:
+            return
         place = printable(str(self.node))
         if isinstance(error, CircleTrainError) and not str(error).startswith(place):
             said = str(error).removeprefix(self.node.op.name).lstrip(" :")

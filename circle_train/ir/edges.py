@@ -57,8 +57,11 @@ class Edges:
     def hold(self, node: Node, until: Node) -> None:
         """The node must run later than the other one."""
         if node is not until:
-            self._later.setdefault(until, {})[node] = None
-            self._earlier.setdefault(node, {})[until] = None
+            for there, one, other in ((self._later, until, node), (self._earlier, node, until)):
+                if one in there:
+                    there[one][other] = None
+                else:
+                    there[one] = {other: None}
 
     def inherit(self, node: Node, member: Node) -> None:
         """What a member had to wait for, or waited for it, holds for the node."""

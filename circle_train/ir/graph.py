@@ -31,6 +31,10 @@ class Graph:
         self.carried: dict[str, Any] = {}
         self.cursor: Node | None = None
         """What is emitted goes before this node; None: behind all."""
+        self.changes = 0
+        """How often nodes came, went or were connected otherwise."""
+        self.verified: tuple[int, list[Tensor], list[Tensor]] | None = None
+        """How many changes there were, and the inputs and outputs, when all was last seen to be right (see ir/verify.py)."""
         self._nodes: list[Node] | None = []
         self._edges: Edges | None = None
         self.append(*nodes)
@@ -51,6 +55,7 @@ class Graph:
         for node in self.nodes:
             _let_go(node)
         self._nodes, self._edges = [], None
+        self.changes += 1
         self.append(*nodes)
 
     @property
@@ -82,6 +87,7 @@ class Graph:
 
     def append(self, *nodes: Node) -> None:
         """Behind all others."""
+        self.changes += 1
         for node in nodes:
             for tensor in node.outputs:
                 tensor.producer = node
@@ -92,7 +98,9 @@ class Graph:
 
     def insert(self, *nodes: Node, before: Node | None = None, after: Node | None = None) -> None:
         """Before or behind another node; with neither at the start."""
-        edges, last = self.edges, self.edges.before(before) if before is not None else after
+        edges = self.edges
+        last = edges.before(before) if before is not None else after
+        self.changes += 1
         for node in nodes:
             for tensor in node.outputs:
                 tensor.producer = node
@@ -109,14 +117,15 @@ class Graph:
         self.insert(node, before=first)
         self._take_out(members)
 
-    def replace(self, members: Collection[Node], *nodes: Node) -> None:
+    def replace(self, members: Collection[Node], *nodes: Node, between: list[Node] | None = None) -> None:
         """Put nodes where the last member stands; they make whatever is still read of what the members made.
 
-        What needs that and stands before moves behind. Members must be such that `joins` holds.
+        What needs that and stands before (`between`, where that is known) moves behind. Members must be such that `joins`
+        holds.
         """
         edges, members = self.edges, dict.fromkeys(members)
         last = max(members, key=edges.place.__getitem__)
-        behind = edges.between(members)
+        behind = edges.between(members) if between is None else between
         if behind is None:
             raise ValueError(f"{last} needs what others make of the results that it was to be joined with")
         self.insert(*nodes, after=last)
@@ -140,6 +149,7 @@ class Graph:
 
     def reconnect(self, node: Node, inputs: Sequence[Tensor | None]) -> None:
         """Let the node read other tensors."""
+        self.changes += 1
         self.edges.reconnect(node, inputs)
 
     def redirect(self, old: Tensor, new: Tensor) -> None:
@@ -157,6 +167,7 @@ class Graph:
             edges.remove(node)
             _let_go(node)
         self._nodes = None
+        self.changes += 1
 
     # Making
 

@@ -136,6 +136,8 @@ class Tensor:
     """Fields of the file that we keep without interpreting them."""
     rigid: str = ""
     """Of an input of one size: why its model does not grow to another number of samples."""
+    known: tuple[Any, Any, Any, Any] | None = field(default=None, repr=False)
+    """The constant's type with its value, behind the three that this was made of."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -264,13 +266,20 @@ def known_type(tensor: Tensor | None) -> TensorType | None:
     """A tensor's type together with its value where that is a constant numpy can hold, and none that is first to be made."""
     if tensor is None:
         return None
-    type_ = tensor.type
-    if tensor.buffer is None and type_.quantization is tensor.quantization:
+    type_, buffer, quantization = tensor.type, tensor.buffer, tensor.quantization
+    if buffer is None and type_.quantization is quantization:
         return type_
+    known = tensor.known
+    if known is not None and known[0] is type_ and known[1] is buffer and known[2] is quantization:
+        found: TensorType = known[3]
+        return found
     value = type_.value
-    if value is None and tensor.is_constant and tensor.dtype.numpy is not None and tensor.is_at_hand:
+    if value is None and tensor.is_constant and type_.dtype.numpy is not None and tensor.is_at_hand:
         value = tensor.data
-    return TensorType(type_.dtype, type_.shape, value, tensor.quantization)
+    found = TensorType(type_.dtype, type_.shape, value, quantization)
+    if buffer is not None and buffer.is_at_hand:
+        tensor.known = type_, buffer, quantization, found
+    return found
 
 
 def made_by(tensor: Tensor | None, *names: str) -> Node | None:

@@ -11,6 +11,9 @@ UNMADE = object()
 
 def verify(graph: Graph) -> None:
     """Raise ModelError naming the first node that reads something nobody made, or that its tensors do not know."""
+    state = graph.changes, graph.inputs, graph.outputs
+    if graph.verified == state:
+        return
     made: dict[Tensor, Node | object | None] = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         for tensor in node.inputs:
@@ -39,6 +42,7 @@ def verify(graph: Graph) -> None:
     for tensor in graph.outputs:
         if tensor not in made and not _is_given(tensor):
             raise ModelError(f"output '{tensor.name}' is not the result of any operator: the file is damaged")
+    graph.verified = graph.changes, list(graph.inputs), list(graph.outputs)
 
 
 def _is_given(tensor: Tensor) -> bool:

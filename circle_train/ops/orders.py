@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 Order = tuple[int, ...]
 
 
@@ -14,7 +12,7 @@ def identity(rank: int) -> Order:
 
 
 def inverse(order: Sequence[int]) -> Order:
-    return tuple(int(axis) for axis in np.argsort(order))
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def reordered(values: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

@@ -181,6 +181,7 @@ class Optimizer:
         trained = [weight for weight in weights if weight in gradients]
         clipped = self._clip(graph, [gradients[weight] for weight in trained])
         scalars: dict[StateKey, Tensor] = {}
+        bare = {id(rule): Update(rule) for rule in self.rules}
         for weight, gradient in zip(trained, clipped, strict=True):
             assert weight.state is not None
             group = self.group_of(weight.state.owner)
@@ -195,7 +196,8 @@ class Optimizer:
                 for slot in rule.slots
             ]
             parts = weight.weight.parts if counts else None
-            graph.emit_all(Update(rule, parts), weight, gradient, scalars[key], *slots)
+            update = bare[id(rule)] if parts is None else Update(rule, parts)
+            graph.emit_all(update, weight, gradient, scalars[key], *slots)
 
     def _clip(self, graph: Graph, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_value is not None:

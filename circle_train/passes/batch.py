@@ -234,13 +234,12 @@ def _made_for_one_size(error: ModelError, tensor: Tensor, old: dict[Tensor, Tens
 
 def _stretch(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
     """Let constants in which an old size is written follow the data that has grown."""
-    before = Node(
-        node.op, [_as_it_was(t, old) for t in node.inputs], [_as_it_was(t, old) for t in node.outputs]
-    )
+    before: Node | None = None
     for index, tensor in enumerate(node.inputs):
         grown = _grown_axes(tensor, old)
         if tensor is None or not grown or not tensor.type.is_static:
             continue
+        before = before or _before(node, old)
         with Blame(node):
             found = node.op.axes.resized(before, index, grown[0], tensor.shape[grown[0]])
         inputs = [*node.inputs, *[None] * (max(found, default=0) + 1 - len(node.inputs))]
@@ -249,6 +248,12 @@ def _stretch(graph: Graph, node: Node, old: dict[Tensor, TensorType]) -> None:
                 inputs[at] = constant(sizes, "shape")
         if inputs != node.inputs:
             graph.reconnect(node, inputs)
+
+
+def _before(node: Node, old: dict[Tensor, TensorType]) -> Node:
+    """The node as the file has it."""
+    inputs, outputs = ([_as_it_was(t, old) for t in group] for group in (node.inputs, node.outputs))
+    return Node(node.op, inputs, outputs)
 
 
 def _as_it_was(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> Any:
@@ -261,7 +266,7 @@ def _as_it_was(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> Any:
 def _grown_axes(tensor: Tensor | None, old: dict[Tensor, TensorType]) -> list[int]:
     """Axes that have another size than in the file."""
     before = old[tensor].shape if tensor in old else ()
-    if tensor is None or len(before) != tensor.type.rank:
+    if tensor is None or before == tensor.shape or len(before) != tensor.type.rank:
         return []
     return [axis for axis, size in enumerate(before) if size != tensor.shape[axis]]
 

@@ -16,10 +16,10 @@ def drop_dead_nodes(graph: Graph) -> None:
 
 def needed_nodes(nodes: Sequence[Node], outputs: Iterable[Tensor]) -> list[Node]:
     """The nodes on which the outputs depend, and those that write into memory."""
-    needed: set[Tensor] = set(outputs)
+    needed: set[Tensor | None] = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if node.op.mutates or any(out in needed for out in node.outputs):
+        if node.op.mutates or not needed.isdisjoint(node.outputs):
             kept.append(node)
-            needed.update(t for t in node.inputs if t is not None)
+            needed.update(node.inputs)
     return kept[::-1]

@@ -89,7 +89,8 @@ class State:
     def array(self, tensor: Tensor) -> Array:
         """The memory of a state tensor."""
         assert tensor.state is not None
-        self.provide([tensor])
+        if tensor.state not in self.arrays:
+            self.provide([tensor])
         found = self.get(tensor.state)
         assert found is not None
         return found

@@ -82,7 +82,7 @@ class Native:
         calls: Any = bind(node, inputs, outputs)
         if calls is None:
             return None
-        return NativeStep(str(node), calls, self.scratch, packed_bytes(calls, (*inputs, *outputs)))
+        return NativeStep(node, calls, self.scratch, packed_bytes(calls, (*inputs, *outputs)))
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Find the formulas that kernels know as one."""

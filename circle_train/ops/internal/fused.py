@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
@@ -13,8 +13,7 @@ from circle_train.ops.base import Op, register
 from circle_train.record import record
 
 
-@record
-class Part:
+class Part(NamedTuple):
     """One of the nodes: its values are numbered, the fused inputs first, then what the parts make."""
 
     op: Op

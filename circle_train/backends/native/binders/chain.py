@@ -112,8 +112,8 @@ def _walk(arrays: Sequence[Array]) -> tuple[list[int], list[list[int]]]:
 
 def walked_shape(values: Sequence[Any]) -> tuple[int, ...]:
     """The shape that a chain runs over, from its outputs and inputs (arrays or tensors): bits do not show it."""
-    plain = [value for value in values if not is_bits(value)]
-    return np.broadcast_shapes(*(value.shape for value in plain))
+    shapes = {tuple(value.shape) for value in values if not is_bits(value)}
+    return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
 
 
 def _strides(array: Array, shape: tuple[int, ...]) -> list[int]:

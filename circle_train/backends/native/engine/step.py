@@ -34,7 +34,8 @@ class Call:
 class NativeStep:
     """One node: the calls that compute it. A run on its own where it stands between nodes of the reference."""
 
-    label: str
+    label: object
+    """What it says of itself, if anybody asks."""
     calls: Sequence[Call]
     scratch: Scratch
     nbytes: int = 0

@@ -29,7 +29,6 @@ from circle_train.ir import Graph, Tensor
 
 PASSES: tuple[Callable[[Rewriter], None], ...] = (
     widen_integers,
-    name_updates,
     join_losses,
     absorb_pads,
     remember_places,
@@ -46,6 +45,7 @@ PASSES: tuple[Callable[[Rewriter], None], ...] = (
     join_weight_gradients,
     join_pooled_gradients,
     join_table_gradients,
+    name_updates,
     spread_wide_losses,
     split_broadcasts,
     join_chains,

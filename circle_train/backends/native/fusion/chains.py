@@ -36,12 +36,12 @@ def join_chains(rewriter: Rewriter) -> None:
     for node in rewriter.nodes():
         if node not in rewriter or not is_link(node):
             continue
-        current = node
+        current, shape = node, _walked(node)
         for tensor in list(node.inputs):
             maker = rewriter.producer(tensor)
-            if tensor is None or maker is None or maker is current or not is_link(maker):
+            if tensor is None or maker is None or maker is current or tensor.shape != shape:
                 continue
-            if tensor.shape != _walked(node):
+            if not is_link(maker):
                 continue
             results = _results(rewriter, maker, current)
             if results is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from circle_train.ir import Graph, Node, StateKey, Tensor
@@ -19,8 +19,13 @@ class Rewriter:
         self.keep = set(keep)
         self._accesses: dict[StateKey, tuple[dict[Node, None], dict[Node, None]]] = {}
         """Who only reads a state, and who writes it; among them some that are gone."""
-        self._guards = [node for node in graph.nodes if isinstance(node.op, GuardFinite)]
-        for node in graph.nodes:
+        self.numbers: dict[tuple[Tensor, float], Tensor] = {}
+        """What the updates of a rule read, by where the session writes it and the limit to which they clip."""
+        writing = [node for node in graph.nodes if node.op.mutates]
+        self._guards = [node for node in writing if isinstance(node.op, GuardFinite)]
+        self._changes = len(writing) > len(self._guards)
+        """Whether anything is written: else all may be read whenever it is wanted."""
+        for node in graph.nodes if self._changes else ():
             self._note(node)
 
     def __contains__(self, node: Node) -> bool:
@@ -55,13 +60,10 @@ class Rewriter:
         """Put nodes in the place of the last member, unless that waits for what others make of the members' results."""
         if not self.joins(members):
             return False
-        self._put(members, *nodes)
-        return True
-
-    def _put(self, members: Sequence[Node], *nodes: Node) -> None:
         self.graph.replace(members, *nodes)
         for node in nodes:
             self._note(node)
+        return True
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """Remove those of the nodes that nobody reads."""
@@ -78,42 +80,49 @@ class Rewriter:
         settings: Any = None, overwrites: Sequence[Tensor] = (),
     ) -> Node | None:  # fmt: skip
         """One node that computes all the members, if one can; what has no role is read too, but not named."""
-        if not self.joins(members):
+        between = self.graph.edges.between(members)
+        if between is None:
             return None
         members = sorted(members, key=self.graph.place)
         node = fused_node(members, kernel, roles, results, settings, overwrites)
-        self._put(members, node)
+        self.graph.replace(members, node, between=between)
+        self._note(node)
         return node
 
     def _note(self, node: Node) -> None:
         """Writers of a state follow its readers, readers those who wrote before them, and updates follow the guards."""
-        hold = self.graph.edges.hold
+        if not self._changes:
+            return
+        hold, place = self.graph.edges.hold, self.graph.edges.place
         if self._guards and node.op.mutates and node not in self._guards:
             for guard in self._guards:
                 hold(node, until=guard)
         for state, writes in _accesses(node):
-            readers, writers = self._accesses.setdefault(state, ({}, {}))
+            if state not in self._accesses:
+                self._accesses[state] = {}, {}
+            readers, writers = self._accesses[state]
             for known in (readers, writers) if writes else (writers,):
-                for other in list(known):
-                    if other not in self.graph:
+                for other in list(known) if known else ():
+                    if other not in place:
                         del known[other]
                     elif other is not node:
-                        first, second = (other, node) if self.is_before(other, node) else (node, other)
+                        first, second = (other, node) if place[other] < place[node] else (node, other)
                         hold(second, until=first)
             (writers if writes else readers)[node] = None
 
 
-def _accesses(node: Node) -> Iterator[tuple[StateKey, bool]]:
+def _accesses(node: Node) -> list[tuple[StateKey, bool]]:
     """The states that a node reads and (True) writes, be it through a view."""
-    stored = [
-        (tensor, (tensor if tensor.producer is None else stored_in(tensor)).state)
-        for tensor in node.inputs
-        if tensor is not None
-    ]
-    read = [(tensor, state) for tensor, state in stored if state is not None and state.kind != "scalars"]
-    written = _written(node) if read else set()
-    for tensor, state in read:
-        yield state, tensor in written
+    read = []
+    for tensor in node.inputs:
+        if tensor is not None:
+            state = (tensor if tensor.producer is None else stored_in(tensor)).state
+            if state is not None and state.kind != "scalars":
+                read.append((tensor, state))
+    if not read:
+        return []
+    written = _written(node)
+    return [(state, tensor in written) for tensor, state in read]
 
 
 def _written(node: Node) -> set[Tensor | None]:
@@ -142,13 +151,15 @@ def fused_node(
     number = {tensor: i for i, tensor in enumerate(inputs)}
     op = Fused(
         kernel=kernel,
-        roles=tuple(tuple(named.get(tensor, [f"_{i}"])) for i, tensor in enumerate(inputs)),
+        roles=tuple(
+            [tuple(named[tensor]) if tensor in named else (f"_{number[tensor]}",) for tensor in inputs]
+        ),
         parts=tuple(_parts(members, number)),
-        results=tuple(number[tensor] for tensor in results),
-        types=tuple(tensor.type for tensor in results),
+        results=tuple([number[tensor] for tensor in results]),
+        types=tuple([tensor.type for tensor in results]),
         settings=settings,
         writes=any(member.op.mutates for member in members),
-        overwrites=tuple(number[tensor] for tensor in overwrites if tensor in inputs),
+        overwrites=tuple([number[tensor] for tensor in overwrites if tensor in inputs]),
     )
     first = next((m for m in members if m.index >= 0), members[0])
     node = Node(op, list(inputs), list(results), first.index)
@@ -163,16 +174,17 @@ def _parts(members: Sequence[Node], number: dict[Tensor, int]) -> list[Part]:
     for member in members:
         op = member.op
         if not isinstance(op, Fused):
-            inputs = tuple(None if t is None else number[t] for t in member.inputs)
-            for tensor in member.outputs:
-                number[tensor], count = count, count + 1
-            parts.append(Part(op, inputs, tuple(number[t] for t in member.outputs)))
+            inputs = tuple([None if t is None else number[t] for t in member.inputs])
+            made = range(count, count + len(member.outputs))
+            number.update(zip(member.outputs, made, strict=True))
+            count = made.stop
+            parts.append(Part(op, inputs, tuple(made)))
             continue
         inner = {i: number[t] for i, t in enumerate(member.inputs) if t is not None}
         for part in op.parts:
             for value in part.outputs:
                 inner[value], count = count, count + 1
-            mapped = tuple(None if i is None else inner[i] for i in part.inputs)
-            parts.append(Part(part.op, mapped, tuple(inner[o] for o in part.outputs)))
+            mapped = tuple([None if i is None else inner[i] for i in part.inputs])
+            parts.append(Part(part.op, mapped, tuple([inner[o] for o in part.outputs])))
         number.update({t: inner[r] for t, r in zip(member.outputs, op.results, strict=True)})
     return parts

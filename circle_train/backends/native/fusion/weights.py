@@ -11,7 +11,6 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.ir.graph import constant, stored_in
 from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
-from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gather_from_end import GatherFromEnd
 from circle_train.ops.internal.gradient import Accumulate, Gradient
 from circle_train.ops.internal.padded import PADDED
@@ -45,12 +44,15 @@ class WeightOptions:
 
 @dataclass
 class Destiny:
-    """A gradient's node, what it becomes, the node that does so, and the roles of what that one reads."""
+    """What becomes of a gradient, the nodes that make it and do so, and the roles (w, m, v, a, numbers, factor and unit,
+    behind a name and a dot) of what these read."""
 
     fate: Fate
     members: list[Node]
     roles: dict[str, Tensor | None]
     stored: list[Tensor]
+    g: Tensor | None = None
+    """The gradient, as it is before it is clipped."""
 
 
 def destiny(rewriter: Rewriter, node: Node, name: str) -> Destiny:
@@ -61,13 +63,15 @@ def destiny(rewriter: Rewriter, node: Node, name: str) -> Destiny:
     g = node.outputs[0]
     made_of_weights = any(t is not None and stored_in(t).state is not None for t in node.inputs)
     reader = None if made_of_weights else rewriter.only_reader(g)
-    if reader is not None and isinstance(reader.op, Fused) and reader.op.kernel == "update":
-        named = reader.op.by_role(reader.inputs)
-        roles = {role.replace("w.", f"{name}.", 1): t for role, t in named.items() if role.startswith("w.")}
-        return Destiny(reader.op.settings, [node, reader], roles, [])
     if reader is not None and isinstance(reader.op, Accumulate):
         return Destiny(Fate(accumulate=True), [node, reader], {f"{name}.g": reader.inputs[0]}, [])
-    return Destiny(Fate(), [node], {}, [g])
+    while reader is not None and type(reader.op) in (ClipByValue, ScaleBy):
+        reader = rewriter.only_reader(reader.outputs[0])
+    found = None if reader is None or not isinstance(reader.op, Update) else _update(rewriter, reader, name)
+    if found is None or found.g is not g:
+        return Destiny(Fate(), [node], {}, [g])
+    found.members.append(node)
+    return found
 
 
 def join_weight_gradients(rewriter: Rewriter) -> None:
@@ -127,31 +131,37 @@ def join_table_gradients(rewriter: Rewriter) -> None:
 
 
 def name_updates(rewriter: Rewriter) -> None:
-    """Replace UPDATE by a fused node with the roles w.w, w.m, w.v, w.a, w.numbers, w.factor and w.unit; it clips, too."""
-    numbers: dict[tuple[Tensor, object], Tensor] = {}
+    """Replace each UPDATE that stayed alone by a fused node with the roles of `Destiny`, and g; it clips, too."""
     for node in rewriter.nodes():
-        kind = kind_of(node.op.rule) if isinstance(node.op, Update) else None
-        if kind is None:
-            continue
-        w, g, scalars, *slots = node.inputs
-        assert scalars is not None
-        members, factor, limit = [node], None, 0.0
-        scaling = _alone(rewriter, g, ScaleBy)
-        if scaling is not None:
-            members.append(scaling)
-            g, factor = scaling.inputs
-        clipping = _alone(rewriter, g, ClipByValue)
-        if clipping is not None:
-            members.append(clipping)
-            g, limit = clipping.inputs[0], clipping.op.limit
-        made = UpdateNumbers(node.op.rule, limit)
-        if (scalars, made) not in numbers:
-            numbers[scalars, made] = _numbers(rewriter, scalars, made, node)
-        roles = {"g": g, "w.w": w, "w.numbers": numbers[scalars, made], "w.factor": factor}
-        roles |= {f"w.{SLOTS[name]}": slot for name, slot in zip(node.op.rule.slots, slots, strict=True)}
-        if w is not None and node.op.parts is not None:
-            roles["w.unit"] = constant(node.op.parts.along(w.type.rank), f"units({w.name})")
-        rewriter.fuse(members, "update", roles, [], Fate(kind))
+        found = _update(rewriter, node, "w") if isinstance(node.op, Update) else None
+        if found is not None:
+            rewriter.fuse(found.members, "update", {"g": found.g, **found.roles}, [], found.fate)
+
+
+def _update(rewriter: Rewriter, node: Node, name: str) -> Destiny | None:
+    """What an UPDATE makes of a gradient, with what clips that for it alone; None where no kernel knows its rule."""
+    kind = kind_of(node.op.rule)
+    if kind is None:
+        return None
+    w, g, scalars, *slots = node.inputs
+    assert scalars is not None
+    members, factor, limit = [node], None, 0.0
+    scaling = _alone(rewriter, g, ScaleBy)
+    if scaling is not None:
+        members.append(scaling)
+        g, factor = scaling.inputs
+    clipping = _alone(rewriter, g, ClipByValue)
+    if clipping is not None:
+        members.append(clipping)
+        g, limit = clipping.inputs[0], clipping.op.limit
+    if (scalars, limit) not in rewriter.numbers:
+        rewriter.numbers[scalars, limit] = _numbers(rewriter, scalars, UpdateNumbers(node.op.rule, limit))
+    numbers = rewriter.numbers[scalars, limit]
+    roles = {f"{name}.w": w, f"{name}.numbers": numbers, f"{name}.factor": factor}
+    roles |= {f"{name}.{SLOTS[slot]}": tensor for slot, tensor in zip(node.op.rule.slots, slots, strict=True)}
+    if w is not None and node.op.parts is not None:
+        roles[f"{name}.unit"] = constant(node.op.parts.along(w.type.rank), f"units({w.name})")
+    return Destiny(Fate(kind), members, roles, [], g)
 
 
 def _alone(rewriter: Rewriter, g: Tensor | None, kind: type) -> Node | None:
@@ -161,7 +171,8 @@ def _alone(rewriter: Rewriter, g: Tensor | None, kind: type) -> Node | None:
     return maker if maker is not None and type(maker.op) is kind and rewriter.only_reader(g) else None
 
 
-def _numbers(rewriter: Rewriter, scalars: Tensor, op: UpdateNumbers, before: Node) -> Tensor:
+def _numbers(rewriter: Rewriter, scalars: Tensor, op: UpdateNumbers) -> Tensor:
+    """What updates by one rule read: made at the start, once for all of them."""
     tensor = Tensor(f"numbers({scalars.name})", op.infer(scalars.type))
-    rewriter.insert(Node(op, [scalars], [tensor]), before=before)
+    rewriter.insert(Node(op, [scalars], [tensor]))
     return tensor
