@@ -12,29 +12,21 @@ from circle_train.errors import ModelError, UnsupportedOpError
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
-from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.base import REGISTRY, Example, Op, random, register
 from circle_train.ops.checks import integers
 from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.movement import Movement, added
 from circle_train.ops.numeric.arithmetic import Add, Maximum, Minimum, Mul
-from circle_train.ops.seldom.stablehlo import (
-    StablehloAdd,
-    StablehloMaximum,
-    StablehloMinimum,
-    StablehloMultiply,
-)
+from circle_train.ops.seldom.stablehlo import TWINS
 from circle_train.record import record
 
 COMBINED: dict[type[Op], Any] = {
     Add: np.add,
-    StablehloAdd: np.add,
     Mul: np.multiply,
-    StablehloMultiply: np.multiply,
     Maximum: np.maximum,
-    StablehloMaximum: np.maximum,
     Minimum: np.minimum,
-    StablehloMinimum: np.minimum,
 }
+"""Also by StableHLO's names."""
 
 
 def vectors(starts: Array, vector_axis: int) -> Array:
@@ -148,11 +140,12 @@ class StablehloScatter(WithGraphs):
         if made is graph.inputs[1]:
             return None
         maker = made.producer
-        if maker is None or type(maker.op) not in COMBINED or set(maker.inputs) != set(graph.inputs):
+        combine = None if maker is None else COMBINED.get(TWINS.get(maker.op.name, type(maker.op)))
+        if combine is None or maker is None or set(maker.inputs) != set(graph.inputs):
             raise UnsupportedOpError(
                 f"{self.name}: combines by '{graph.name}', expected one sum, product, maximum or minimum, or the update"
             )
-        return COMBINED[type(maker.op)]
+        return combine
 
     def where(
         self, starts: Array, shape: Sequence[int], updates: Sequence[int]
@@ -221,7 +214,7 @@ class StablehloScatter(WithGraphs):
     @classmethod
     def examples(cls) -> Iterable[Example]:
         starts = np.array([[1], [3], [9]], np.int32)
-        for op in (None, StablehloAdd(), StablehloMultiply(), StablehloMaximum()):
+        for op in (None, *(REGISTRY[name]() for name in TWINS)):
             given = cls(
                 update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,), index_vector_dim=1,
                 graphs=(combining(op),),
@@ -229,7 +222,7 @@ class StablehloScatter(WithGraphs):
             yield Example(given, (random(5, 4), starts, random(3, 4, seed=1)))
         whole = replace(
             given, update_window_dims=(), inserted_window_dims=(0, 1), scatter_dims_to_operand_dims=(0, 1),
-            graphs=(combining(StablehloAdd()),),
+            graphs=(combining(REGISTRY["STABLEHLO_ADD"]()),),
         )  # fmt: skip
         yield Example(whole, (random(3, 4), np.array([[1, 2], [0, 3], [1, 2]], np.int32), random(3)))
 
