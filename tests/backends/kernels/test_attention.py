@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from sized.products import Attention
-from test_kernels import check
 
 
 @pytest.mark.parametrize(
@@ -13,4 +12,4 @@ from test_kernels import check
 def test_forward_and_backward(rows: int, cols: int) -> None:
     found = Attention(rows, cols, 3, 2, 4)
     for kernel, call in (("ATTENTION", found.forward()), ("ATTENTION_GRAD", found.backward())):
-        check(kernel, call.make, call.outputs, call.wants)
+        call.agrees(kernel)

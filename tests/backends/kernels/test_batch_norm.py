@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from native import struct
-from test_kernels import check, rand
+from sized.call import Call, args, rand
 
 from circle_train.backends.native.engine.abi import Act
 
@@ -69,15 +69,11 @@ def test_forward_with_statistics_sum_and_activation(shape: tuple[int, int], act:
     outputs = {"y": given["x"].copy(), "mean": rand(cols), "variance": rand(cols)}
     for add in (None, given["add"]):
         want = VALUE[act](z if add is None else z + add)
-        check(
-            "BATCH_NORM",
-            lambda o, add=add: struct(
-                "ct_batch_norm_args", x=given["x"], gamma=given["gamma"], beta=given["beta"], rows=rows, cols=cols,
-                eps=1e-3, act=act, **o, **({} if add is None else {"add": add}),
-            ),
-            outputs,
-            {"y": want, "mean": mean, "variance": variance},
+        make = args(
+            "ct_batch_norm_args", x=given["x"], gamma=given["gamma"], beta=given["beta"], rows=rows, cols=cols, eps=1e-3,
+            act=act, **({} if add is None else {"add": add}),
         )  # fmt: skip
+        Call(make, outputs, {"y": want, "mean": mean, "variance": variance}).agrees("BATCH_NORM")
 
 
 @pytest.mark.parametrize("act", [*VALUE])
@@ -92,16 +88,10 @@ def test_gradients_through_activation_and_statistics(shape: tuple[int, int], act
     want = given["gamma"] * inverse * (g - g.mean(0) - normal * (g * normal).mean(0))
     wants = {"dx": want, "dgamma": (g * normal).sum(0), "dbeta": g.sum(0)}
     outputs = {"dx": given["dy"].copy(), "dgamma": rand(cols), "dbeta": rand(cols)}
-    check(
-        "BATCH_NORM_GRAD",
-        lambda o: struct(
-            "ct_batch_norm_grad_args", dy=o["dx"], x=given["x"], gamma=given["gamma"], beta=given["beta"],
-            mean=mean, variance=variance, rows=rows, cols=cols, eps=1e-3, act=act, **o,
-        ),
-        outputs,
-        wants,
-        5e-5,
-    )  # fmt: skip
+    known = {"rows": rows, "cols": cols, "eps": 1e-3, "act": act, "mean": mean, "variance": variance}
+    known |= {name: given[name] for name in ("x", "gamma", "beta")}
+    make = lambda out: struct("ct_batch_norm_grad_args", dy=out["dx"], **known, **out)  # noqa: E731
+    Call(make, outputs, wants).agrees("BATCH_NORM_GRAD", 5e-5)
 
 
 @pytest.mark.parametrize("distance", [0.0, 1e3])
@@ -110,9 +100,6 @@ def test_variance_of_channels_far_from_zero(distance: float) -> None:
     x = rand(4000, 20) + np.float32(distance)
     x[0] += 50
     want = x.astype(np.float64)
-    check(
-        "BATCH_NORM",
-        lambda o: struct("ct_batch_norm_args", x=x, rows=4000, cols=20, **o),
-        {"mean": rand(20), "variance": rand(20)},
-        {"mean": want.mean(0), "variance": want.var(0)},
-    )
+    make = args("ct_batch_norm_args", x=x, rows=4000, cols=20)
+    before, wants = {"mean": rand(20), "variance": rand(20)}, {"mean": want.mean(0), "variance": want.var(0)}
+    Call(make, before, wants).agrees("BATCH_NORM")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import run, struct, tiers
-from test_kernels import Arrays, check, rand
+from sized.call import Arrays, Call, rand, stored
 
 from circle_train.backends.native.engine import abi
 
@@ -167,13 +167,8 @@ def test_operations_broadcast(name: str, shapes: tuple[tuple[int, ...], tuple[in
     wide = np.broadcast(a, b).shape
     with np.errstate(over="ignore", invalid="ignore"):
         want = np.broadcast_to(BINARY[name](a.astype(np.float64), b.astype(np.float64)), wide)
-    check(
-        "CHAIN",
-        lambda out: chain([a, b], [(out["y"], 2)], [(name, 2, 0, 1, 1, 0.25)]),
-        {"y": np.zeros(wide, np.float32)},
-        {"y": want},
-        2e-6,
-    )
+    ops = [(name, 2, 0, 1, 1, 0.25)]
+    stored(lambda out: chain([a, b], [(out["y"], 2)], ops), y=want).agrees("CHAIN", 2e-6)
 
 
 def test_every_opcode_is_tested() -> None:
@@ -195,12 +190,9 @@ def test_chain_of_several_with_types_and_aliases() -> None:
 
     wide = x.astype(np.float64) * i + strided
     picked = np.where(mask != 0, wide, x)
-    check(
-        "CHAIN",
-        make,
-        {"x": x, "i": np.zeros((40, 70), np.int32), "u": np.zeros((40, 70), np.uint8)},
-        {"x": wide + picked, "i": np.trunc(picked.astype(np.float32)), "u": picked != 0},
-    )
+    before = {"x": x, "i": np.zeros((40, 70), np.int32), "u": np.zeros((40, 70), np.uint8)}
+    wants = {"x": wide + picked, "i": np.trunc(picked.astype(np.float32)), "u": picked != 0}
+    Call(make, before, wants).agrees("CHAIN")
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 8, 9, 15, 16, 17, 1023, 1024, 1025, 1031, 5000])

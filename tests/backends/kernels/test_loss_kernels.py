@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import run, struct
-from sized.call import summing
-from test_kernels import check, rand
+from sized.call import Call, added, args, rand, stored, summing, zeros
 
 from circle_train.backends.native.engine import abi
 
@@ -20,36 +19,15 @@ def test_softmax(rows: int, cols: int, beta: float) -> None:
     e = np.exp(beta * x.astype(np.float64) - (beta * x).max(-1, keepdims=True))
     y = e / e.sum(-1, keepdims=True)
     sizes = {"rows": rows, "cols": cols, "beta": beta}
-    zero = np.zeros_like(x)
-    check(
-        "SOFTMAX",
-        lambda out: struct("ct_softmax_args", x=x, y=out["y"], **sizes),
-        {"y": zero},
-        {"y": y},
-        2e-6,
-    )
-    check(
-        "LOG_SOFTMAX",
-        lambda out: struct("ct_softmax_args", x=x, y=out["y"], **sizes),
-        {"y": zero},
-        {"y": np.log(y)},
-        2e-6,
-    )
+    for kernel, want in (("SOFTMAX", y), ("LOG_SOFTMAX", np.log(y))):
+        stored(args("ct_softmax_args", x=x, **sizes), y=want).agrees(kernel, 2e-6)
     y32, l32, before = y.astype(np.float32), np.log(y).astype(np.float32), rand(rows, cols, seed=2)
-    check(
-        "SOFTMAX_GRAD",
-        lambda out: struct("ct_softmax_args", y=y32, dy=dy, dx=out["dx"], **sizes),
-        {"dx": zero},
-        {"dx": beta * y32 * (dy - (dy * y32.astype(np.float64)).sum(-1, keepdims=True))},
-        3e-6 if cols > 1 else 1,
-    )
-    check(
-        "LOG_SOFTMAX_GRAD",
-        lambda out: struct("ct_softmax_args", y=l32, dy=dy, dx=out["dx"], accumulate=1, **sizes),
-        {"dx": before},
-        {"dx": before + beta * (dy - y * dy.sum(-1, keepdims=True, dtype=np.float64))},
-        5e-6,
-    )
+    dx = beta * y32 * (dy - (dy * y32.astype(np.float64)).sum(-1, keepdims=True))
+    make = args("ct_softmax_args", y=y32, dy=dy, **sizes)
+    stored(make, dx=dx).agrees("SOFTMAX_GRAD", 3e-6 if cols > 1 else 1)
+    dx = beta * (dy - y * dy.sum(-1, keepdims=True, dtype=np.float64))
+    make = args("ct_softmax_args", y=l32, dy=dy, accumulate=1, **sizes)
+    added(make, before, dx=before + dx).agrees("LOG_SOFTMAX_GRAD", 5e-6)
 
 
 @pytest.mark.parametrize("rows,cols", [(1, 2), (37, 3), (10, 10), (33, 1000), (70, 17), (70, 33)])
@@ -68,28 +46,12 @@ def test_cross_entropy(rows: int, cols: int) -> None:
         (one_hot, one_hot.sum(-1, keepdims=True), {"labels": labels, "ignore_label": -1}),
     ):
         per_row = -(t * log_p).sum(-1)
-        check(
-            "SOFTMAX_CROSS_ENTROPY",
-            lambda out, more=more: struct(
-                "ct_cross_entropy_args",
-                logits=z,
-                loss=out["loss"],
-                row_loss=out["row"],
-                dz=out["dz"],
-                rows=rows,
-                cols=cols,
-                loss_scale=0.5,
-                grad_scale=0.25,
-                **more,
-            ),
-            {"loss": np.zeros(1, np.float32), "row": np.zeros(rows, np.float32), "dz": np.zeros_like(z)},
-            {
-                "loss": np.array([0.5 * per_row.sum()]),
-                "row": per_row,
-                "dz": 0.25 * (np.exp(log_p) * mass - t),
-            },
-            5e-6,
-        )
+        make = args(
+            "ct_cross_entropy_args", logits=z, rows=rows, cols=cols, loss_scale=0.5, grad_scale=0.25, **more
+        )  # fmt: skip
+        dz = 0.25 * (np.exp(log_p) * mass - t)
+        wanted = stored(make, loss=np.array([0.5 * per_row.sum()]), row_loss=per_row, dz=dz)
+        wanted.agrees("SOFTMAX_CROSS_ENTROPY", 5e-6)
 
 
 def test_a_label_out_of_range_stops_the_run() -> None:
@@ -110,22 +72,8 @@ def test_regression_losses(size: int) -> None:
         ("MEAN_SQUARED_ERROR", d * d, 2 * d),
         ("MEAN_ABSOLUTE_ERROR", np.abs(d), np.sign(d)),
     ):
-        check(
-            kernel,
-            lambda out: struct(
-                "ct_regression_loss_args",
-                p=p,
-                target=t,
-                loss=out["loss"],
-                dp=out["dp"],
-                size=size,
-                loss_scale=0.5,
-                grad_scale=0.25,
-            ),
-            {"loss": np.zeros(1, np.float32), "dp": np.zeros(size, np.float32)},
-            {"loss": np.array([0.5 * value.sum()]), "dp": 0.25 * slope},
-            1e-6,
-        )
+        make = args("ct_regression_loss_args", p=p, target=t, size=size, loss_scale=0.5, grad_scale=0.25)
+        stored(make, loss=np.array([0.5 * value.sum()]), dp=0.25 * slope).agrees(kernel, 1e-6)
 
 
 SIZES = [(1, 1, 1), (3, 17, 5), (7, 40, 33), (33, 300, 24), (130, 1400, 40), (700, 70, 9)]
@@ -155,39 +103,28 @@ class Logits:
 @pytest.mark.parametrize("rows,classes,width", SIZES)
 def test_statistics_of_rows(rows: int, classes: int, width: int) -> None:
     loss = Logits(rows, classes)
-    check(
-        "SOFTMAX_CROSS_ENTROPY",
-        lambda out: struct(
-            "ct_cross_entropy_args", logits=loss.logits, labels=loss.labels, rows=rows, cols=classes, loss_scale=1.0,
-            grad_scale=SCALE, ignore_label=-1, **out,
-        ),
-        {"top": np.zeros(rows, np.float32), "rate": np.zeros(rows, np.float32), "loss": np.zeros(1, np.float32)},
-        {"top": loss.top, "rate": loss.rate},
-        2e-6,
+    make = args(
+        "ct_cross_entropy_args", logits=loss.logits, labels=loss.labels, rows=rows, cols=classes, loss_scale=1.0,
+        grad_scale=SCALE, ignore_label=-1,
     )  # fmt: skip
+    before = {"top": zeros(rows), "rate": zeros(rows), "loss": zeros(1)}
+    Call(make, before, {"top": loss.top, "rate": loss.rate}).agrees("SOFTMAX_CROSS_ENTROPY", 2e-6)
 
 
 @pytest.mark.parametrize("rows,classes,width", SIZES)
 def test_an_unmade_gradient_times_weights(rows: int, classes: int, width: int) -> None:
     loss, weights = Logits(rows, classes), rand(classes, width)
-    check(
-        "MATMUL",
-        lambda out: struct(
-            "ct_matmul_args", a=loss.logits, b=weights, c=out["c"], batch0=1, batch1=1, m=rows, n=width, k=classes,
-            a_row=classes, a_col=1, b_row=width, b_col=1, c_row=width, alpha=1.0, labels=loss.given,
-        ),
-        {"c": np.zeros((rows, width), np.float32)},
-        {"c": loss.gradient @ weights.astype(np.float64)},
+    make = args(
+        "ct_matmul_args", a=loss.logits, b=weights, batch0=1, batch1=1, m=rows, n=width, k=classes, a_row=classes,
+        a_col=1, b_row=width, b_col=1, c_row=width, alpha=1.0, labels=loss.given,
     )  # fmt: skip
+    stored(make, c=loss.gradient @ weights.astype(np.float64)).agrees("MATMUL")
 
 
 @pytest.mark.parametrize("rows,classes,width", SIZES)
 def test_an_unmade_gradient_times_inputs(rows: int, classes: int, width: int) -> None:
     loss, x = Logits(rows, classes), rand(rows, width)
     sizes = {"rows": rows, "out_features": classes, "in_features": width, "has_w": 1, "has_b": 1}
-    check(
-        "MATMUL_GRAD_W",
-        summing("ct_matmul_grad_w_args", dy=loss.logits, x=x, labels=loss.given, **sizes),
-        {"w": np.zeros((classes, width), np.float32), "b": np.zeros(classes, np.float32)},
-        {"w": loss.gradient.T @ x.astype(np.float64), "b": loss.gradient.sum(0)},
-    )
+    make = summing("ct_matmul_grad_w_args", dy=loss.logits, x=x, labels=loss.given, **sizes)
+    dw = loss.gradient.T @ x.astype(np.float64)
+    stored(make, w=dw, b=loss.gradient.sum(0)).agrees("MATMUL_GRAD_W")

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from native import run, struct
+from sized.call import Arrays, Call, added, args, rand, stored, summing
 from test_elementwise import elements
-from test_kernels import SCALARS, UPDATES, check, rand, updated
+from test_kernels import SCALARS, UPDATES, moved, states
 
 from circle_train.backends.native.engine import abi
 
@@ -33,45 +34,38 @@ def test_copy(dtype: Any, shape: tuple[int, ...], order: tuple[int, ...]) -> Non
     x = (np.arange(np.prod(shape)) % 251).astype(dtype).reshape(shape)
 
     def make(view: np.ndarray, to: np.ndarray) -> Any:
-        rank = view.ndim
         return struct(
-            "ct_copy_args",
-            x=view.ctypes.data,
-            y=to.ctypes.data,
-            shape=list(view.shape) + [0] * (8 - rank),
-            x_strides=elements(view, view.shape),
-            y_strides=elements(to, to.shape),
-            rank=rank,
+            "ct_copy_args", x=view.ctypes.data, y=to.ctypes.data, shape=list(view.shape) + [0] * (8 - view.ndim),
+            x_strides=elements(view, view.shape), y_strides=elements(to, to.shape), rank=view.ndim,
             element_size=view.itemsize,
-        )
+        )  # fmt: skip
 
     turned = x.transpose(order)
     views = [turned, x[::-1], x[..., ::2], np.broadcast_to(x, (3, *shape)) if x.ndim < 8 else x]
     for view in views:
-        check(
-            "COPY",
-            lambda out, view=view: make(view, out["y"]),
-            {"y": np.zeros(view.shape, dtype)},
-            {"y": view},
-            0,
-        )
+        before = {"y": np.zeros(view.shape, dtype)}
+        Call(lambda out, view=view: make(view, out["y"]), before, {"y": view}).agrees("COPY", 0)
     room = np.zeros([s + 2 for s in shape], dtype)
     inner = tuple(slice(1, -1) for _ in shape)
     want = room.copy()
     want[inner] = x
-    check("COPY", lambda out: make(x, out["y"][inner]), {"y": room}, {"y": want}, 0)
+    Call(lambda out: make(x, out["y"][inner]), {"y": room}, {"y": want}).agrees("COPY", 0)
 
 
 @pytest.mark.parametrize("size", [1, 100, 70001])
 def test_fill(size: int) -> None:
     bits = int(np.float32(1.5).view(np.int32))
-    check(
-        "FILL",
-        lambda out: struct("ct_fill_args", y=out["y"], size=size, value_bits=bits),
-        {"y": rand(size)},
-        {"y": np.full(size, 1.5)},
-        0,
-    )
+    stored(args("ct_fill_args", size=size, value_bits=bits), y=np.full(size, 1.5)).agrees("FILL", 0)
+
+
+def moving(kind: str, scalars: np.ndarray, **given: Any) -> Any:
+    """What adds rows into weights by a rule."""
+
+    def make(out: Arrays) -> Any:
+        update = struct("ct_update", kind=abi.UpdateKind[kind], scalars=scalars, **out)
+        return struct("ct_scatter_add_args", update=update, **given)
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -80,54 +74,17 @@ def test_fill(size: int) -> None:
 def test_gather_and_scatter(outer: int, rows: int, width: int, count: int) -> None:
     x, dy = rand(outer, rows, width), rand(outer, count, width, seed=1)
     index = np.random.default_rng(0).integers(-rows, rows, count).astype(np.int32)
-    sizes = {"outer": outer, "rows": rows, "width": width, "count": count, "index": index}
-    check(
-        "GATHER",
-        lambda out: struct("ct_gather_args", x=x, y=out["y"], **sizes),
-        {"y": np.zeros((outer, count, width), np.float32)},
-        {"y": x[:, index]},
-        0,
-    )
-    before = rand(outer, rows, width, seed=2)
-    g = np.zeros((outer, rows, width))
+    sizes: dict[str, Any] = {"outer": outer, "rows": rows, "width": width, "count": count, "index": index}
+    stored(args("ct_gather_args", x=x, **sizes), y=x[:, index]).agrees("GATHER", 0)
+    before, g = rand(outer, rows, width, seed=2), np.zeros((outer, rows, width))
     np.add.at(g, (slice(None), index), dy.astype(np.float64))
     for accumulate in (0, 1):
-        check(
-            "SCATTER_ADD",
-            lambda out, accumulate=accumulate: struct(
-                "ct_scatter_add_args",
-                dy=dy,
-                update=struct("ct_update", g=out["g"], accumulate=accumulate),
-                **sizes,
-            ),
-            {"g": before},
-            {"g": g + before * accumulate},
-            1e-6,
-        )
-    if outer > 1:
-        return
-    for kind in UPDATES:
-        w, m, v = rand(rows, width, seed=3), rand(rows, width, seed=4), np.abs(rand(rows, width, seed=5))
-        w2, m2, v2 = updated(kind, SCALARS, g[0], w, m, v)
-        check(
-            "SCATTER_ADD",
-            lambda out, kind=kind: struct(
-                "ct_scatter_add_args",
-                dy=dy,
-                update=struct(
-                    "ct_update",
-                    kind=abi.UpdateKind[kind],
-                    w=out["w"],
-                    m=out["m"],
-                    v=out["v"],
-                    scalars=SCALARS,
-                ),
-                **sizes,
-            ),
-            {"w": w, "m": m, "v": v},
-            {"w": w2, "m": m2, "v": v2},
-            2e-6,
-        )
+        make = summing("ct_scatter_add_args", accumulate, dy=dy, **sizes)
+        added(make, before, update=g + before * accumulate).agrees("SCATTER_ADD", 1e-6)
+    for kind in UPDATES if outer == 1 else ():
+        weights = states(rows, width)
+        make = moving(kind, SCALARS, dy=dy, **sizes)
+        Call(make, weights, moved(kind, g[0], weights)).agrees("SCATTER_ADD", 2e-6)
 
 
 @pytest.mark.parametrize("kind", ["SGD", "ADAGRAD"])
@@ -138,40 +95,18 @@ def test_without_decay_only_the_rows_that_are_named_move(kind: str, width: int) 
     scalars = SCALARS.copy()
     scalars[abi.Scalar.DECAY] = 0
     index = np.where(np.arange(count) % 3, 7, np.arange(count) * 11 % rows - rows // 2).astype(np.int32)
-    dy, w = rand(count, width, seed=1) / 16, rand(rows, width)
-    m, v = rand(rows, width, seed=4), np.abs(rand(rows, width, seed=5))
-    g = np.zeros((rows, width))
+    dy, weights, g = rand(count, width, seed=1) / 16, states(rows, width), np.zeros((rows, width))
     for j, row in enumerate(index):
         g[row] += dy[j]
-    w2, m2, v2 = updated(kind, scalars, g, w, m, v)
     sizes = {"outer": 1, "rows": rows, "width": width, "count": count, "index_bytes": 4, "index": index}
-    check(
-        "SCATTER_ADD",
-        lambda out: struct(
-            "ct_scatter_add_args", dy=dy, update=struct("ct_update", kind=abi.UpdateKind[kind], scalars=scalars, **out),
-            **sizes,
-        ),
-        {"w": w, "m": m, "v": v},
-        {"w": w2, "m": m2, "v": v2},
-        2e-6,
-    )  # fmt: skip
+    make = moving(kind, scalars, dy=dy, **sizes)
+    Call(make, weights, moved(kind, g, weights, scalars)).agrees("SCATTER_ADD", 2e-6)
 
 
 def test_an_index_out_of_range_stops_the_run() -> None:
     x, y = rand(4, 3), rand(2, 3)
     for bad in (4, -5):
-        index = np.array([0, bad], np.int32)
-        assert (
-            run("GATHER", struct("ct_gather_args", x=x, y=y, index=index, outer=1, rows=4, width=3, count=2))
-            == abi.Status.BAD_INDEX
-        )
-        update = struct("ct_update", g=x)
-        assert (
-            run(
-                "SCATTER_ADD",
-                struct(
-                    "ct_scatter_add_args", dy=y, index=index, outer=1, rows=4, width=3, count=2, update=update
-                ),
-            )
-            == abi.Status.BAD_INDEX
-        )
+        given = {"index": np.array([0, bad], np.int32), "outer": 1, "rows": 4, "width": 3, "count": 2}
+        assert run("GATHER", struct("ct_gather_args", x=x, y=y, **given)) == abi.Status.BAD_INDEX
+        scatter = struct("ct_scatter_add_args", dy=y, update=struct("ct_update", g=x), **given)
+        assert run("SCATTER_ADD", scatter) == abi.Status.BAD_INDEX

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from native import struct
-from test_kernels import check, rand
+from sized.call import Arrays, Call, added, args, rand, stored, zeros
 
 from circle_train.backends.native.engine import abi
 
@@ -41,91 +43,52 @@ def test_reduce(shape: tuple[int, ...], axes: tuple[int, ...], op: str) -> None:
     }[op]
     scale = 0.5 if op.startswith("SUM") else 1.0
     want = np.asarray(f(wide, axes) * scale)
-    before = rand(*want.shape) if want.shape else np.float32(3.0).reshape(())
-    flags = [int(d in axes) for d in range(8)]
-    check(
-        "REDUCE",
-        lambda out: struct(
-            "ct_reduce_args",
-            x=x,
-            y=out["y"],
-            shape=list(shape) + [0] * (8 - len(shape)),
-            reduce=flags,
-            rank=len(shape),
-            op=abi.Reduce[op],
-            scale=scale,
-            accumulate=1,
-        ),
-        {"y": np.asarray(before)},
-        {"y": want + before},
-        1e-6 if op != "PROD" else 1e-4,
-    )
+    before = rand(*want.shape) if want.shape else np.asarray(np.float32(3.0))
+    make = args(
+        "ct_reduce_args", x=x, shape=list(shape) + [0] * (8 - len(shape)), reduce=[int(d in axes) for d in range(8)],
+        rank=len(shape), op=abi.Reduce[op], scale=scale, accumulate=1,
+    )  # fmt: skip
+    added(make, before, y=want + before).agrees("REDUCE", 1e-6 if op != "PROD" else 1e-4)
 
 
 @pytest.mark.parametrize("rows,cols", [(1, 5), (300, 256), (40, 17), (1000, 33)])
 @pytest.mark.parametrize("kernel", ["LAYER_NORM", "RMS_NORM"])
 def test_norm(rows: int, cols: int, kernel: str) -> None:
-    x, add, gamma, beta, dy = (
-        rand(rows, cols, scale=2),
-        rand(rows, cols, seed=1),
-        rand(cols),
-        rand(cols, seed=1),
-        rand(rows, cols, seed=2),
-    )
-    total = (x + add).astype(np.float64)
-    mean = total.mean(-1, keepdims=True) if kernel == "LAYER_NORM" else np.zeros((rows, 1))
-    rstd = 1 / np.sqrt(((total - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+    x, add, dy = rand(rows, cols, scale=2), rand(rows, cols, seed=1), rand(rows, cols, seed=2)
+    gamma, beta, before = rand(cols), rand(cols, seed=1), rand(rows, cols, seed=7)
+
+    def mean_of(v: np.ndarray) -> np.ndarray:
+        return v.mean(-1, keepdims=True)
+
+    def centre_of(v: np.ndarray) -> np.ndarray:
+        return mean_of(v) if kernel == "LAYER_NORM" else np.zeros((rows, 1))
+
+    sizes = {"rows": rows, "cols": cols}
+    total, plain = (x + add).astype(np.float64), x.astype(np.float64) - centre_of(x.astype(np.float64))
+    mean = centre_of(total)
+    rstd = 1 / np.sqrt(mean_of((total - mean) ** 2) + 1e-5)
     h = (total - mean) * rstd
-    shape32 = {
-        "y": np.zeros_like(x),
-        "sum": np.zeros_like(x),
-        "mean": np.zeros((rows, 1), np.float32),
-        "rstd": np.zeros((rows, 1), np.float32),
-    }
-    check(
-        kernel,
-        lambda out: struct(
-            "ct_norm_args", x=x, add=add, gamma=gamma, beta=beta, rows=rows, cols=cols, eps=1e-5, **out
-        ),
-        shape32,
+    make = args("ct_norm_args", x=x, add=add, gamma=gamma, beta=beta, eps=1e-5, **sizes)
+    Call(
+        make,
+        {"y": zeros(rows, cols), "sum": zeros(rows, cols), "mean": zeros(rows, 1), "rstd": zeros(rows, 1)},
         {"y": h * gamma + beta, "rstd": rstd, "sum": total},
-        5e-6,
-    )
-    plain = np.zeros_like(x)
-    x64 = x.astype(np.float64)
-    m = x64.mean(-1, keepdims=True) if kernel == "LAYER_NORM" else 0.0
-    check(
-        kernel,
-        lambda out: struct("ct_norm_args", x=x, y=out["y"], rows=rows, cols=cols, eps=1e-5),
-        {"y": plain},
-        {"y": (x64 - m) / np.sqrt(((x64 - m) ** 2).mean(-1, keepdims=True) + 1e-5)},
-        5e-6,
-    )
+    ).agrees(kernel, 5e-6)
+    make = args("ct_norm_args", x=x, eps=1e-5, **sizes)
+    stored(make, y=plain / np.sqrt(mean_of(plain**2) + 1e-5)).agrees(kernel, 5e-6)
     d = dy.astype(np.float64) * gamma
-    dx = rstd * (
-        d - (d.mean(-1, keepdims=True) if kernel == "LAYER_NORM" else 0) - h * (d * h).mean(-1, keepdims=True)
-    )
-    t32, m32, r32 = total.astype(np.float32), mean.astype(np.float32), rstd.astype(np.float32)
-    before = rand(rows, cols, seed=7)
-    check(
-        kernel + "_GRAD",
-        lambda out: struct(
-            "ct_norm_grad_args",
-            dy=dy,
-            x=t32,
-            gamma_values=gamma,
-            mean=m32,
-            rstd=r32,
-            dx=out["dx"],
-            rows=rows,
-            cols=cols,
-            gamma=struct("ct_update", g=out["gamma"]),
-            beta=struct("ct_update", g=out["beta"]),
-            accumulate=1,
-            has_gamma=1,
-            has_beta=1,
-        ),
-        {"dx": before, "gamma": np.zeros(cols, np.float32), "beta": np.zeros(cols, np.float32)},
+    dx = rstd * (d - centre_of(d) - h * mean_of(d * h))
+    seen = {"x": total.astype(np.float32), "mean": mean.astype(np.float32), "rstd": rstd.astype(np.float32)}
+
+    def back(out: Arrays) -> Any:
+        updates = {name: struct("ct_update", g=out[name]) for name in ("gamma", "beta")}
+        return struct(
+            "ct_norm_grad_args", dy=dy, gamma_values=gamma, dx=out["dx"], accumulate=1, has_gamma=1, has_beta=1,
+            **seen, **sizes, **updates,
+        )  # fmt: skip
+
+    Call(
+        back,
+        {"dx": before, "gamma": zeros(cols), "beta": zeros(cols)},
         {"dx": dx + before, "gamma": (dy * h).sum(0), "beta": dy.sum(0, dtype=np.float64)},
-        1e-5,
-    )
+    ).agrees(kernel + "_GRAD", 1e-5)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import Program, lib, pool, struct
-from test_kernels import rand
+from sized.call import rand
 
 from circle_train.backends.native.engine import abi
 
@@ -23,22 +23,9 @@ def product(m: int = 300, n: int = 200, k: int = 100) -> tuple[Any, np.ndarray, 
     """A product worth several threads, its result and what that should be."""
     a, b, c = rand(m, k), rand(k, n), np.zeros((m, n), np.float32)
     args = struct(
-        "ct_matmul_args",
-        a=a,
-        b=b,
-        c=c,
-        batch0=1,
-        batch1=1,
-        m=m,
-        n=n,
-        k=k,
-        a_row=k,
-        a_col=1,
-        b_row=n,
-        b_col=1,
-        c_row=n,
-        alpha=1,
-    )
+        "ct_matmul_args", a=a, b=b, c=c, batch0=1, batch1=1, m=m, n=n, k=k, a_row=k, a_col=1, b_row=n, b_col=1,
+        c_row=n, alpha=1,
+    )  # fmt: skip
     return args, c, a.astype(np.float64) @ b
 
 
@@ -47,16 +34,9 @@ def add_one(x: np.ndarray) -> Any:
     tensor = struct("ct_chain_tensor", data=x, strides=[1] + [0] * 7)
     op = struct("ct_chain_operation", op=abi.ChainOp.ADD_IMM, imm=1.0)
     return struct(
-        "ct_chain_args",
-        inputs=[tensor],
-        outputs=[tensor],
-        ops=[op],
-        shape=[x.size] + [0] * 7,
-        rank=1,
-        input_count=1,
-        output_count=1,
-        op_count=1,
-    )
+        "ct_chain_args", inputs=[tensor], outputs=[tensor], ops=[op], shape=[x.size] + [0] * 7, rank=1, input_count=1,
+        output_count=1, op_count=1,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])

@@ -9,47 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import struct
-from test_images import Case, Image
-from test_kernels import check, rand
+from sized.call import Call, added, rand
+from sized.images import Case, Convolution
 
 from circle_train.backends.native.engine import abi
 
 SCALARS = np.array([1e-3, 0.9, 0.999, 0.1, 0, 1, 0.1, 0.001] + [0] * 8, np.float32)
 
 
-class Layer:
-    """A convolution's input and output gradient, and its weights' and bias's gradients in float64."""
-
-    def __init__(self, case: Case) -> None:
-        im = Image(case)
-        self.shape = im.shape
-        self.x, self.dy = rand(case.n, case.h, case.w, case.c), rand(case.n, im.oh, im.ow, case.o, seed=4)
-        x, dy = self.x.astype(np.float64), self.dy.astype(np.float64)
-        self.dw, self.db = np.zeros((case.o, *case.k, case.c)), dy.sum((0, 1, 2))
-        for kh, kw, oh, ow, ih, iw in im.cells():
-            self.dw[:, kh, kw] = np.tensordot(dy[:, oh, ow], x[:, ih, iw], ((0, 1), (0, 1)))
-
-    def gradient(self, **updates: Any) -> Any:
-        has = {f"has_{name}": 1 for name in updates}
-        return struct("ct_conv_grad_w_args", dy=self.dy, x=self.x, shape=self.shape, **updates, **has)
-
-
 def agrees(case: Case) -> None:
     """Stored, and added to what is there without a bias."""
-    t = Layer(case)
-    check(
-        "CONV_GRAD_W",
-        lambda out: t.gradient(w=struct("ct_update", g=out["w"]), b=struct("ct_update", g=out["b"])),
-        {"w": np.full(t.dw.shape, np.nan, np.float32), "b": np.full(case.o, np.nan, np.float32)},
-        {"w": t.dw, "b": t.db},
-    )
-    before = rand(*t.dw.shape, seed=6)
-    check(
-        "CONV_GRAD_W",
-        lambda out: t.gradient(w=struct("ct_update", g=out["w"], accumulate=1)),
-        {"w": before},
-        {"w": t.dw + before},
-    )
+    t = Convolution(case)
+    t.grad_w().agrees("CONV_GRAD_W")
+    before = rand(*t.w.shape, seed=6)
+    added(t.of_both(accumulate=1), before, w=t.dw + before).agrees("CONV_GRAD_W")
 
 
 CASES = {
@@ -98,32 +71,22 @@ def test_random_shapes(
 @pytest.mark.parametrize("case", [CASES["a row of tiles"], CASES["blocks of outputs, in one part"]])
 def test_adam_moves_what_the_gradient_says(case: Case) -> None:
     """One step from nothing, in each of the states."""
-    t = Layer(case)
+    t = Convolution(case)
 
-    def args(out: dict[str, np.ndarray]) -> Any:
-        return t.gradient(
-            **{
-                name: struct(
-                    "ct_update",
-                    kind=abi.UpdateKind.ADAM,
-                    w=out[name],
-                    m=out[name + "m"],
-                    v=out[name + "v"],
-                    scalars=SCALARS,
-                )
-                for name in ("w", "b")
-            }
-        )
+    def make(out: dict[str, np.ndarray]) -> Any:
+        updates = {
+            name: struct(
+                "ct_update", kind=abi.UpdateKind.ADAM, w=out[name], m=out[name + "m"], v=out[name + "v"],
+                scalars=SCALARS,
+            )
+            for name in ("w", "b")
+        }  # fmt: skip
+        sizes = {"shape": t.image.shape, "has_w": 1, "has_b": 1}
+        return struct("ct_conv_grad_w_args", dy=t.dy, x=t.x, **sizes, **updates)
 
-    grads = {"w": t.dw, "b": t.db}
-    states = {"m": 0.1, "v": 0.001}
-    outputs = {
-        name + state: np.zeros(grad.shape, np.float32)
-        for name, grad in grads.items()
-        for state in ("", *states)
-    }
-    root = float(np.sqrt(0.001))
-    wants = {name: -1e-3 * 0.1 * grad / (root * np.abs(grad) + 0.1) for name, grad in grads.items()}
-    wants |= {name + "m": 0.1 * grad for name, grad in grads.items()}
-    wants |= {name + "v": 0.001 * grad**2 for name, grad in grads.items()}
-    check("CONV_GRAD_W", args, outputs, wants)
+    wants, root = {}, float(np.sqrt(0.001))
+    for name, grad in {"w": t.dw, "b": t.dy.sum((0, 1, 2), dtype=np.float64)}.items():
+        wants[name] = -1e-3 * 0.1 * grad / (root * np.abs(grad) + 0.1)
+        wants |= {name + "m": 0.1 * grad, name + "v": 0.001 * grad**2}
+    outputs = {name: np.zeros(want.shape, np.float32) for name, want in wants.items()}
+    Call(make, outputs, wants).agrees("CONV_GRAD_W")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sized.images import Case
 from test_conv_cells import agrees
-from test_images import Case
 
 CASES = {
     "one channel": Case(3, 28, 28, 1, 8, (3, 3)),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from native import struct
-from test_images import Case, Image
-from test_kernels import RELU, RELU6, act, check, rand, slope
+from sized.call import RELU, RELU6, Call, act, added, args, rand, slope
+from sized.images import Case, Pool
 
 POOLS = [
     Case(2, 8, 8, 5, 5, (2, 2), (2, 2)),
@@ -26,86 +25,26 @@ POOLS = [
 @pytest.mark.parametrize("case", POOLS)
 @pytest.mark.parametrize("ties", [False, True])
 def test_max_pool(case: Case, ties: bool) -> None:
-    im = Image(case)
     x = rand(case.n, case.h, case.w, case.c)
-    if ties:
-        x = np.round(x)
-    shape = (case.n, im.oh, im.ow, case.c)
-    best, where = np.full(shape, -np.inf), np.zeros(shape, np.uint8)
-    for kh, kw, oh, ow, ih, iw in im.cells():
-        better = x[:, ih, iw] > best[:, oh, ow]
-        best[:, oh, ow] = np.where(better, x[:, ih, iw], best[:, oh, ow])
-        where[:, oh, ow] = np.where(better, kh * case.k[1] + kw, where[:, oh, ow])
-    y = act(best, RELU)
-    check(
-        "MAX_POOL",
-        lambda out: struct("ct_pool_args", x=x, y=out["y"], index=out["index"], shape=im.shape, act=RELU),
-        {"y": np.zeros(shape, np.float32), "index": np.zeros(shape, np.uint8)},
-        {"y": y, "index": where},
-        0,
-    )
-    dy = rand(*shape, seed=1)
-    dx = np.zeros(x.shape)
-    for kh, kw, oh, ow, ih, iw in im.cells():
-        dx[:, ih, iw] += np.where(
-            where[:, oh, ow] == kh * case.k[1] + kw, dy[:, oh, ow] * slope(y, RELU)[:, oh, ow], 0
-        )
-    before, y32 = rand(*x.shape, seed=2), y.astype(np.float32)
-    for index in ({"index": where}, {}):
-        check(
-            "MAX_POOL_GRAD",
-            lambda out, index=index: struct(
-                "ct_pool_args",
-                x=x,
-                y=y32,
-                dy=dy,
-                dx=out["dx"],
-                shape=im.shape,
-                act=RELU,
-                accumulate=1,
-                out_mask_y=before,
-                out_mask_act=RELU6,
-                **index,
-            ),
-            {"dx": before},
-            {"dx": (dx + before) * slope(before, RELU6)},
-            1e-6,
-        )
-    for mask, by in (({"out_mask_y": before, "out_mask_act": RELU6}, slope(before, RELU6)), ({}, 1.0)):
-        check(
-            "MAX_POOL_GRAD",
-            lambda out, mask=mask: struct(
-                "ct_pool_args", y=y32, dy=dy, dx=out["dx"], shape=im.shape, act=RELU, index=where, **mask
-            ),
-            {"dx": np.full(x.shape, np.nan, np.float32)},
-            {"dx": dx * by},
-            1e-6,
-        )
+    t = Pool(np.round(x) if ties else x, case.k, case.s, case.pad)
+    y, before = act(t.best, RELU), rand(*x.shape, seed=2)
+    outputs = {"y": np.zeros(t.shape, np.float32), "index": np.zeros(t.shape, np.uint8)}
+    make = args("ct_pool_args", x=t.x, shape=t.image.shape, act=RELU)
+    Call(make, outputs, {"y": y, "index": t.where}).agrees("MAX_POOL", 0)
+    dx, passes = t.sent_of(t.dy * slope(y, RELU)), slope(before, RELU6)
+    given = {"y": y.astype(np.float32), "dy": t.dy, "shape": t.image.shape, "act": RELU}
+    mask = {"out_mask_y": before, "out_mask_act": RELU6}
+    for index in ({"index": t.where}, {}):
+        make = args("ct_pool_args", x=t.x, accumulate=1, **given, **mask, **index)
+        added(make, before, dx=(dx + before) * passes).agrees("MAX_POOL_GRAD", 1e-6)
+    unset = np.full(x.shape, np.nan, np.float32)
+    for masked, by in ((mask, passes), ({}, 1.0)):
+        make = args("ct_pool_args", index=t.where, **given, **masked)
+        added(make, unset, dx=dx * by).agrees("MAX_POOL_GRAD", 1e-6)
 
 
 @pytest.mark.parametrize("case", POOLS)
 def test_average_pool(case: Case) -> None:
-    im = Image(case)
-    x = rand(case.n, case.h, case.w, case.c)
-    shape = (case.n, im.oh, im.ow, case.c)
-    total, count, dx = np.zeros(shape), np.zeros(shape), np.zeros(x.shape)
-    for _, _, oh, ow, ih, iw in im.cells():
-        total[:, oh, ow] += x[:, ih, iw]
-        count[:, oh, ow] += 1
-    dy = rand(*shape, seed=1)
-    for _, _, oh, ow, ih, iw in im.cells():
-        dx[:, ih, iw] += dy[:, oh, ow] / count[:, oh, ow]
-    check(
-        "AVERAGE_POOL",
-        lambda out: struct("ct_pool_args", x=x, y=out["y"], shape=im.shape),
-        {"y": np.zeros(shape, np.float32)},
-        {"y": total / count},
-        1e-6,
-    )
-    check(
-        "AVERAGE_POOL_GRAD",
-        lambda out: struct("ct_pool_args", dy=dy, dx=out["dx"], shape=im.shape),
-        {"dx": rand(*x.shape)},
-        {"dx": dx},
-        1e-6,
-    )
+    t = Pool(rand(case.n, case.h, case.w, case.c), case.k, case.s, case.pad)
+    t.average().agrees("AVERAGE_POOL", 1e-6)
+    t.backward(t.shared).agrees("AVERAGE_POOL_GRAD", 1e-6)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from native import struct
 from test_elementwise import chain
-from test_kernels import rand
 
 from circle_train.backends.native.engine import abi
-from sized.call import Call, Make, args, stored, zeros
+from sized.call import Call, Make, args, rand, stored, zeros
 
 
 def chained(outer: int, inner: int) -> Call:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from test_elementwise import elements
-from test_kernels import rand
 
 from circle_train.backends.native.engine import abi
-from sized.call import Call, args, stored, summing, zeros
+from sized.call import Call, args, rand, stored, summing, zeros
 
 
 def copied(outer: int, middle: int, inner: int) -> Call:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from native import struct
-from test_kernels import rand
 
 from circle_train.backends.native.engine import abi
-from sized.call import Arrays, Call, Make, args, stored, summing
+from sized.call import Arrays, Call, Make, args, rand, stored, summing
 
 
 def matmul(m: int, n: int, k: int, batch: int) -> Call:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from test_kernels import rand
 
 from circle_train.backends.native.engine import abi
-from sized.call import Call, Make, args, stored, summing
+from sized.call import Call, Make, args, rand, stored, summing
 
 
 class Softmax:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from native import struct
-from test_kernels import rand
 
 from circle_train.backends.native.engine import abi
-from sized.call import Arrays, Call, zeros
+from sized.call import Arrays, Call, rand, zeros
 
 Rows = np.ndarray
 
