@@ -105,9 +105,9 @@ PairTileFunction pair_tile_for(int rows, int vectors) {
 
 void pair_rows(const float* low, const float* high, float scale, int64_t n, uint32_t* dst) {
   each_vector(n, [&](int64_t i, auto lanes) {
-    const vu a = rounded_bits(load_some(low + i, lanes) * scale);
+    const vu a = rounded_halves(load_some(low + i, lanes) * scale);
     const vu b = high ? rounded_bits(load_some(high + i, lanes) * scale) : vu{};
-    store_some(reinterpret_cast<float*>(dst + i), (vf)((a >> 16) | b), lanes);
+    store_some(reinterpret_cast<float*>(dst + i), (vf)(a | b), lanes);
   });
 }
 

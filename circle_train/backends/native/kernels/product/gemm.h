@@ -66,7 +66,7 @@ struct SumProduct {
   bool transposed = false;          // the weights are n x m
   const ct_update* w = nullptr;     // may be NULL
   const ct_update* bias = nullptr;  // may be NULL
-  bool b_bf16 = false;              // b_dense lies as bfloat16
+  bool a_bf16 = false, b_bf16 = false;  // a_dense, b_dense lie as bfloat16
   int32_t bf16 = 0;               // see ct_bf16
 };
 

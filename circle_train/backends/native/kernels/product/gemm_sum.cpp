@@ -55,10 +55,12 @@ int64_t spread(int64_t cols) { return (cols / W) % 2 == 0 ? cols + W : cols; }
 // Whether so many columns of B can be read where they lie.
 bool lies_ready(const SumProduct& p, int64_t cols) { return p.b_dense && cols % W == 0; }
 
-// Whole rows of A are read in place. A part of each is a strided read, whose lines meet in the cache's sets: rather gathered, unless
-// so few columns are made of it that this costs more.
+bool is_rounded(const SumProduct& p) { return p.bf16 & CT_BF16_OPERANDS; }
+
+// Rows of A are read in place, to be rounded or whole. A part of each is a strided read, whose lines meet in the cache's sets: rather
+// gathered, unless so few columns are made of it that this costs more.
 bool a_lies_ready(const SumProduct& p) {
-  return p.a_dense && !(p.bf16 & CT_BF16_OPERANDS) && (p.m <= kMostRows || p.n < 2 * kTileCols);
+  return p.a_dense && (is_rounded(p) || (!p.a_bf16 && (p.m <= kMostRows || p.n < 2 * kTileCols)));
 }
 
 struct Buffers {
@@ -67,7 +69,7 @@ struct Buffers {
   float* workers;
   int64_t a, b, c;    // floats of one worker
   int64_t pairs_a, pairs_b;  // and words, where operands are rounded
-  int64_t b_row;
+  int64_t a_row, b_row;
   int64_t own() const { return a + b + c + pairs_a + pairs_b + kApart; }
 };
 
@@ -77,13 +79,13 @@ Buffers carve(Carver& carver, const SumProduct& p, const Blocks& s, int workers)
   Buffers f;
   f.parts = carver.take<float>(s.splits > 1 && p.w ? s.splits * p.m * p.n : 0);
   f.sums = carver.take<float>(p.bias ? s.splits * bias_size(p) : 0);
+  f.a_row = spread(round_up(s.rows, W));
   f.b_row = spread(s.cols);
-  const bool is_rounded = p.bf16 & CT_BF16_OPERANDS;
   f.a = a_lies_ready(p) ? 0 : round_up(round_up(s.rows, kTileRows) * s.depth, 16);
-  f.b = lies_ready(p, p.n) || (is_rounded && p.b_dense) ? 0 : round_up(f.b_row * s.depth, 16);
+  f.b = lies_ready(p, p.n) || (is_rounded(p) && p.b_dense) ? 0 : round_up(f.b_row * s.depth, 16);
   f.c = p.w ? round_up(s.rows * s.cols, 16) : 0;
-  f.pairs_a = is_rounded ? round_up(round_up(s.rows, kTileRows) * pairs_of(s.depth), 16) : 0;
-  f.pairs_b = is_rounded ? round_up(f.b_row * pairs_of(s.depth), 16) : 0;
+  f.pairs_a = is_rounded(p) ? round_up(std::max(f.a_row, round_up(s.rows, kTileRows)) * pairs_of(s.depth), 16) : 0;
+  f.pairs_b = is_rounded(p) ? round_up(f.b_row * pairs_of(s.depth), 16) : 0;
   f.workers = carver.take<float>(f.own() * workers);
   return f;
 }
@@ -156,23 +158,15 @@ void add_chunk(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead
   }
 }
 
-// One chunk of k rows whose operands are rounded, in pairs: A in panels, B in rows.
-struct Pairs {
-  const float* a;
-  const float* b;
-  int64_t b_row, count;
-  bool first;
-};
-
-// The same of rounded operands: A's panels and B's rows in pairs.
-void add_pairs(const Pairs& chunk, const Unit& u, float* c, int64_t c_row, Ahead& ahead) {
+// The same of rounded operands, in pairs: A as it lies, in rows or in panels, B in rows.
+void add_pairs(const Chunk& chunk, const Unit& u, float* c, int64_t c_row, Ahead& ahead) {
   PairTile t;
   t.pairs = pairs_of(chunk.count);
-  t.a_row = 2, t.a_step = 2 * kTileRows, t.b_row = chunk.b_row, t.c_row = c_row, t.load_c = !chunk.first;
+  t.a_row = 2, t.a_step = 2 * chunk.a.col, t.b_row = chunk.b_row, t.c_row = c_row, t.load_c = !chunk.first;
   for (int64_t n = 0; n < u.cols; n += kTileCols) {
     for (int64_t i = 0; i < u.rows; i += kTileRows) {
       ahead.step();
-      t.a = reinterpret_cast<const uint16_t*>(chunk.a + i * t.pairs);
+      t.a = reinterpret_cast<const uint16_t*>(chunk.a.at + i * chunk.a.panel);
       t.b = reinterpret_cast<const uint32_t*>(chunk.b + n);
       t.c = c + i * c_row + n;
       pair_tile_for(int(std::min<int64_t>(kTileRows, u.rows - i)), u.cols - n > W ? 2 : 1)(t);
@@ -180,20 +174,36 @@ void add_pairs(const Pairs& chunk, const Unit& u, float* c, int64_t c_row, Ahead
   }
 }
 
-// B's rows k0..k0+kc in pairs, from where it lies or (made) from what was gathered.
-void pair_b(const SumProduct& p, const Unit& u, int64_t k0, int64_t kc, const float* made, int64_t row, uint32_t* to) {
-  for (int64_t i = 0; i < kc; i += 2, to += row) {
-    const bool alone = i + 1 == kc;
-    if (!p.b_dense) {
-      pair_rows(made + i * row, alone ? nullptr : made + (i + 1) * row, 1, u.cols, to);
-    } else if (p.b_bf16) {
-      const uint16_t* const low = reinterpret_cast<const uint16_t*>(p.b_dense) + (k0 + i) * p.b_row + u.n0;
-      pair_rows(low, alone ? nullptr : low + p.b_row, u.cols, to);
+// Rows k0..k0+kc of an operand that lies so, its columns from n on, in pairs.
+void pair_dense(const float* x, bool bf16, int64_t x_row, int64_t k0, int64_t kc, int64_t n, int64_t cols, uint32_t* to, int64_t row) {
+  for (int64_t k = k0; k < k0 + kc; k += 2, to += row) {
+    const int64_t low = k * x_row + n, high = low + x_row;
+    const bool alone = k + 1 == k0 + kc;
+    if (bf16) {
+      const uint16_t* const halves = reinterpret_cast<const uint16_t*>(x);
+      pair_rows(halves + low, alone ? nullptr : halves + high, cols, to);
     } else {
-      const float* const low = p.b_dense + (k0 + i) * p.b_row + u.n0;
-      pair_rows(low, alone ? nullptr : low + p.b_row, 1, u.cols, to);
+      pair_rows(x + low, alone ? nullptr : x + high, 1, cols, to);
     }
   }
+}
+
+// A chunk whose operands are rounded aside.
+Chunk paired(const SumProduct& p, const Unit& u, const Buffers& f, int64_t k0, const Chunk& chunk, float* a, float* b) {
+  uint32_t *const to_a = reinterpret_cast<uint32_t*>(a), *const to_b = reinterpret_cast<uint32_t*>(b);
+  const bool rows = a_lies_ready(p);
+  if (rows) {
+    pair_dense(p.a_dense, p.a_bf16, p.m, k0, chunk.count, u.m0, u.rows, to_a, f.a_row);
+  } else {
+    pair_panels(chunk.a.at, chunk.count, u.rows, to_a);
+  }
+  if (p.b_dense) {
+    pair_dense(p.b_dense, p.b_bf16, p.b_row, k0, chunk.count, u.n0, u.cols, to_b, f.b_row);
+  } else {
+    pair_dense(chunk.b, false, chunk.b_row, 0, chunk.count, 0, u.cols, to_b, f.b_row);
+  }
+  const Left left = rows ? Left{a, 1, f.a_row} : Left{a, pairs_of(chunk.count), kTileRows};
+  return {left, b, f.b_row, chunk.count, chunk.first};
 }
 
 // Finished rows of the result (m x n, or its transpose) go to the weights.
@@ -212,7 +222,7 @@ void deliver(const SumProduct& p, const float* c, int64_t c_row, int64_t m0, int
 // What is read next is asked for: the rows from k on of the columns that a unit takes.
 void ask_ahead(const SumProduct& p, const Unit& u, int64_t k, int64_t count, int64_t steps, Ahead& ahead) {
   const int64_t rows = std::min(count, p.k - k);
-  if (p.a_dense) ahead.add_rows(p.a_dense + k * p.m + u.m0, u.rows, p.m, rows, steps);
+  if (p.a_dense && !p.a_bf16) ahead.add_rows(p.a_dense + k * p.m + u.m0, u.rows, p.m, rows, steps);
   if (p.b_dense && !p.b_bf16) ahead.add_rows(p.b_dense + k * p.b_row + u.n0, u.cols, p.b_row, rows, steps);
 }
 
@@ -222,8 +232,7 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
   float* const sum_at = f.sums + u.split * bias_size(p) + (p.transposed ? u.n0 : u.m0);
   if (!p.w && !sums) return;
   if (sums) std::fill(sum_at, sum_at + (p.transposed ? u.cols : u.rows), 0.0f);
-  const bool is_rounded = p.bf16 & CT_BF16_OPERANDS;
-  const bool in_place = p.b_dense && (is_rounded || lies_ready(p, u.cols));
+  const bool in_place = p.b_dense && (is_rounded(p) || lies_ready(p, u.cols));
   float *const pairs_a = own + f.a + f.b + f.c, *const pairs_b = pairs_a + f.pairs_a;
   const int64_t b_row = in_place ? p.b_row : f.b_row;
   const int64_t k_begin = u.split * s.split_k, k_end = std::min(k_begin + s.split_k, p.k);
@@ -239,13 +248,13 @@ void run_unit(const SumProduct& p, const Blocks& s, const Buffers& f, const Unit
     const int64_t steps = std::max<int64_t>(1, ceil_div(u.cols, kTileCols) * ceil_div(u.rows, kTileRows));
     const bool is_last = k0 + kc >= k_end;
     ask_ahead(p, is_last ? next : u, is_last ? next.split * s.split_k : k0 + kc, s.depth, steps, ahead);
-    if (p.w && is_rounded) {
-      pair_panels(a, kc, u.rows, reinterpret_cast<uint32_t*>(pairs_a));
-      pair_b(p, u, k0, kc, b, f.b_row, reinterpret_cast<uint32_t*>(pairs_b));
-      add_pairs({pairs_a, pairs_b, f.b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
-      continue;
+    if (!p.w) continue;
+    const Chunk chunk{left, b, b_row, kc, k0 == k_begin};
+    if (is_rounded(p)) {
+      add_pairs(paired(p, u, f, k0, chunk, pairs_a, pairs_b), u, c, s.cols, ahead);
+    } else {
+      add_chunk(chunk, u, c, s.cols, ahead);
     }
-    if (p.w) add_chunk({left, b, b_row, kc, k0 == k_begin}, u, c, s.cols, ahead);
   }
   if (!p.w) return;
   if (s.splits == 1) return deliver(p, c, s.cols, u.m0, u.rows, u.n0, u.cols);

@@ -210,7 +210,7 @@ struct GradW {
     const DenseMatrix &a = p.transposed ? x : dy, &b = p.transposed ? dy : x;
     p.m = a.row, p.n = b.row;
     p.a = &a, p.b = &b;
-    p.a_dense = a.bf16 ? nullptr : a.x;
+    p.a_dense = a.x, p.a_bf16 = a.bf16;
     p.b_dense = b.x, p.b_row = b.row, p.b_bf16 = b.bf16;
     if (t.labels.label && p.transposed) p.b = &loss, p.b_dense = nullptr;
     if (t.labels.label && !p.transposed) p.a = &loss, p.a_dense = nullptr;

@@ -57,4 +57,6 @@ const Processor& processor() {
   return found;
 }
 
+const bool rounds_at_once = processor().avx512_bf16;
+
 }  // namespace ct

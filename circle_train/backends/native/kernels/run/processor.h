@@ -14,4 +14,7 @@ struct Processor {
 // Defined once, outside the tiers: code that may run anywhere must be compiled for any processor.
 const Processor& processor();
 
+// Whether one instruction rounds a vector to bfloat16: asked once a vector, so that it must be no call.
+extern const bool rounds_at_once;
+
 }  // namespace ct
