@@ -60,11 +60,7 @@ def add_parser(commands: Any) -> None:
     add_shapes(parser)
     parser.add_argument("--batch-size", type=int, metavar="B", help=f"samples a step (default: {BATCH})")
     parser.add_argument("--optimizer", metavar="O", help=f"whose memory to count (default: {OPTIMIZER})")
-    parser.add_argument(
-        "--activations",
-        choices=[kind.value for kind in Activations],
-        help=ACTIVATIONS_HELP,
-    )
+    parser.add_argument("--activations", choices=[kind.value for kind in Activations], help=ACTIVATIONS_HELP)
     parser.add_argument("--loss", metavar="L", help=f"loss to differentiate (default: {LOSS})")
     choosing = parser.add_argument_group("with samples")
     choosing.add_argument("--model", metavar="NET", help="the model that is to learn from the samples")

@@ -7,12 +7,7 @@ from typing import Any
 
 from circle_train import convert
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
-from circle_train.cli.settings import (
-    add_shapes,
-    load_model,
-    print_lines,
-    refuse_idle,
-)
+from circle_train.cli.settings import add_shapes, load_model, print_lines, refuse_idle
 from circle_train.errors import CircleTrainError, ConversionError
 from circle_train.model import Model
 from circle_train.session import peers

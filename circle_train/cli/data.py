@@ -6,12 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from circle_train.cli.settings import (
-    add_json,
-    print_json,
-    print_lines,
-    refuse_idle,
-)
+from circle_train.cli.settings import add_json, print_json, print_lines, refuse_idle
 from circle_train.data.prepare import Made, Preparation, open_source, prepare
 from circle_train.errors import ConfigError
 from circle_train.report.plan import size, table

@@ -6,13 +6,7 @@ import argparse
 from typing import Any
 
 from circle_train.cli.runs.places import refuse_bad_output
-from circle_train.cli.settings import (
-    add_shapes,
-    known_config,
-    load_model,
-    print_lines,
-    refuse_idle,
-)
+from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines, refuse_idle
 from circle_train.errors import ConfigError
 from circle_train.session import TrainSession
 from circle_train.session.shipping.ship import ship
@@ -56,9 +50,7 @@ def add_parser(commands: Any) -> None:
         help="samples and labels, or a folder of photographs by class, on which both models are measured",
     )
     group.add_argument(
-        "--loss",
-        metavar="NAME",
-        help="of the labels (default: the file's, or categorical_crossentropy)",
+        "--loss", metavar="NAME", help="of the labels (default: the file's, or categorical_crossentropy)"
     )
     group.add_argument("--metric", metavar="NAME", help="measured (default: accuracy)")
     group.add_argument("--tolerance", type=float, metavar="T", help="how much of the metric may be lost")

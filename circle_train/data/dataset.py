@@ -30,15 +30,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
 from circle_train.record import record
 
-__all__ = [
-    "Dataset",
-    "Stream",
-    "check_data",
-    "coerce",
-    "open_data",
-    "order_of_epoch",
-    "training_count",
-]
+__all__ = ["Dataset", "Stream", "check_data", "coerce", "open_data", "order_of_epoch", "training_count"]
 
 LOOKED_AT = 256
 """Samples that say what kind of numbers these are."""

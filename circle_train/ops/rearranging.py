@@ -11,16 +11,7 @@ import numpy as np
 
 from circle_train.ir import Node, TensorType
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.axes import (
-    Axes,
-    Lying,
-    Permuted,
-    Types,
-    heaviest,
-    integers,
-    own_type,
-    shape_of,
-)
+from circle_train.ops.axes import Axes, Lying, Permuted, Types, heaviest, integers, own_type, shape_of
 from circle_train.ops.orders import Order, aligned, identity, inverse, reordered, with_ones, without
 from circle_train.record import record
 

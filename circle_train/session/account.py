@@ -103,10 +103,7 @@ def settings_of(session: Batches, epochs: int) -> dict[str, str]:
 
 def _data(session: Batches, fit: FinishedFit) -> dict[str, str]:
     program = session.program
-    found = {
-        "training": _extent(fit.train, fit.steps),
-        "validation": _extent(fit.validation, None),
-    }
+    found = {"training": _extent(fit.train, fit.steps), "validation": _extent(fit.validation, None)}
     for kind, tensors in (("input", program.inputs), ("label", program.targets)):
         for tensor in tensors:
             sizes = "×".join(map(str, tensor.shape[1:])) or "one"

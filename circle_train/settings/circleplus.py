@@ -13,12 +13,7 @@ from circle_train.errors import ConfigError, ModelError
 from circle_train.format.flatbuffer.decode import Table
 from circle_train.format.metadata.training_info import RECORD, attach, read_record, read_settings
 from circle_train.ir import Graph, Module
-from circle_train.losses import (
-    CategoricalCrossentropy,
-    Loss,
-    MeanSquaredError,
-    SparseCategoricalCrossentropy,
-)
+from circle_train.losses import CategoricalCrossentropy, Loss, MeanSquaredError, SparseCategoricalCrossentropy
 from circle_train.optimizers import SGD, Adam, Optimizer
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.config import Trainable, TrainConfig, names_of

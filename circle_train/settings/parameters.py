@@ -72,9 +72,7 @@ def find_parameters(graph: Graph) -> list[Parameter]:
             for leaf in reached:
                 if leaf not in found:
                     found[leaf] = Parameter(
-                        _unique(leaf, names),
-                        leaf,
-                        is_statistic=Role.STATISTIC in leaf.root().role,
+                        _unique(leaf, names), leaf, is_statistic=Role.STATISTIC in leaf.root().role
                     )
                 found[leaf].consumers.append(node)
                 found[leaf].why_not = found[leaf].why_not and roles.why_not(node, index, leaf)

@@ -58,11 +58,7 @@ def test_where_no_thread_starts_one_does_the_work() -> None:
 
     # from a folder without the tree's package, which may lack the library
     code = NO_MORE_THREADS.format(tests=os.path.dirname(__file__))
-    environment = {
-        **os.environ,
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, preexec_fn=limit, cwd=os.path.dirname(__file__), capture_output=True,
         text=True, check=False,

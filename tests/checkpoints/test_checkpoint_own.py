@@ -52,11 +52,7 @@ def test_the_format_page_names_what_is_written(tmp_path: Path) -> None:
     session.train_step(x, y, update=False, accumulate=True)
     save = ct.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: session.save_checkpoint(path))
     session.fit(
-        x,
-        y,
-        epochs=1,
-        callbacks=[ct.callbacks.EarlyStopping("loss", restore_best=True), save],
-        verbose=0,
+        x, y, epochs=1, callbacks=[ct.callbacks.EarlyStopping("loss", restore_best=True), save], verbose=0
     )
     arrays, metadata = safetensors.decode(path.read_bytes(), "a")
     page = (Path(__file__).parents[2] / "docs/format.md").read_text(encoding="utf-8")

@@ -80,8 +80,7 @@ def between_layers(between: Between) -> Model:
     )
     x = between(graph, x)
     return networks.finish(
-        graph,
-        graph.emit(networks.make("FULLY_CONNECTED"), x, networks.weight("last", 3, WIDTH), None),
+        graph, graph.emit(networks.make("FULLY_CONNECTED"), x, networks.weight("last", 3, WIDTH), None)
     )
 
 

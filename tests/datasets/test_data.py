@@ -12,14 +12,7 @@ import pytest
 
 import circle_train as ct
 from circle_train.data.coercion import coerce, count_samples
-from circle_train.data.dataset import (
-    Dataset,
-    Stream,
-    check_data,
-    open_data,
-    order_of_epoch,
-    training_count,
-)
+from circle_train.data.dataset import Dataset, Stream, check_data, open_data, order_of_epoch, training_count
 from circle_train.data.stored import reads
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import DType, Tensor, TensorType

@@ -65,11 +65,7 @@ def rich() -> Table:
         "array_indices_type": 3,
         "array_indices": {"values": np.array([0, 1], np.uint8)},
     }
-    sparsity: Table = {
-        "traversal_order": ints(0, 1),
-        "block_map": ints(),
-        "dim_metadata": [dense, sparse],
-    }
+    sparsity: Table = {"traversal_order": ints(0, 1), "block_map": ints(), "dim_metadata": [dense, sparse]}
     tensors: list[Table] = [
         {"shape": ints(1, 2), "type": 0, "name": "x", "shape_signature": ints(-1, 2), "has_rank": True},
         {"shape": ints(2, 2), "type": 0, "buffer": 1, "name": "w"},

@@ -63,11 +63,7 @@ def test_a_head_on_maps_averages_their_places() -> None:
     name = next(node.outputs[0].name for node in features.nodes if node.op.name == "RELU")
     body = ct.Model(with_outputs(picture_net().module, [name]))
     headed = body.with_head(3)
-    assert [op.name for op in headed.operators][-3:] == [
-        "MEAN",
-        "FULLY_CONNECTED",
-        "SOFTMAX",
-    ]
+    assert [op.name for op in headed.operators][-3:] == ["MEAN", "FULLY_CONNECTED", "SOFTMAX"]
 
 
 @pytest.mark.parametrize("classes", [0, -1, True, [], [1, 2], 2.5])

@@ -75,10 +75,7 @@ def shipped(source: Path, out: Path, scheme: str) -> None:
 
 FILES: dict[str, tuple[Path, Callable[[Path, Path], Any]]] = {
     "trained": (Path("tests/data/int8_cnn.tflite"), trained),
-    "rescaled": (
-        Path("tests/data/int8_cnn.tflite"),
-        lambda source, out: trained(source, out, rescale=True),
-    ),
+    "rescaled": (Path("tests/data/int8_cnn.tflite"), lambda source, out: trained(source, out, rescale=True)),
     "resnet8": (SHARED / "models/mlperf_tiny_resnet8_int8.tflite", trained),
     "shipped": (SHARED / "models/hey_mycroft_ln_mlp_f32.tflite", lambda s, o: shipped(s, o, "int8")),
     "dynamic": (SHARED / "models/hey_mycroft_ln_mlp_f32.tflite", lambda s, o: shipped(s, o, "dynamic")),

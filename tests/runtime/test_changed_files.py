@@ -166,9 +166,7 @@ def test_an_array_file_of_what_is_no_number_is_refused(words: bytes, tmp_path: P
         b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + bytes(64)
     )
     session = ct.TrainSession(
-        Path(__file__).parents[1] / "data" / "mlp.circle",
-        ct.TrainConfig(loss="mse", batch_size=2),
-        threads=1,
+        Path(__file__).parents[1] / "data" / "mlp.circle", ct.TrainConfig(loss="mse", batch_size=2), threads=1
     )
     with pytest.raises(ct.DataError, match=r"x\.npy' .*elements of type"):
         session.fit(tmp_path / "x.npy", np.zeros((2, 5)), verbose=0)

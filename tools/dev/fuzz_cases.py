@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_damage import (
-    Rng,
-    damaged_bytes,
-    damaged_json,
-    damaged_message,
-    damaged_tables,
-    pick,
-)
+from fuzz_damage import Rng, damaged_bytes, damaged_json, damaged_message, damaged_tables, pick
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "nets")]

@@ -14,10 +14,7 @@ from circle_train.fitting.metrics import BY_NAME as METRICS
 from circle_train.settings.as_json import GROUP, QUANTIZE, SCHEDULES
 
 TARGET = Path(__file__).parents[2] / "docs" / "settings.schema.json"
-WORDS = {
-    "reduction": ["mean", "sum", "none"],
-    "style": ["torch", "ort"],
-}
+WORDS = {"reduction": ["mean", "sum", "none"], "style": ["torch", "ort"]}
 KINDS = {
     "bool": "boolean",
     "int": "integer",

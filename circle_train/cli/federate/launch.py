@@ -197,11 +197,7 @@ def final_status(environment: Mapping[str, str]) -> str:
 
 def _status(environment: Mapping[str, str]) -> str:
     told = subprocess.run(
-        ["flwr", "ls", "--format", "json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["flwr", "ls", "--format", "json"], env=environment, capture_output=True, text=True, check=False
     )
     try:
         runs = json.loads(told.stdout)["runs"]

@@ -36,11 +36,7 @@ class Learner:
     """A model, settings and data; the session is made at first use, one for all clients of the process."""
 
     def __init__(
-        self,
-        model: Model | Source,
-        config: TrainConfig | None,
-        data: Callable[[Any], Any] | None,
-        how: How,
+        self, model: Model | Source, config: TrainConfig | None, data: Callable[[Any], Any] | None, how: How
     ) -> None:
         self.model, self.config, self.data, self.how = model, config, data, how
         self._session: ClientSession | None = None

@@ -181,10 +181,7 @@ class Server:
 
 
 def server_app(
-    model: Model | Source,
-    strategy: Strategy | Chooses,
-    config: TrainConfig | None = None,
-    **settings: Any,
+    model: Model | Source, strategy: Strategy | Chooses, config: TrainConfig | None = None, **settings: Any
 ) -> ServerApp:
     """A Flower ServerApp that trains this model with any of Flower's strategies.
 

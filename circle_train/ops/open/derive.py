@@ -85,11 +85,7 @@ class Derivations:
         """Shared with others that follow the same symbols."""
 
     def types(
-        self,
-        op: Op,
-        tensors: Sequence[Tensor | None],
-        types: Sequence[TensorType | None],
-        unknown: Unknown,
+        self, op: Op, tensors: Sequence[Tensor | None], types: Sequence[TensorType | None], unknown: Unknown
     ) -> list[TensorType]:
         """The output types, of operands of these types; sizes that have no expression are made by `unknown`."""
         is_followed = all(type_ is None or type_.value is not None for type_ in types)

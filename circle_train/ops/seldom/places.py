@@ -20,12 +20,7 @@ from circle_train.ops.numeric.arithmetic import Add, Maximum, Minimum, Mul
 from circle_train.ops.seldom.stablehlo import TWINS
 from circle_train.record import record
 
-COMBINED: dict[type[Op], Any] = {
-    Add: np.add,
-    Mul: np.multiply,
-    Maximum: np.maximum,
-    Minimum: np.minimum,
-}
+COMBINED: dict[type[Op], Any] = {Add: np.add, Mul: np.multiply, Maximum: np.maximum, Minimum: np.minimum}
 """Also by StableHLO's names."""
 
 

@@ -7,16 +7,7 @@ from typing import Any
 
 from circle_train.ir import Node
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.axes import (
-    Axes,
-    Lying,
-    Permuted,
-    Types,
-    integers,
-    own_type,
-    shape_of,
-    with_size,
-)
+from circle_train.ops.axes import Axes, Lying, Permuted, Types, integers, own_type, shape_of, with_size
 from circle_train.ops.orders import Order, identity, inverse
 from circle_train.record import record
 

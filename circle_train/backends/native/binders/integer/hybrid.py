@@ -7,12 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from circle_train.backends.native.binders.conv import geometry
-from circle_train.backends.native.binders.integer.products import (
-    LARGEST_WINDOW,
-    in_panels,
-    long_row,
-    packed,
-)
+from circle_train.backends.native.binders.integer.products import LARGEST_WINDOW, in_panels, long_row, packed
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, binds, call, floats, pointer

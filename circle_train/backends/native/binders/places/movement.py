@@ -92,13 +92,7 @@ def _moves(pairs: Sequence[tuple[Array, Array]], sources: Sequence[Any]) -> Call
     return joined(*(strided_copy(view, target) for view, target in pairs if target.size))
 
 
-@binds(
-    shape.Transpose,
-    shape.BroadcastTo,
-    slices.Slice,
-    join.Split,
-    join.SplitV,
-)
+@binds(shape.Transpose, shape.BroadcastTo, slices.Slice, join.Split, join.SplitV)
 def view(op: Op, inputs: Values, outputs: Sequence[Array]) -> Calls:
     """The op's own numpy gives a view of the input."""
     results = op.forward(*inputs)
