@@ -81,9 +81,9 @@ def _before(node: Node, tensor: Tensor, rows: bool) -> tuple[Tensor | None, bool
         return _split(node), True
     if type(op) in HARMLESS:
         for x, number in (node.inputs, node.inputs[::-1]):
-            if x is not None and number is not None and number.is_constant and x.shape == tensor.shape:
-                harmless = HARMLESS[type(op)](number.data)
-                return (x, not isinstance(op, (Maximum, Minimum))) if harmless else (None, False)
+            fits = x is not None and x.shape == tensor.shape and number is not None and number.is_constant
+            if fits and number is not None and HARMLESS[type(op)](number.data):
+                return x, not isinstance(op, (Maximum, Minimum))
     return None, False
 
 

@@ -319,3 +319,8 @@ def test_a_model_that_computes_its_own_loss_needs_no_labels() -> None:
     assert history.history["loss"][1] < history.history["loss"][0]
     with pytest.raises(DataError, match="no loss takes labels"):
         session.train_step(x, x)
+
+
+def test_no_labels_are_no_wrong_labels() -> None:
+    output = TensorType(DType.FLOAT32, (2, 0, 3))
+    SparseCategoricalCrossentropy().check_target(np.zeros((2, 0), np.int32), output)
