@@ -31,8 +31,8 @@ from circle_train.errors import CircleTrainError
 
 FORWARD, GRADIENT, HALVES = 2e-4, 1e-3, 0.08
 """Bounds: of results by the largest, of gradients by the largest of the parameter; by norm in bfloat16."""
-CHOOSING = {"ReduceMax", "MaxPool", "Max"}
-"""What rounding to eight bits may let choose another element, whose gradient is another one."""
+CHOOSING = {"ReduceMax", "MaxPool", "Max", "Abs"}
+"""What rounding to eight bits may let choose another element or the other sign, whose gradient is another one."""
 Arrays = dict[str, np.ndarray]
 
 

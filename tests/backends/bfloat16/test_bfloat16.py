@@ -179,6 +179,23 @@ def gradients_of_mlp(session: ct.TrainSession, x: Array) -> dict[str, Array]:
     return dict(session.gradients.items())
 
 
+def test_a_softplus_far_below_zero_keeps_its_gradient() -> None:
+    """Of 1 + e^z a bfloat16 keeps nothing but the 1; behind the logarithm was 0, and behind that no gradient."""
+    graph = Graph("softplus", [networks.new_input("x", 1, 40)])
+    bias = networks.constant(np.full(1024, -7, np.float32), "b")
+    z = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 1024, 40), bias, name="z")
+    more = graph.emit(make("ADD"), graph.emit(make("EXP"), z), networks.constant(np.float32(1), "one"))
+    size = graph.emit(make("ABS"), graph.emit(make("LOG"), more))
+    model = networks.finish(
+        graph, graph.emit(make("FULLY_CONNECTED"), size, weight("v", 5, 1024), weight("c", 5), name="y")
+    )
+    found, expected = (
+        gradients_of_mlp(ct.TrainSession(model, config_of(kind)), normal(8, 40))
+        for kind in ("bfloat16", "float32")
+    )
+    assert np.linalg.norm(found["w"] - expected["w"]) < 0.02 * np.linalg.norm(expected["w"])
+
+
 # Together with everything else
 
 
