@@ -41,10 +41,10 @@ def round_operands(graph: Graph, influenced: Set[Tensor]) -> None:
 def round_activations(graph: Graph, forward: Iterable[Node], keep: Iterable[Tensor]) -> set[Tensor]:
     """Round what the forward nodes make and gradients read; the tensors that hold nothing but bfloat16s then.
 
-    What a logarithm is taken of stays: where it is 1 and a little, as in a softplus, all that is left of the result is rounded away.
+    What a logarithm is taken of stays: near 1, as in a softplus, rounding would leave nothing of the result.
     """
     forward, fixed = list(forward), set(keep)
-    fixed.update(node.inputs[0] for node in forward if isinstance(node.op, Log))
+    fixed.update(t for node in forward if isinstance(node.op, Log) for t in node.inputs if t is not None)
     makers = {out: node for node in forward for out in node.outputs}
     read = {t for node in graph.nodes if is_backward(node.op) for t in node.inputs if t is not None}
     chosen = dict.fromkeys(_source(t, makers, fixed) for t in makers if t in read and _counts(t, fixed))
