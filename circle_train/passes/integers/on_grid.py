@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from circle_train.errors import UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Parts, Quantization, Role, Tensor, TensorType, Weight
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
@@ -111,6 +112,11 @@ class _Grid:
             if meaning is None:
                 outputs.append(tensor)
                 continue
+            if len({*meaning.scale}) > 1:
+                raise UnsupportedOpError(
+                    f"{node}: '{tensor.name}' ({tensor.type}) has {len(meaning.scale)} scales along dimension {meaning.axis}, "
+                    "and an activation is trained on one grid; export the model with one scale for it"
+                )
             real = self._twin(tensor)
             raw = Tensor(f"{tensor.name}:real", real.type)
             raw.shape_signature = tensor.shape_signature

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from circle_train.errors import ModelError, UnsupportedOpError
-from circle_train.ir import DType, Graph, Node, Quantization, Tensor
+from circle_train.ir import DType, Graph, Node, Quantization, Tensor, TensorType
+from circle_train.ir.node import known_type
 from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.integers.hybrid import Hybrid
 from circle_train.ops.internal.integers.quantized import Quantized
@@ -13,9 +16,10 @@ from circle_train.ops.movement import Movement
 from circle_train.ops.opaque import Opaque
 
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT64)
+SMALL = (DType.INT8, DType.UINT8, DType.INT16)
 PACKED = (DType.INT4, DType.UINT4)
-LARGEST_SCALE = 1e29
-"""What bytes count of it are still float32s."""
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-126, 1e29
+"""Normal float32s, and so is what bytes count of them."""
 
 
 def run_quantized(graph: Graph) -> None:
@@ -31,6 +35,7 @@ def run_quantized(graph: Graph) -> None:
         if only_moves(node, {*given, *(quantization for _, quantization in made)} - {None}):
             continue
         if any(given) or any(quantization for _, quantization in made):
+            refuse_meaningless(node, given)
             node.op = Quantized(node.op, with_bias(node, given), made)
 
 
@@ -53,7 +58,7 @@ def quantization_of(node: Node, tensor: Tensor | None) -> Quantization | None:
     stored = tensor.quantization
     if stored is None or not stored.scale or tensor.dtype not in INTEGERS:
         return None
-    if not any(stored.scale) and tensor.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
+    if not any(stored.scale) and tensor.dtype not in SMALL:
         return None
     require_sound(node, tensor, stored)
     return stored
@@ -62,11 +67,11 @@ def quantization_of(node: Node, tensor: Tensor | None) -> Quantization | None:
 def require_sound(node: Node, tensor: Tensor, stored: Quantization) -> None:
     """Refuse scales and zero points with which nothing could be computed."""
     limits = np.iinfo(tensor.dtype.numpy)
-    if not all(0 < scale <= LARGEST_SCALE for scale in stored.scale):
-        wrong = next(scale for scale in stored.scale if not 0 < scale <= LARGEST_SCALE)
+    wrong = next((scale for scale in stored.scale if not SMALLEST_SCALE <= scale <= LARGEST_SCALE), None)
+    if wrong is not None:
         raise ModelError(
-            f"{node}: a scale of '{tensor.name}' ({tensor.type}) is {wrong}, expected more than 0 and at "
-            f"most {LARGEST_SCALE:g}: the file is damaged"
+            f"{node}: a scale of '{tensor.name}' ({tensor.type}) is {wrong}, expected {SMALLEST_SCALE:g} to "
+            f"{LARGEST_SCALE:g}: the file is damaged"
         )
     if not all(limits.min <= zero <= limits.max for zero in stored.zero_point):
         wrong = next(zero for zero in stored.zero_point if not limits.min <= zero <= limits.max)
@@ -74,6 +79,23 @@ def require_sound(node: Node, tensor: Tensor, stored: Quantization) -> None:
             f"{node}: a zero point of '{tensor.name}' ({tensor.type}) is {wrong}, expected {limits.min} to {limits.max}: "
             "the file is damaged"
         )
+
+
+def refuse_meaningless(node: Node, given: Sequence[Quantization | None]) -> None:
+    """Bytes without a scale where reals come out."""
+    bare = [t for t in node.outputs if t.dtype in SMALL and not (t.quantization and t.quantization.scale)]
+    if not bare or not any(given):
+        return
+    real = [
+        known_type(t) if t is None or meaning is None else TensorType(DType.FLOAT32, t.shape)
+        for t, meaning in zip(node.inputs, given, strict=True)
+    ]
+    for tensor, found in zip(node.outputs, node.op.infer_types(real), strict=True):
+        if tensor in bare and found.dtype.is_float:
+            raise ModelError(
+                f"{node}: '{tensor.name}' ({tensor.type}) holds integers that stand for reals, expected a scale: the file is "
+                "damaged"
+            )
 
 
 def with_bias(node: Node, given: tuple[Quantization | None, ...]) -> tuple[Quantization | None, ...]:

@@ -40,6 +40,12 @@ CASES = {
         lambda q: replace(q, zero_point=(200,)),
         "zero point.*'mean'.*is 200, expected -128 to 127",
     ),
+    "scale beneath the normal floats": (
+        "conv",
+        lambda q: replace(q, scale=(1e-45, *q.scale[1:])),
+        "scale.*'conv'.*expected 1.1.*e-38",
+    ),
+    "no scale": ("first", lambda q: replace(q, scale=(), zero_point=()), "'first'.*expected a scale"),
     "axis": ("conv", lambda q: replace(q, axis=1), "8 scales along dimension 1"),
     "axis beyond": ("conv", lambda q: replace(q, axis=7), "8 scales along dimension 7"),
 }
@@ -57,6 +63,17 @@ def test_one_sentence(case: str, backend: str) -> None:
         with pytest.raises(CircleTrainError, match=message) as raised:
             use(ct.load(damaged(name, change)))
         assert "\n" not in str(raised.value)
+
+
+def test_an_activation_of_several_scales_is_not_trained() -> None:
+    """Of which one was taken for all."""
+    of = {"zero_point": (0,) * 8, "axis": 3}
+    content = damaged("first", lambda q: replace(q, scale=tuple(q.scale[0] * i for i in range(1, 9)), **of))
+    session = ct.TrainSession(
+        ct.load(content), ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=2)
+    )
+    with pytest.raises(CircleTrainError, match=r"'first' .* has 8 scales along dimension 3"):
+        session.prepare()
 
 
 def test_a_bias_beyond_its_bits_is_not_exported(tmp_path: Path) -> None:

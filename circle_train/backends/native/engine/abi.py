@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x3564138
+ABI_VERSION = 0x808D35A
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -14,6 +14,7 @@ DOT_ROWS = 48
 NARROW_CHANNELS = 4
 NARROW_OUTPUTS = 16
 CHAIN_REGISTERS = 24
+SHORT_TAPS = 508
 INT_OUTPUTS = 64
 INT_PANEL = 16
 
@@ -896,6 +897,7 @@ class IntConvArgs(Structure):
         ("w", c_void_p),
         ("bias", c_void_p),
         ("scale", c_void_p),
+        ("shift", c_void_p),
         ("y", c_void_p),
         ("shape", ConvShape),
         ("x_flip", c_int32),
@@ -988,6 +990,7 @@ class IntSoftmaxArgs(Structure):
         ("x", c_void_p),
         ("y", c_void_p),
         ("power", c_void_p),
+        ("inverse", c_void_p),
         ("rows", c_int64),
         ("cols", c_int64),
         ("x_flip", c_int32),

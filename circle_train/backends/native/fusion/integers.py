@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circle_train.backends.native.binders.integer.bytes import BINDERS
+from circle_train.backends.native.binders.integer.bytes import BINDERS, SHORTS
 from circle_train.backends.native.engine.binding import OPS
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Quantization, Tensor, TensorType
@@ -74,6 +74,8 @@ def _is_computed(node: Node, op: Quantized) -> bool:
     ]
     stored = [t for t in stored if not t.is_constant]
     stored += [t for t, (_, meaning) in zip(node.outputs, op.made, strict=True) if meaning is not None]
+    if stored and all(t.dtype is DType.INT16 for t in stored):
+        return type(op.of) in SHORTS
     is_table = len(node.inputs) == 1 and isinstance(op.of.axes, Elementwise)
     return (type(op.of) in BINDERS or is_table) and all(t.dtype in BYTES for t in stored)
 

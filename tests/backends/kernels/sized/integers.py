@@ -29,8 +29,13 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 class Windows:
     """A convolution of int8 with a zero of its own, by loops over the kernel's cells."""
 
+    zero = 5
+
+    def drawn(self, *shape: int) -> np.ndarray:
+        return numbers(*shape)
+
     def __init__(self, batch: int, h: int, w: int, ins: int, outs: int, kernel: int, stride: int) -> None:
-        self.x, self.zero, self.pad = numbers(batch, h, w, ins), 5, kernel // 2
+        self.x, self.pad = self.drawn(batch, h, w, ins), kernel // 2
         self.out = [max(0, (n + 2 * self.pad - kernel) // stride + 1) if n else 0 for n in (h, w)]
         self.shape = struct(
             "ct_conv_shape", batch=batch, in_h=h, in_w=w, in_c=ins, out_h=self.out[0], out_w=self.out[1], out_c=outs,
@@ -57,6 +62,30 @@ class Windows:
             x_zero=self.zero + 128, w_zero=w_zero, **RANGE,
         )  # fmt: skip
         return stored(make, in_range((sums + own) * scale[:outs].astype(np.float64)))
+
+
+class Shorts(Windows):
+    """Of int16 as large as they may be, so that sums leave 32 bits where there are enough of them."""
+
+    zero = 0
+
+    def drawn(self, *shape: int) -> np.ndarray:
+        return np.random.default_rng([*shape]).integers(20000, 32768, shape).astype(np.int16)
+
+    def call(self, packed: np.ndarray, sums: np.ndarray, weights: np.ndarray, w_zero: int) -> Call:
+        outs, rng = sums.shape[-1], np.random.default_rng(0)
+        bias, (factor, shift) = np.zeros(outs + 80, np.int64), np.zeros((2, outs + 80), np.int32)
+        bias[:outs], factor[:outs] = (
+            rng.integers(-(1 << 35), 1 << 35, outs),
+            rng.integers(1 << 14, 1 << 15, outs),
+        )
+        shift[:outs] = rng.integers(25, 40, outs)
+        edges = {"low": -30000, "high": 31000}
+        make = args(
+            "ct_int_conv_args", x=self.x, w=packed, bias=bias, scale=factor, shift=shift, shape=self.shape, **edges
+        )  # fmt: skip
+        wide = (sums + bias[:outs]) * factor[:outs] + (1 << (shift[:outs].astype(np.int64) - 1))
+        return stored(make, np.clip(wide >> shift[:outs], *edges.values()).astype(np.int16))
 
 
 def convolved(image: Windows, ins: int, outs: int, kernel: int, zero: int) -> Call:
@@ -100,6 +129,19 @@ def int_depthwise(batch: int, h: int, w: int, ins: int, kernel: int, stride: int
 
 def int_depthwise_of_unsigned_weights(batch: int, h: int, w: int, ins: int) -> Call:
     return channel_by_channel(Windows(batch, h, w, ins, ins, 3, 1), ins, 3, 11)
+
+
+def int_conv_short(batch: int, h: int, w: int, ins: int, outs: int, kernel: int, stride: int) -> Call:
+    return convolved(Shorts(batch, h, w, ins, outs, kernel, stride), ins, outs, kernel, 0)
+
+
+def int_conv_short_of_long_runs(ins: int, outs: int) -> Call:
+    """Of which 32 bits hold but a part."""
+    return convolved(Shorts(1, 3, 3, ins * 64, outs, 3, 1), ins * 64, outs, 3, 0)
+
+
+def int_depthwise_short(batch: int, h: int, w: int, ins: int, kernel: int, stride: int) -> Call:
+    return channel_by_channel(Shorts(batch, h, w, ins, ins, kernel, stride), ins, kernel, 0)
 
 
 def pooled(image: Windows, kernel: int, stride: int, how: int) -> Call:
@@ -161,16 +203,36 @@ def int_softmax(rows: int, cols: int) -> Call:
     return stored(make, in_range(of * scale))
 
 
-def mapped(rows: int, width: int, kind: type) -> Call:
-    """Every other element of wider rows."""
-    x = numbers(rows, width + 2)
-    table = np.random.default_rng(0).integers(-128, 128, 256).astype(kind)
+def int_softmax_short(rows: int, cols: int) -> Call:
+    """Halves each time; the points are those of a line through 1 and 1/2."""
+    x = np.random.default_rng(0).integers(-20, 20, (rows, cols)).astype(np.int16)
+    power = np.zeros(1 << 16, np.int16)
+    power[:15] = [1 << (14 - i) for i in range(15)]
+    inverse = (32767 - 32 * np.arange(513)).astype(np.int16)
+    want = np.zeros((rows, cols), np.int64)
+    for row, values in zip(want, x.astype(np.int64), strict=True):
+        if cols:
+            e = power[values.max() - values].astype(np.int64)
+            shift = int(e.sum()).bit_length() - 1
+            at = ((int(e.sum()) << (30 - shift)) + (1 << 13) >> 14) - (1 << 16)
+            at = min(at, 65535)
+            line = int(inverse[at >> 7]) + ((-32 * (at & 127) + 64) >> 7)
+            row[:] = np.minimum((e * line + (1 << (shift - 1))) >> shift, 32767)
+    make = args("ct_int_softmax_args", x=x, power=power, inverse=inverse, rows=rows, cols=cols)
+    return stored(make, want.astype(np.int16))
+
+
+def mapped(rows: int, width: int, kind: type, taken: type = np.int8) -> Call:
+    """All but the last two of wider rows."""
+    every = 1 << 8 * np.dtype(taken).itemsize
+    x = np.random.default_rng(1).integers(0, every, (rows, width + 2)).astype(f"u{every.bit_length() // 8}")
+    table = np.random.default_rng(0).integers(-128, 128, every).astype(kind)
     fields: Arrays = {"x": x, "table": table}
     make = args(
         "ct_int_table_args", **fields, rows=rows, width=width, x_row=width + 2, y_row=width,
         element_size=table.itemsize,
     )  # fmt: skip
-    return stored(make, table[x[:, :width].view(np.uint8)])
+    return stored(make, table[x[:, :width]])
 
 
 def int_table(rows: int, width: int) -> Call:
@@ -179,6 +241,10 @@ def int_table(rows: int, width: int) -> Call:
 
 def int_table_of_floats(rows: int, width: int) -> Call:
     return mapped(rows, width, np.float32)
+
+
+def int_table_of_shorts(rows: int, width: int) -> Call:
+    return mapped(rows, width, np.int16, np.int16)
 
 
 def rounded(size: int, kind: type) -> Call:

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from circle_train.backends.native.binders.integer.bytes import binds_bytes, looked_up, meaning
+from circle_train.backends.native.binders.integer.bytes import SHORT, binds_bytes, looked_up, meaning
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import IntType, Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, call, pointer
@@ -16,8 +16,6 @@ from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.numeric.quantize import Dequantize, Quantize
 
 TYPES = {"int8": IntType.INT8, "uint8": IntType.UINT8, "int16": IntType.INT16}
-SHORT = 2
-"""Bytes of the widest integers that kernels read and write."""
 
 
 @binds_bytes(Quantize)

@@ -20,16 +20,26 @@ from circle_train.ops.internal.integers.quantized import Quantized
 
 ByteBinder = Callable[[Quantized, Values, Array], Calls]
 BINDERS: dict[type[Op], ByteBinder] = {}
+SHORTS: dict[type[Op], ByteBinder] = {}
+SHORT = 2
+"""Bytes of the widest integers that kernels read and write."""
 
 
-def binds_bytes(*ops: type[Op]) -> Callable[[ByteBinder], ByteBinder]:
+def binds_bytes(
+    *ops: type[Op], into: dict[type[Op], ByteBinder] = BINDERS
+) -> Callable[[ByteBinder], ByteBinder]:
     """binder(quantized, inputs, output) for what wraps these operators; inputs and output are contiguous."""
 
     def add(binder: ByteBinder) -> ByteBinder:
-        BINDERS.update(dict.fromkeys(ops, binder))
+        into.update(dict.fromkeys(ops, binder))
         return binder
 
     return add
+
+
+def binds_shorts(*ops: type[Op]) -> Callable[[ByteBinder], ByteBinder]:
+    """The same where what comes in and goes out is int16."""
+    return binds_bytes(*ops, into=SHORTS)
 
 
 @dataclass(slots=True)

@@ -139,7 +139,7 @@ def softmax(op: Quantized, inputs: Values, y: Array) -> Calls:
         return None
     power = np.exp(-np.arange(256) * (given.scale * op.of.beta)).astype(np.float32)
     args = abi.IntSoftmaxArgs(
-        pointer(x), pointer(y), pointer(power), x.size // x.shape[-1], x.shape[-1], given.flip,
+        pointer(x), pointer(y), pointer(power), None, x.size // x.shape[-1], x.shape[-1], given.flip,
         **(wanted.range(Activation.NONE) or {}), scale=1 / wanted.scale,
     )  # fmt: skip
     return [call(Kernel.INT_SOFTMAX, args, x, y, power)]

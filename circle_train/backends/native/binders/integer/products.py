@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from circle_train.backends.native.binders.conv import geometry
-from circle_train.backends.native.binders.integer.bytes import binds_bytes, made, meaning
+from circle_train.backends.native.binders.integer.bytes import SHORT, binds_bytes, binds_shorts, made, meaning
+from circle_train.backends.native.binders.integer.shorts import fixed_point
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, call, pointer
@@ -21,6 +22,8 @@ from circle_train.ops.layers.linear import FullyConnected
 PANEL = abi.INT_PANEL
 LARGEST_WINDOW, LARGEST_SUM = 1 << 15, (1 << 31) - 1
 """So many products of two bytes add up within 32 bits, whatever they are; and what fits into these."""
+LARGEST_SHORT_SUM = 1 << 47
+"""A factor of 15 bits leaves so much room in 63."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Product:
     """Which axis of the file's weights counts the outputs."""
 
 
+@binds_shorts(Conv2D)
 @binds_bytes(Conv2D)
 def convolution(op: Quantized, inputs: Values, y: Array) -> Calls:
     x, w, b = inputs
@@ -52,6 +56,7 @@ def convolution(op: Quantized, inputs: Values, y: Array) -> Calls:
     return _by_panels(op, Product(x, w, b, y, geometry(op.of, x.shape, w.shape, y.shape)))
 
 
+@binds_shorts(FullyConnected)
 @binds_bytes(FullyConnected)
 def fully_connected(op: Quantized, inputs: Values, y: Array) -> Calls:
     """A pointwise convolution of one long row."""
@@ -67,14 +72,15 @@ def long_row(y: Array, weights: Sequence[int]) -> abi.ConvShape:
     return abi.ConvShape(1, 1, rows, taken, 1, rows, outputs, 1, 1, 1, 1, 1, 1, 0, 0, 1)
 
 
+@binds_shorts(DepthwiseConv2D)
 @binds_bytes(DepthwiseConv2D)
 def depthwise(op: Quantized, inputs: Values, y: Array) -> Calls:
-    """With several outputs a channel, a convolution of as many groups as there are channels."""
+    """With several outputs a channel, or more cells than 32 bits hold, a convolution of a group for each channel."""
     x, w, b = inputs
     assert isinstance(op.of, DepthwiseConv2D)
     shape = geometry(op.of, x.shape, w.shape, y.shape)
     product = Product(x, np.ascontiguousarray(w.transpose(3, 1, 2, 0)), b, y, shape, along=3)
-    if w.shape[3] != x.shape[3]:
+    if w.shape[3] != x.shape[3] or (x.dtype == np.int16 and w[0, ..., 0].size > abi.SHORT_TAPS):
         shape.groups = x.shape[3]
         return _by_panels(op, product)
     weights = _weights(w, op.given[1], 3)
@@ -140,6 +146,8 @@ def _bias(op: Quantized, b: Array | None, unit: Array, count: int) -> Array | No
 
 def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, panels: Array) -> Calls:
     x, w, y = product.x, product.w, product.y
+    if x.dtype == np.int16:
+        return _call_of_shorts(kernel, op, product, weights, panels)
     given, wanted = meaning(x, op.given[0]), made(op, y)
     if given is None or wanted is None:
         return None
@@ -158,10 +166,36 @@ def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, pan
     groups = product.shape.groups
     places = (in_panels(bias, groups), in_panels(scale, groups))
     args = abi.IntConvArgs(
-        pointer(x), pointer(panels), *map(pointer, places), pointer(y), product.shape, x_flip=given.flip,
+        pointer(x), pointer(panels), *map(pointer, places), None, pointer(y), product.shape, x_flip=given.flip,
         x_zero=given.unsigned_zero, w_zero=weights.zero, **limits,
     )  # fmt: skip
     return [call(kernel, args, x, panels, places, y)]
+
+
+def _call_of_shorts(
+    kernel: Kernel, op: Quantized, product: Product, weights: Weights, panels: Array
+) -> Calls:
+    """In 64 bits, and back by LiteRT's factor of 15; that of a FULLY_CONNECTED has 31, or as many as there is room for."""
+    x, w, y = product.x, product.w, product.y
+    given, wanted = meaning(x, op.given[0], SHORT), meaning(y, op.made[0][1], SHORT)
+    limits = wanted.range(op.of.activation) if wanted is not None else None
+    if given is None or wanted is None or limits is None or given.zero or wanted.zero or weights.zero:
+        return None
+    unit = given.scale * weights.scale.astype(np.float64)
+    bias = _bias(op, product.b, unit, len(w))
+    if bias is None:
+        return None
+    most = int((np.abs(bias) + (np.abs(_signed(w).astype(np.int64)).sum((1, 2, 3)) << 15)).max(initial=0))
+    bits = min(31, 63 - most.bit_length()) if isinstance(op.of, FullyConnected) else 15
+    factor, shift = fixed_point(np.broadcast_to(unit / wanted.scale, len(w)), bits)
+    if most >= LARGEST_SHORT_SUM or shift.min(initial=1) < 1:
+        return None
+    groups = product.shape.groups
+    exact = in_panels(bias, groups), *(in_panels(a.astype(np.int32), groups) for a in (factor, shift))
+    args = abi.IntConvArgs(
+        pointer(x), pointer(panels), *map(pointer, exact), pointer(y), product.shape, **limits
+    )
+    return [call(kernel, args, x, panels, exact, y)]
 
 
 def in_panels(values: Array, groups: int) -> Array:

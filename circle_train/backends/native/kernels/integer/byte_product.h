@@ -21,13 +21,21 @@ inline ct_conv_shape flattened(ct_conv_shape s) {
   return s;
 }
 
+// Of int16 every byte is a cell.
+inline ct_conv_shape in_cells(ct_conv_shape s, bool of_shorts) {
+  s.in_c *= of_shorts ? int64_t(sizeof(int16_t)) : 1;
+  return s;
+}
+
 struct BytePlan {
-  explicit BytePlan(const ct_int_conv_args& args) : t(args), shape(flattened(args.shape)), parts(shape), tiles(dot_tiles()) {
+  explicit BytePlan(const ct_int_conv_args& args)
+      : t(args), shape(in_cells(flattened(args.shape), args.shift)), parts(shape), tiles(args.shift ? short_tiles() : dot_tiles()) {
     const bool lies_together = shape.dilation_w == 1 && shape.groups == 1;
     each = shape.in_c / shape.groups;
     run_count = shape.kernel_h * (lies_together ? 1 : shape.kernel_w);
     run = each * (lies_together ? shape.kernel_w : 1);
-    fours = ceil_div(run, 4);
+    cell_bytes = t.shift ? 1 : tiles.cell_bytes;
+    fours = ceil_div(run, t.shift ? 4 * int64_t(sizeof(int16_t)) : 4);
     outputs = shape.out_c / shape.groups;
     group_panels = ceil_div(outputs, CT_INT_PANEL);
     w_panel = run_count * fours * 4 * CT_INT_PANEL;
@@ -36,20 +44,20 @@ struct BytePlan {
     share = ceil_div(blocks, shares);
     shares = share ? ceil_div(blocks, share) : 0;
   }
-  int64_t cell_bytes() const { return round_up((parts.cells() + kBeyond) * tiles.cell_bytes, CT_ALIGNMENT); }
+  int64_t cells_bytes() const { return round_up((parts.cells() + kBeyond) * cell_bytes, CT_ALIGNMENT); }
   int64_t outputs_of_part() const { return parts.rows * parts.columns; }
 
   const ct_int_conv_args& t;
   const ct_conv_shape shape;
   const Parts parts;
   const DotTiles& tiles;
-  int64_t each, run_count, run, fours, outputs, group_panels, w_panel;
+  int64_t cell_bytes, each, run_count, run, fours, outputs, group_panels, w_panel;
   int64_t shares, share;  // how blocks of panels are dealt out, and how many to each
 };
 
 struct ByteMemory {
   ByteMemory(Carver& carver, const BytePlan& plan)
-      : cells(carver.take<char>(plan.cell_bytes())), runs(carver.take<int64_t>(plan.run_count)), sums(carver.take<int32_t>(plan.outputs_of_part())) {}
+      : cells(carver.take<char>(plan.cells_bytes())), runs(carver.take<int64_t>(plan.run_count)), sums(carver.take<int32_t>(plan.outputs_of_part())) {}
   char* cells;
   int64_t* runs;
   int32_t* sums;
@@ -62,8 +70,24 @@ int32_t sum_of(const Cell* x, int64_t n) {
   return sum;
 }
 
+// Sums that may leave 32 bits, in pieces that certainly do not: several runs, or a part of one.
+inline void add_products(const DotTile& tile, DotTileFunction run, int64_t size, int64_t* sums) {
+  alignas(CT_ALIGNMENT) int32_t part[kDotRows * kDotPanels * CT_INT_PANEL];
+  const int64_t fours = std::min(tile.fours, kShortFours), runs = std::max<int64_t>(1, kShortFours / std::max<int64_t>(tile.fours, 1));
+  std::fill(sums, sums + size, 0);
+  for (int64_t first = 0; first < tile.run_count; first += runs)
+    for (int64_t four = 0; four < tile.fours; four += fours) {
+      DotTile piece = tile;
+      piece.x += four * 4 * int64_t(sizeof(int16_t)), piece.w += (first * tile.fours + four) * 4 * CT_INT_PANEL;
+      piece.runs += first, piece.run_count = std::min(runs, tile.run_count - first), piece.fours = std::min(fours, tile.fours - four);
+      piece.sums = part;
+      run(piece);
+      for (int64_t i = 0; i < size; ++i) sums[i] += part[i];
+    }
+}
+
 // finish(sums, place, channels, output, channel, less): sums of outputs whose bias and the like begin at `place`; `less` is the
-// weights' zero times the cells. finish.zero(output) is what stands for 0 beside the image.
+// weights' zero times the cells. Of int16 the sums are int64_t. finish.zero(output) is what stands for 0 beside the image.
 template <class Finish>
 class ByteWorker {
  public:
@@ -84,7 +108,7 @@ class ByteWorker {
  private:
   void hold(int64_t index) {
     part_ = p_.parts.at(index);
-    if (p_.tiles.cell_bytes == 1)
+    if (p_.cell_bytes == 1)
       fill<uint8_t>();
     else
       fill<uint16_t>();
@@ -132,9 +156,11 @@ class ByteWorker {
 
   void multiply(int64_t group, int64_t panel, int panels) {
     const ct_conv_shape& s = p_.shape;
-    const int64_t first = group * p_.group_panels + panel, bytes = p_.tiles.cell_bytes;
+    const int64_t first = group * p_.group_panels + panel, bytes = p_.cell_bytes;
     for (int64_t run = 0; run < p_.run_count; ++run) m_.runs[run] = (offset(run) + group * p_.each) * bytes;
-    alignas(CT_ALIGNMENT) int32_t sums[kDotRows * kDotPanels * CT_INT_PANEL];
+    alignas(CT_ALIGNMENT) int64_t wide[kDotRows * kDotPanels * CT_INT_PANEL];
+    int32_t* const sums = reinterpret_cast<int32_t*>(wide);
+    const int64_t size = p_.t.shift ? 2 : 1;  // of a sum, in 32 bits
     const int64_t most = p_.tiles.rows[panels - 1], pieces = ceil_div(part_.columns, most), few = ceil_div(part_.columns, pieces);
     const int64_t channel = group * p_.outputs + panel * CT_INT_PANEL, channels = std::min<int64_t>(panels * CT_INT_PANEL, p_.outputs - panel * CT_INT_PANEL);
     DotTile tile{nullptr, s.stride_w * s.in_c * bytes, m_.runs, p_.run_count, p_.fours, p_.t.w + first * p_.w_panel, p_.w_panel, sums};
@@ -142,10 +168,13 @@ class ByteWorker {
       for (int64_t c = 0; c < part_.columns; c += few) {
         const int64_t count = std::min(few, part_.columns - c);
         tile.x = m_.cells + window_at(r, c) * bytes;
-        p_.tiles.of[panels - 1][count - 1](tile);
+        if (p_.t.shift)
+          add_products(tile, p_.tiles.of[panels - 1][count - 1], count * panels * CT_INT_PANEL, wide);
+        else
+          p_.tiles.of[panels - 1][count - 1](tile);
         for (int64_t i = 0; i < count; ++i) {
           const int32_t less = p_.t.w_zero ? p_.t.w_zero * m_.sums[r * part_.columns + c + i] : 0;
-          finish_(sums + i * panels * CT_INT_PANEL, first * CT_INT_PANEL, channels, output_at(r, c) + i, channel, less);
+          finish_(sums + i * panels * CT_INT_PANEL * size, first * CT_INT_PANEL, channels, output_at(r, c) + i, channel, less);
         }
       }
   }

@@ -72,6 +72,48 @@ constexpr DotTiles instruction_tiles() {
   return tiles;
 }
 constexpr DotTiles by_its_own = instruction_tiles();
+
+// Cells and weights as int16: a channel's four products are two sums of 32 bits side by side, added at the end.
+template <int MR>
+__attribute__((target("avx512vnni"))) void shorts_by_instruction(const DotTile& t) {
+  __m512i acc[MR][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < MR; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+  constexpr int kPointers = (MR + 2) / 3;
+  const int8_t* w = t.w;
+  const int64_t x_step = t.x_step, fours = t.fours;
+  for (int64_t run = 0; run < t.run_count; ++run) {
+    const char* row[kPointers];
+#pragma GCC unroll 3
+    for (int p = 0; p < kPointers; ++p) row[p] = t.x + t.runs[run] + 3 * p * x_step;
+    for (int64_t i = 0; i < fours; ++i, w += 4 * P) {
+      const __m512i low = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)));
+      const __m512i high = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 32)));
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; ++r) {
+        int64_t four;
+        std::memcpy(&four, row[r / 3] + (r % 3) * x_step, sizeof(four));
+        const __m512i xv = _mm512_set1_epi64(four);
+        acc[r][0] = _mm512_dpwssd_epi32(acc[r][0], xv, low), acc[r][1] = _mm512_dpwssd_epi32(acc[r][1], xv, high);
+      }
+#pragma GCC unroll 3
+      for (int p = 0; p < kPointers; ++p) row[p] += 8;
+    }
+  }
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+#pragma GCC unroll 8
+  for (int r = 0; r < MR; ++r) {
+    const __m512i first = _mm512_permutex2var_epi32(acc[r][0], even, acc[r][1]);
+    _mm512_storeu_si512(t.sums + r * P, _mm512_add_epi32(first, _mm512_permutex2var_epi32(acc[r][0], odd, acc[r][1])));
+  }
+}
+
+template <int... R>
+constexpr DotTiles named(std::integer_sequence<int, R...>) {
+  return {2, 1, {sizeof...(R)}, {{shorts_by_instruction<R + 1>...}}};
+}
+constexpr DotTiles shorts_by_its_own = named(std::make_integer_sequence<int, 8>());
 #endif
 
 #if defined(CT_DOTPROD)
@@ -167,6 +209,13 @@ const DotTiles& dot_tiles() {
   if (processor().avx512_vnni) return by_its_own;
 #elif defined(CT_DOTPROD)
   if (processor().neon_dot) return by_its_own;
+#endif
+  return by_others;
+}
+
+const DotTiles& short_tiles() {
+#if defined(__AVX512F__)
+  if (processor().avx512_vnni) return shorts_by_its_own;
 #endif
   return by_others;
 }

@@ -7,6 +7,7 @@ namespace ct {
 namespace CT_TIER {
 
 constexpr int kDotRows = 14, kDotPanels = 4;
+constexpr int64_t kShortFours = 127;  // 4 * 127 * 2^15 * 2^7 < 2^31
 
 struct DotTile {
   const char* x;  // output r's window at x + r*x_step bytes
@@ -30,6 +31,8 @@ struct DotTiles {
 
 // By the processor's own instruction where there is one; all give the same sums.
 const DotTiles& dot_tiles();
+// The same for cells of int16, whose sums leave 32 bits behind kShortFours fours.
+const DotTiles& short_tiles();
 
 }  // namespace CT_TIER
 }  // namespace ct

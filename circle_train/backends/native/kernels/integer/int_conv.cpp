@@ -1,4 +1,4 @@
-// Convolutions and matrix products of bytes, requantised where the sums arise.
+// Convolutions and matrix products of bytes, and of int16 with bytes, requantised where the sums arise.
 #include "integer/byte_product.h"
 #include "integer/requantize.h"
 #include "run/table.h"
@@ -12,6 +12,7 @@ struct Requantized {
 
   int32_t zero(int64_t) const { return t.x_zero; }
   void operator()(const int32_t* sums, int64_t place, int64_t channels, int64_t output, int64_t channel, int32_t less) const {
+    if (t.shift) return to_shorts(t, reinterpret_cast<const int64_t*>(sums), place, channels, output, channel);
     requantize(sums, t.bias + place, t.scale + place, channels, less, range, t.y + output * t.shape.out_c + channel);
   }
 

@@ -1,4 +1,4 @@
-// Depthwise convolutions of bytes, 64 channels at a time.
+// Depthwise convolutions of bytes, and of int16 with bytes, 64 channels at a time.
 #include "integer/requantize.h"
 #include "integer/window.h"
 #include "run/processor.h"
@@ -140,6 +140,34 @@ BlockFunction block_function(bool has_zero) {
   return tap_by_tap;
 }
 
+// The window's cells as they lie, those beside the image left out.
+void sum_shorts(const ct_int_conv_args& t, int64_t image, int64_t top, int64_t left, int64_t channel, int64_t channels, int32_t* sums) {
+  const ct_conv_shape& s = t.shape;
+  std::fill(sums, sums + kBlock, 0);
+  for (int64_t tap = 0; tap < s.kernel_h * s.kernel_w; ++tap) {
+    const int64_t row = top + tap / s.kernel_w * s.dilation_h, column = left + tap % s.kernel_w * s.dilation_w;
+    if (row < 0 || row >= s.in_h || column < 0 || column >= s.in_w) continue;
+    const int16_t* const x = reinterpret_cast<const int16_t*>(t.x) + ((image * s.in_h + row) * s.in_w + column) * s.in_c + channel;
+    const int8_t* const w = t.w + tap * s.out_c + channel;
+    for (int64_t i = 0; i < channels; ++i) sums[i] += int32_t(x[i]) * w[i];
+  }
+}
+
+int32_t of_shorts(Context& context, const ct_int_conv_args& t, double products) {
+  const ct_conv_shape& s = t.shape;
+  context.parallel(s.batch * s.out_h, products / 8, [&](int, int64_t begin, int64_t end) {
+    alignas(CT_ALIGNMENT) int32_t sums[kBlock];
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t column = 0; column < s.out_w; ++column)
+        for (int64_t channel = 0; channel < s.out_c; channel += kBlock) {
+          const int64_t channels = std::min(kBlock, s.out_c - channel), top = row % s.out_h * s.stride_h - s.pad_top;
+          sum_shorts(t, row / s.out_h, top, column * s.stride_w - s.pad_left, channel, channels, sums);
+          to_shorts(t, sums, channel, channels, row * s.out_w + column, channel);
+        }
+  });
+  return CT_OK;
+}
+
 int64_t memory_bytes(const ct_conv_shape& shape, const Parts& parts) {
   Carver carver(nullptr);
   Memory memory(carver, shape, parts);
@@ -156,9 +184,11 @@ int64_t int_depthwise_scratch(const void* opaque, int threads) {
 int32_t int_depthwise(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_int_conv_args*>(opaque);
   const ct_conv_shape& s = t.shape;
-  const Parts parts(s);
-  const int64_t bytes = memory_bytes(s, parts), taps = s.kernel_h * s.kernel_w;
+  const int64_t taps = s.kernel_h * s.kernel_w;
   const double products = double(s.batch * s.out_h * s.out_w) * double(s.out_c * taps);
+  if (t.shift) return of_shorts(context, t, products);
+  const Parts parts(s);
+  const int64_t bytes = memory_bytes(s, parts);
   const BlockFunction run = block_function(t.w_zero != 0);
   context.parallel(parts.count(), products / 16, [&](int worker, int64_t begin, int64_t end) {
     Carver carver(context.scratch() + worker * bytes);

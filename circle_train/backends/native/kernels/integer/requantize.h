@@ -1,6 +1,8 @@
 // From sums of products back to bytes.
 #pragma once
 
+#include <algorithm>
+
 #include "vectors/vecmath.h"
 
 namespace ct {
@@ -81,6 +83,18 @@ inline void requantize(const int32_t* sums, const int32_t* bias, const float* sc
     const vf real = to_float(load_ints(sums + i) + load_ints(bias + i) - less) * load(scale + i);
     store_bytes(y + i, range.bytes_of(real), lanes);
   });
+}
+
+// Of int16: y = scale * (sums + bias) / 2^shift, halves up.
+template <class Sum>
+inline void to_shorts(const ct_int_conv_args& t, const Sum* sums, int64_t place, int64_t n, int64_t output, int64_t channel) {
+  const int64_t* const bias = reinterpret_cast<const int64_t*>(t.bias) + place;
+  const int32_t *const factor = reinterpret_cast<const int32_t*>(t.scale) + place, *const shift = t.shift + place;
+  int16_t* const y = reinterpret_cast<int16_t*>(t.y) + output * t.shape.out_c + channel;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t scaled = ((sums[i] + bias[i]) * factor[i] + (int64_t(1) << (shift[i] - 1))) >> shift[i];
+    y[i] = int16_t(std::min<int64_t>(std::max<int64_t>(scaled, t.low), t.high));
+  }
 }
 
 }  // namespace CT_TIER

@@ -43,8 +43,8 @@ struct Parts {
   int64_t rows, columns, row_parts, column_parts;
 };
 
-// Reads past a row's last cell come in fours.
-constexpr int64_t kBeyond = 4;
+// Reads past a row's last cell come in fours, of cells as wide as int16.
+constexpr int64_t kBeyond = 8;
 
 template <class Cell>
 inline void flipped(const uint8_t* x, int64_t n, int32_t flip, Cell* to) {

@@ -832,7 +832,10 @@ typedef struct ct_clip_factor_args {
  * bias and scale have places for a multiple of CT_INT_OUTPUTS outputs.
  * INT_CONV: weights in panels of 16 outputs, each [run][fours][16][4]: a run is what of a window lies together (a row of
  * the kernel; with groups or dilation_w > 1 a cell), cut in fours, zeros behind it; every group begins with a panel of its own,
- * its outputs' bias and scale likewise. INT_DEPTHWISE: weights 1HWO as they lie, out_c = in_c. */
+ * its outputs' bias and scale likewise. INT_DEPTHWISE: weights 1HWO as they lie, out_c = in_c.
+ * Where a shift is given x and y are int16_t without a zero, bias int64_t and scale int32_t, LiteRT's 16x8: y(c) = (scale[c] *
+ * (bias[c] + sum x w) + half) >> shift[c] in 64 bits. INT_DEPTHWISE then takes a kernel of at most CT_SHORT_TAPS cells. */
+#define CT_SHORT_TAPS 508
 #define CT_INT_OUTPUTS 64
 #define CT_INT_PANEL 16
 typedef struct ct_int_conv_args {
@@ -840,6 +843,7 @@ typedef struct ct_int_conv_args {
   const int8_t* w;
   const int32_t* bias;
   const float* scale;
+  const int32_t* shift;
   uint8_t* y;
   ct_conv_shape shape;
   int32_t x_flip;
@@ -921,11 +925,13 @@ typedef struct ct_int_binary_args {
   int32_t shift;
 } ct_int_binary_args;
 
-/* Along rows: r = scale * power[largest - x] / their sum. */
+/* Along rows: r = scale * power[largest - x] / their sum. With `inverse`, LiteRT's of int16: x, y and power, of 65,536 entries, are
+ * int16_t; e = power[largest - x] in units of 2^-15, y = e / sum e in such, by 513 points of 1 / (1 + v), v from 0 to 1. */
 typedef struct ct_int_softmax_args {
   const uint8_t* x;
   uint8_t* y;
-  const float* power; /* 256 */
+  const float* power;
+  const int16_t* inverse; /* 256 */
   int64_t rows;
   int64_t cols;
   int32_t x_flip;
@@ -935,11 +941,12 @@ typedef struct ct_int_softmax_args {
   float scale;
 } ct_int_softmax_args;
 
-/* y = table[x], x as uint8_t: rows of `width` elements, x_row and y_row elements apart; those of y have 1 or 4 bytes. y may be x. */
+/* y = table[x], x as uint8_t: rows of `width` elements, x_row and y_row elements apart; those of y have 1 or 4 bytes, or 2, and
+ * x as uint16_t has as many. y may be x. */
 typedef struct ct_int_table_args {
-  const uint8_t* x;
+  const void* x;
   void* y;
-  const void* table; /* 256 */
+  const void* table; /* 256, or 65,536 */
   int64_t rows;
   int64_t width;
   int64_t x_row;
