@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from circle_train.convert.onnx_file.importer import Dim, Source
 from circle_train.errors import ConversionError
 from circle_train.ir.size import Number, Size, evaluated, replaced, symbol
 
-BATCH = 2
+FIRST = (2, 64)
+"""Of the size of an input's first axis: samples, or, where too few of these do, steps of time, along which windows must fit."""
 EXAMPLES = (
     (96, 24), (224, 1024), (160, 512), (512, 16000), (640, 128), (32, 1), (48, 320), (64, 80),
 )  # fmt: skip
@@ -51,13 +53,14 @@ def learnt(known: Mapping[str, Number], more: Mapping[str, Number]) -> dict[str,
 def assignments(model: Source, known: Mapping[str, Number]) -> Iterator[Assignment]:
     """The same knowledge with examples of several magnitudes."""
     ranks = _open_symbols(model, known)
-    for image, other in EXAMPLES if any(not first for first, _ in ranks.values()) else EXAMPLES[:1]:
+    are_all_first = all(is_first for is_first, _ in ranks.values())
+    for few, (image, other) in product(FIRST, EXAMPLES[:1] if are_all_first else EXAMPLES):
         examples: dict[str, int] = {}
         batches = 0
         for number, (name, (is_batch, rank)) in enumerate(ranks.items()):
             batches += is_batch
             place = number - batches
-            base = BATCH + number if is_batch else image + 32 * place if rank > 3 else other + 8 * place
+            base = few + number if is_batch else image + 32 * place if rank > 3 else other + 8 * place
             examples[name] = max(base // _factor(name), 1)
         yield Assignment(known, examples)
 

@@ -189,3 +189,24 @@ def test_windows_of_a_signal_as_tensorflow_frames_it(length: Any) -> None:
     assert loaded.inputs[0].shape == (-1, -1 if length == "N" else length)
     for batch, many in ((2, 50), (3, 131), (1, 24)) if length == "N" else ((2, 50), (1, 50)):
         agrees(content, {"x": weights(batch, many)}, loaded)
+
+
+def test_the_first_axis_may_be_time() -> None:
+    """Frames × bands, as madmom's networks take them: two frames, as one would give a batch, are less than a window."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axes"], ["image"]),
+        helper.make_node("Conv", ["image", "w"], ["filtered"]),
+        helper.make_node("MaxPool", ["filtered"], ["pooled"], kernel_shape=[1, 3], strides=[1, 3]),
+        helper.make_node("Conv", ["pooled", "v"], ["z"]),
+        helper.make_node("Squeeze", ["z", "axis"], ["y"]),
+    ]
+    constants = {
+        "w": weights(4, 1, 3, 3),
+        "v": weights(5, 4, 3, 8),
+        "axes": np.array([0, 1]),
+        "axis": np.array([0]),
+    }
+    content = model(nodes, {"x": ["T", "F"]}, constants)
+    loaded = ct.load(content)
+    for frames, bands in ((20, 30), (5, 26), (64, 41)):
+        agrees(content, {"x": weights(frames, bands)}, loaded)
