@@ -76,7 +76,7 @@ def add_parser(commands: Any) -> None:
     add_kind(parser)
     add_look(parser)
     add_json(parser)
-    parser.set_defaults(run=run, augment="", validation="0.2", skip_damaged=False)
+    parser.set_defaults(run=run, augment="auto", validation=None, skip_damaged=False)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import shlex
 import shutil
 import sys
@@ -29,7 +30,7 @@ from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
 from circle_train.finetuning import Result
 from circle_train.finetuning.deeper import DEEPER_LENGTH
-from circle_train.finetuning.finetune import HEAD_LENGTH, LOG, Finetuning
+from circle_train.finetuning.finetune import HEAD_LENGTH, Finetuning
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import summary
 from circle_train.finetuning.stages import Stages
@@ -39,6 +40,8 @@ from circle_train.printable import as_json, printable
 from circle_train.session.shipping.ship import Shipped
 from circle_train.settings.quantization import SCHEMES
 
+LOG = logging.getLogger("circle_train.finetuning")
+"""What the course says of itself: phases, trials, the end of a budget."""
 NEXT = {"image": "PHOTO", "audio": "RECORDING", "features": "TABLE", "text": "TEXT --tokenizer FILE"}
 """What may be named with the model next, by the kind of its input."""
 EPILOG = """\
@@ -104,9 +107,8 @@ def _add_course(course: argparse._ArgumentGroup) -> None:
     """How long, and on what."""
     course.add_argument(
         "--validation",
-        default="0.2",
         metavar="F|DIR",
-        help="fraction of each class that validates, or another folder (default: 0.2)",
+        help="fraction of each class that validates, or another folder (default: 0.2, of 1,000 samples and more 0.1)",
     )
     course.add_argument(
         "--epochs",
@@ -123,9 +125,10 @@ def _add_course(course: argparse._ArgumentGroup) -> None:
     )
     course.add_argument(
         "--augment",
-        default="",
+        default="auto",
         metavar="LIST",
-        help="vary pictures: flip,crop,colour,mixup; recordings: speed,shift,volume,noise,mixup; or all (but mixup)",
+        help="vary pictures: flip,crop,colour,mixup; recordings: speed,shift,volume,noise,mixup; or all (but mixup), none "
+        "(default: auto, pictures by flip and crop while all layers learn, if those held out bear it)",
     )
     course.add_argument(
         "--variants",

@@ -67,7 +67,7 @@ def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
     length: int | None = None,
     step: int | None = None,
     columns: Sequence[str] | None = None,
-    validation: float = 0.2,
+    validation: float | None = None,
     normalise: bool = True,
 ) -> Arrays:
     """Windows of sensors: an .npz file of `x` (windows × time × channels) and labels, a .csv file of a row a moment, or (x, y).
@@ -77,7 +77,7 @@ def windows(  # noqa: PLR0913 -- the columns of a recording, each by name
         label, group: names of the arrays or columns; windows of one group (a person, a device) train or validate together.
         length, step: of windows in rows, for .csv files; where the label or group changes a window ends.
         columns: of a .csv file, those that the model reads; unless given all but label and group.
-        validation: the fraction that validates.
+        validation: the fraction that validates (default: a fifth, of 1,000 samples and more a tenth).
         normalise: subtract each channel's mean and divide by its deviation; both go into the export.
     """
     origin = Origin(tuple(columns or ()), (label,), group, length)
@@ -106,7 +106,7 @@ def table(
     label: str | Sequence[str],
     group: str | None = None,
     columns: Sequence[str] | None = None,
-    validation: float = 0.2,
+    validation: float | None = None,
     normalise: bool = True,
 ) -> Arrays:
     """Rows of a .csv file: words in the label's column are classes, numbers with fractions are values to foresee.
@@ -116,7 +116,7 @@ def table(
         label: the column to foresee, or several: of zeros and ones they are labels, else values.
         group: a column; rows of one group train or validate together.
         columns: those that the model reads; unless given all but label and group.
-        validation: the fraction that validates.
+        validation: the fraction that validates (default: a fifth, of 1,000 samples and more a tenth).
         normalise: subtract each column's mean and divide by its deviation; both go into the export.
     """
     header, rows = read_table(Path(path))
@@ -140,7 +140,7 @@ def _is_small(x: Array) -> bool:
 
 
 def _labelled(  # noqa: PLR0913 -- what Arrays are made of
-    x: Array, labels: Array | list[str], groups: Array | None, *, validation: float, normalise: bool, name: str,
+    x: Array, labels: Array | list[str], groups: Array | None, *, validation: float | None, normalise: bool, name: str,
     origin: Origin, several: tuple[str, ...] = (),
 ) -> Arrays:  # fmt: skip
     _refuse_strange(x, labels, groups, name)

@@ -24,6 +24,8 @@ FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "PPM", "WEBP", "TIFF")
 """What a picture may be, whatever its name ends in: of others Pillow may start programs (Ghostscript for EPS)."""
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 CROPS = ("center", "squash", "pad")
+TRIED = ("flip", "crop")
+"""Variations that most photographs bear; text and arrows do not bear the first."""
 LARGEST = 100_000_000
 """Pixels of a picture; more would be a bomb rather than a photograph."""
 JPEG_END = b"\xff\xd9"
@@ -36,6 +38,8 @@ class Images(Labelled):
     kind: ClassVar[str] = "image"
 
     augmentation: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    """Variations that a course may take if the samples held out bear them."""
 
     def describe(self, tensor: Tensor, known: Description | None) -> Description:
         known = known if known is not None and known.kind == "image" else Description(kind="image")
@@ -65,24 +69,26 @@ class Images(Labelled):
 def images(  # noqa: PLR0913 -- what there is to say about pictures, each by name
     folder: str | os.PathLike[str],
     *,
-    validation: float | str | os.PathLike[str] = 0.2,
+    validation: float | str | os.PathLike[str] | None = None,
     size: tuple[int, int] | None = None,
     scale: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
     crop: str | None = None,
-    augment: Sequence[str] | str = (),
+    augment: Sequence[str] | str = "auto",
     skip_damaged: bool = False,
 ) -> Images:
     """Photographs in a folder for each class: `photos/cat/001.jpg`, `photos/dog/…`.
 
     Args:
         folder: its sub-folders are the classes; hidden folders and files that are no pictures do not count.
-        validation: the fraction of each class that validates, chosen at random, or a folder of other pictures.
+        validation: the fraction of each class that validates, chosen at random (default: a fifth, of 1,000 pictures and
+            more a tenth), or a folder of other pictures.
         size: height and width; the model says them unless it takes any.
         scale, offset: the model gets (pixel - offset) / scale, of 0 … 255; unless given its file says so.
         crop: "center" cuts the middle out, "squash" distorts, "pad" adds black; unless given the model's file says.
         augment: some of "flip", "crop", "colour", or "all": training pictures are varied at random; "mixup" lays another
-            picture over each, and its label.
+            picture over each, and its label. "auto": mirrored and cut while all layers learn, where the pictures held out
+            are named as well so; "none".
         skip_damaged: leave pictures out that cannot be read, instead of refusing.
 
     Example:
@@ -95,7 +101,7 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
     asked = asked_of(size, scale, offset, crop)
     found, skipped = _of_folder(path, skip_damaged)
     other = None
-    if not isinstance(validation, (int, float)):
+    if not isinstance(validation, (int, float, type(None))):
         held, _ = _of_folder(Path(validation), skip_damaged)
         (*_, classes), (*_, names) = found, held
         if names != classes:
@@ -103,10 +109,11 @@ def images(  # noqa: PLR0913 -- what there is to say about pictures, each by nam
                 f"'{validation}' has the classes {', '.join(names)}, expected {', '.join(classes)} as '{path}' has"
             )
         other = Images(*held, validation=0.0, asked=asked)
-    varied = chosen_augmentations(augment, ("flip", "crop", "colour"))
+    tried = TRIED if augment == "auto" else ()
+    varied = () if tried else chosen_augmentations(augment, ("flip", "crop", "colour"))
     return Images(
-        *found, validation=0.0 if other else float(validation), held_out=other,  # type: ignore[arg-type]
-        skipped=skipped, name=str(path), asked=asked, augmentation=varied,
+        *found, validation=0.0 if other else validation, held_out=other,  # type: ignore[arg-type]
+        skipped=skipped, name=str(path), asked=asked, augmentation=varied, tried=tried,
     )  # fmt: skip
 
 
@@ -130,9 +137,9 @@ def read_image(path: str | os.PathLike[str], how: Description) -> Array:
     height, width = how.size
     try:
         with image.open(path, formats=FORMATS) as file:
-            _refuse_bombs(file, path)
+            _refuse_odd(file, path)
             file.draft("RGB", (2 * width, 2 * height))
-            picture = image_ops().exif_transpose(file).convert(MODES.get(how.channels, "RGB"))
+            picture = _of_bytes(image_ops().exif_transpose(file)).convert(MODES.get(how.channels, "RGB"))
     except DataError:
         raise
     except Exception as error:  # damaged pictures make Pillow's decoders raise what they like
@@ -192,10 +199,12 @@ def numbers(value: Any, what: str, usual: float, other: Any) -> tuple[float, ...
 
 def chosen_augmentations(wish: Sequence[str] | str, known: Sequence[str]) -> tuple[str, ...]:
     """Names of what varies samples."""
+    if wish in ("none", ["none"]):
+        return ()
     chosen = tuple(known) if wish == "all" else (wish,) if isinstance(wish, str) and wish else tuple(wish)
     if strangers := [name for name in chosen if name not in (*known, MIXUP)]:
         raise ConfigError(
-            f"augment: '{strangers[0]}' is unknown, expected some of {', '.join(known)}, {MIXUP}, or all (but {MIXUP})"
+            f"augment: '{strangers[0]}' is unknown, expected some of {', '.join(known)}, {MIXUP}, all (but {MIXUP}), or none"
         )
     return chosen
 
@@ -208,7 +217,7 @@ def _of_folder(
 
     def look(file: Path) -> None:
         with image.open(file, formats=FORMATS) as picture:
-            _refuse_bombs(picture, file)
+            _refuse_odd(picture, file)
             _refuse_halves(picture, file)
 
     files, labels, classes = files_by_class(folder, SUFFIXES, "pictures")
@@ -216,8 +225,18 @@ def _of_folder(
     return (files.take(places), labels[places], classes), skipped
 
 
-def _refuse_bombs(picture: Any, path: Any) -> None:
+def _of_bytes(picture: Any) -> Any:
+    """The upper half of 16 bits a pixel, which Pillow would cut off at 255: white."""
+    if not picture.mode.startswith("I"):
+        return picture
+    return pillow().fromarray((np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8))
+
+
+def _refuse_odd(picture: Any, path: Any) -> None:
+    """Bombs, and numbers of which nobody can know what is white."""
     width, height = picture.size
+    if picture.mode == "F" or (picture.mode == "I" and picture.format != "PNG"):
+        raise DataError(f"'{path}' has 32 bits a pixel, expected 8 or 16; save it as an ordinary picture")
     if width * height > LARGEST:
         raise DataError(
             f"'{path}' has {width}×{height} pixels, expected at most {LARGEST:,}; make it smaller"

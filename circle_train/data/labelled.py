@@ -19,6 +19,8 @@ from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
+FIFTH, TENTH, MANY = 0.2, 0.1, 1000
+"""What validates unless somebody says so: a tenth from so many samples on."""
 MIXUP = "mixup"
 MIXING = 0.2
 """Both parameters of the distribution of shares: most variants are nearly one sample or the other."""
@@ -46,7 +48,8 @@ class Labelled(ABC):
     classes: tuple[str, ...] = ()
     groups: Array | None = None
     """Samples of one group (a person, a recording) train together or validate together."""
-    validation: float = 0.2
+    validation: float | None = None
+    """The fraction that validates; None: a fifth, of many samples a tenth."""
     held_out: Labelled | None = None
     """Other samples that validate, instead of a fraction of these."""
     skipped: tuple[str, ...] = ()
@@ -56,13 +59,20 @@ class Labelled(ABC):
     """What the caller said of size and scale; what he left open the model says."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.validation < 1:
+        if not 0 <= self.share < 1:
             raise ConfigError(f"validation is {self.validation}, expected a fraction from 0 to less than 1")
         if not len(self.items):
             raise DataError(f"{self.name or 'the data'}: there are no samples; give at least one")
 
     def __len__(self) -> int:
         return len(self.items)
+
+    @property
+    def share(self) -> float:
+        """The fraction that validates. A hundred samples tell good from bad; beyond, they teach more than they tell."""
+        if self.validation is not None:
+            return self.validation
+        return TENTH if len(self) >= MANY and self.groups is None else FIFTH
 
     @property
     def scores(self) -> str:
@@ -150,11 +160,11 @@ def _held_out(data: Labelled, seed: int) -> Array:
     if data.groups is not None:
         return _whole_groups(data, random)
     if data.scores != "softmax":
-        return random.permutation(len(data))[: round(len(data) * data.validation)]
+        return random.permutation(len(data))[: round(len(data) * data.share)]
     places_by_class = []
     for label in range(len(data.classes)):
         places = random.permutation(np.flatnonzero(data.labels == label))
-        count = floor(len(places) * data.validation + 0.5)
+        count = floor(len(places) * data.share + 0.5)
         places_by_class.append(places[: min(count, len(places) - 1)] if len(places) > 1 else places[:0])
     return np.concatenate(places_by_class)
 
@@ -165,7 +175,7 @@ def _whole_groups(data: Labelled, random: np.random.Generator) -> Array:
     names, numbers = np.unique(data.groups, return_inverse=True)
     order = random.permutation(len(names))
     sizes = np.bincount(numbers)[order].cumsum()
-    wanted = data.validation * len(data)
-    count = int(np.argmin(abs(sizes - wanted))) + 1 if data.validation else 0
+    wanted = data.share * len(data)
+    count = int(np.argmin(abs(sizes - wanted))) + 1 if data.share else 0
     found: Array = np.flatnonzero(np.isin(numbers, order[: min(count, len(names) - 1)]))
     return found

@@ -80,7 +80,7 @@ class Sounds(Labelled):
 def sounds(
     folder: str | os.PathLike[str],
     *,
-    validation: float = 0.2,
+    validation: float | None = None,
     seconds: float | None = None,
     sample_rate: int | None = None,
     augment: Any = (),
@@ -90,7 +90,8 @@ def sounds(
 
     Args:
         folder: its sub-folders are the classes.
-        validation: the fraction of each class that validates; windows of one recording stay together.
+        validation: the fraction of each class that validates (default: a fifth, of 1,000 and more a tenth); windows of one
+            recording stay together.
         seconds: cut recordings into windows of this length; unless given each gives one, cut or filled with silence.
         sample_rate: of the model's input; recordings are resampled (default: the model's, or 16,000).
         augment: some of "shift", "speed", "volume", "noise", or "all": training windows are varied at random;

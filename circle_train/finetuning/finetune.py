@@ -15,6 +15,7 @@ from circle_train.data.labelled import Labelled
 from circle_train.errors import DataError
 from circle_train.finetuning.account import Result
 from circle_train.finetuning.averaged import Averaged
+from circle_train.finetuning.borne import borne
 from circle_train.finetuning.choosing.budget import parse_budget
 from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.choose import choose_for
@@ -183,6 +184,8 @@ class Finetuning:
         rate = RATE if given is None else given / SLOWER
         name = "all layers" if self.recipe.trainable == "auto" else describe_choice(what)
         LOG.info("the head is trained; now %s, at a rate of %g that falls", name, rate)
+        if self.recipe.trainable == "auto":
+            self.train = borne(self.session, self.train, self.held_out, self.how, self.recipe.seed)
         self.session.set_trainable(what, learning_rate=rate)
         return name
 
@@ -270,10 +273,10 @@ class Finetuning:
 
     def _variants(self, name: str) -> int:
         """Forms of each sample, kept as a frozen beginning sees them; where nothing is frozen, another in each epoch (-1)."""
-        if not getattr(self.data, "augmentation", ()):
+        if not getattr(self.train, "augmentation", ()):
             return 0
         is_all = name == DEEPER and self.recipe.trainable == "auto" and self.budget is None
-        return -1 if is_all and not self.data.is_mixed else self.recipe.variants or VARIANTS
+        return -1 if is_all and not self.train.is_mixed else self.recipe.variants or VARIANTS
 
     def _take_up(self, name: str) -> None:
         """Go on with a phase that was stopped; what a budget's trials chose may be another thing this time."""

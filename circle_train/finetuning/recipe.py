@@ -82,7 +82,7 @@ class Recipe:
 
     def refuse_idle(self, data: Labelled) -> None:
         """Words that would change nothing for these data."""
-        validates = data.held_out is not None or data.validation > 0
+        validates = data.held_out is not None or data.share > 0
         told = {
             "class_weights": (self.class_weights, data.scores == "softmax", "samples of one class each"),
             "label_smoothing": (self.label_smoothing, data.scores == "softmax", "samples of one class each"),

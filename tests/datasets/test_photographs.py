@@ -115,6 +115,23 @@ def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path) -> None:
     assert seen[:6].min() == 255 and seen[-6:].max() == 0
 
 
+def test_16_bits_a_pixel_are_no_white(tmp_path: Path) -> None:
+    """Microscopes, depth cameras and X-ray machines write such files."""
+    photographs(tmp_path, a=2, b=2)
+    grey = np.linspace(0, 65535, 64).reshape(8, 8)
+    how = Description(kind="image", size=(8, 8), channels=1)
+    for name in ("a/deep.png", "b/deep.tiff"):
+        Image.fromarray(grey.astype(np.uint16)).save(tmp_path / name)
+        np.testing.assert_array_equal(read_image(tmp_path / name, how)[..., 0], grey.astype(int) >> 8)
+    assert len(ct.data.images(tmp_path)) == 6
+    Image.fromarray((grey / 65535).astype(np.float32)).save(tmp_path / "a" / "share.tiff")
+    Image.fromarray(grey.astype(np.int32)).save(tmp_path / "b" / "wide.tiff")
+    with pytest.raises(
+        ct.DataError, match=r"2 of 8 pictures .*share\.tiff' has 32 bits a pixel, expected 8 or 16"
+    ):
+        ct.data.images(tmp_path)
+
+
 def test_pictures_are_cut_not_squashed_unless_asked(tmp_path: Path) -> None:
     pixels = np.zeros((10, 30, 3), np.uint8)
     pixels[:, :10] = 255  # white on the left, which the middle does not show

@@ -81,9 +81,9 @@ def samples_of(options: argparse.Namespace) -> Labelled:
         raise ConfigError(
             f"--{wrong[0].replace('_', '-')} is for {fit}, but '{options.folder}' holds {kind} (--kind says otherwise)"
         )
-    words = [word for word in options.augment.split(",") if word]
-    varied = {"augment": "all" if words == ["all"] else words} if kind in ("images", "sounds") else {}
-    if words and not varied:
+    words = [word for word in options.augment.split(",") if word and word != "auto"]
+    varied = {"augment": "all" if words == ["all"] else words} if words else {}
+    if varied and kind not in ("images", "sounds"):
         raise ConfigError(f"--augment is for images and sounds, but '{options.folder}' holds {kind}")
     if kind == "table":
         label = given.pop("label", "label")
@@ -118,7 +118,9 @@ def _kind(path: Path) -> str:
     return max(counts, key=lambda kind: counts[kind])
 
 
-def _validation(word: str, kind: str) -> float | str:
+def _validation(word: str | None, kind: str) -> float | str | None:
+    if word is None:
+        return None
     try:
         return float(word)
     except ValueError:

@@ -69,7 +69,7 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
     column: str = "text",
     group: str | None = None,
     length: int | None = None,
-    validation: float = 0.2,
+    validation: float | None = None,
 ) -> Texts:
     """Texts in a folder for each class (`mails/spam/001.txt`), or rows of a .csv file with a column of texts.
 
@@ -78,7 +78,7 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
         tokenizer: the model's own: tokenizer.json, or vocab.txt of a BERT.
         label, column, group: names of the columns of a .csv file.
         length: tokens of a sample, where the model takes any number (default: 512).
-        validation: the fraction that validates.
+        validation: the fraction that validates (default: a fifth, of 1,000 samples and more a tenth).
     """
     path, cutter = Path(source), Tokenizer(Path(tokenizer))
     groups = None
