@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from circle_train.cli.runs.look import add_look
-from circle_train.cli.runs.places import MODELS, refuse_bad_output, unused
+from circle_train.cli.runs.places import MODELS, exported, refuse_bad_output, unused
 from circle_train.cli.runs.record import is_finished, resumed, write_record
 from circle_train.cli.runs.samples import add_kind, samples_of
 from circle_train.cli.settings import (
@@ -208,7 +208,7 @@ def run(options: argparse.Namespace) -> int:
                 result = course.run((), 0 if options.json else "auto")
         except KeyboardInterrupt:
             return _stop(options, stages)
-        shipped = result.export(options.output, quantize=options.quantize)
+        shipped = exported(result, options.output, options.quantize)
     if options.run_dir:
         _fill(Path(options.run_dir), options, result, shipped)
         stages.clear()

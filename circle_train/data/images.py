@@ -19,7 +19,9 @@ from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".webp", ".tif", ".tiff")
+SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".ppm", ".webp", ".tif", ".tiff")
+UNREAD = (".heic", ".heif", ".avif", ".jxl", ".dng", ".nef", ".cr2", ".arw", ".psd")
+"""Of photographs in formats that are not read: named instead of left out in silence."""
 FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "PPM", "WEBP", "TIFF")
 """What a picture may be, whatever its name ends in: of others Pillow may start programs (Ghostscript for EPS)."""
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -135,6 +137,7 @@ def read_image(path: str | os.PathLike[str], how: Description) -> Array:
     image = pillow()
     assert how.size is not None
     height, width = how.size
+    _refuse_unread(Path(path))
     try:
         with image.open(path, formats=FORMATS) as file:
             _refuse_odd(file, path)
@@ -216,11 +219,12 @@ def _of_folder(
     image = pillow()
 
     def look(file: Path) -> None:
+        _refuse_unread(file)
         with image.open(file, formats=FORMATS) as picture:
             _refuse_odd(picture, file)
             _refuse_halves(picture, file)
 
-    files, labels, classes = files_by_class(folder, SUFFIXES, "pictures")
+    files, labels, classes = files_by_class(folder, SUFFIXES, "pictures", UNREAD)
     places, _, skipped = intact(files, look, "pictures", skip)
     return (files.take(places), labels[places], classes), skipped
 
@@ -230,6 +234,11 @@ def _of_bytes(picture: Any) -> Any:
     if not picture.mode.startswith("I"):
         return picture
     return pillow().fromarray((np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8))
+
+
+def _refuse_unread(path: Path) -> None:
+    if path.suffix.lower() in UNREAD:
+        raise DataError(f"'{path}' is {path.suffix}, which is not read; save it as .jpg or .png")
 
 
 def _refuse_odd(picture: Any, path: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from circle_train.data.arrays import Arrays
 from circle_train.data.images import SUFFIXES as PICTURES
-from circle_train.data.images import Images
+from circle_train.data.images import UNREAD, Images
 from circle_train.data.labelled import Labelled
 from circle_train.data.rows import Origin, archive_in, found_in, numbers_of, read_table, starts_of
 from circle_train.data.sounds import SUFFIXES as RECORDINGS
@@ -33,7 +33,8 @@ def files_of(paths: Sequence[str | os.PathLike[str]], kind: str) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file())
+            known = {*suffixes, *(UNREAD if kind == "image" else ())}
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in known and p.is_file())
             found += [
                 p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)
             ]

@@ -42,15 +42,16 @@ class Judgement:
             }
         precision, recall = self.by_class
         f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        counts = (self.truth + self._chosen).sum(0) > 0
         if self.is_single:
             accuracy = float((self.found.argmax(1) == self.truth.argmax(1)).mean())
         else:
             accuracy = float(((self.found > 0.5) == (self.truth > 0.5)).mean())
         return {
             "accuracy": accuracy,
-            "precision": float(precision.mean()),
-            "recall": float(recall.mean()),
-            "f1": float(f1.mean()),
+            "precision": float(precision[counts].mean()),
+            "recall": float(recall[counts].mean()),
+            "f1": float(f1[counts].mean()),
         }
 
     @property
@@ -69,10 +70,15 @@ class Judgement:
     @property
     def by_class(self) -> tuple[Array, Array]:
         """Precision and recall of each class."""
-        best = np.eye(len(self.classes))[self.found.argmax(1)]
-        chosen = best if self.is_single else (self.found > 0.5).astype(float)
+        chosen = self._chosen
         hits = (chosen * self.truth).sum(0)
         return hits / np.maximum(chosen.sum(0), 1), hits / np.maximum(self.truth.sum(0), 1)
+
+    @property
+    def _chosen(self) -> Array:
+        """Ones for the classes that were named."""
+        best: Array = np.eye(len(self.classes))[self.found.argmax(1)]
+        return best if self.is_single else (self.found > 0.5).astype(float)
 
     def lines(self, where: str) -> list[str]:
         """How good the answers are, in all and class by class; `where` says for which samples."""
@@ -81,10 +87,13 @@ class Judgement:
             return [f"on {where}: {numbers}"]
         precision, recall = self.by_class
         width = max(map(len, self.classes))
-        rows = zip(self.classes, precision, recall, strict=True)
+        rows = zip(self.classes, precision, recall, self.truth.sum(0), strict=True)
         return [
             f"on {where}: {numbers}",
-            *(f"  {name:{width}}  precision {p:.2f}  recall {r:.2f}" for name, p, r in rows),
+            *(
+                f"  {name:{width}}  " + (f"precision {p:.2f}  recall {r:.2f}" if known else "there is none")
+                for name, p, r, known in rows
+            ),
             *self._doubts(),
         ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import circle_train as ct
 from circle_train.data.folders.by_class import files_by_class
@@ -55,6 +56,45 @@ def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a" / "again").symlink_to(tmp_path, target_is_directory=True)
     files, _, _ = files_by_class(tmp_path, (".jpg",), "pictures")
     assert len(files) == 2
+
+
+@pytest.mark.parametrize(
+    "names, told",
+    [
+        (
+            ["photos/cat/1.jpg", "photos/dog/1.jpg"],
+            r"only in 'photos', where cat and dog lie; give '.*photos'",
+        ),
+        (["1.jpg", "2.jpg"], "holds 2 pictures beside each other; put those of each class into a folder"),
+        (
+            ["test/cat/1.jpg", "train/cat/1.jpg"],
+            r"test and train, which are parts .* give one of them, '.*/train'",
+        ),
+        (
+            ["cat/1.jpg", "dog/1.txt"],
+            "only in 'cat'; expected a folder for each of two or more classes with .jpg",
+        ),
+        (["dog/1.txt"], "holds no pictures; expected a folder"),
+    ],
+)
+def test_what_lies_there_instead_of_classes_is_said(tmp_path: Path, names: list[str], told: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(ct.DataError, match=told):
+        files_by_class(tmp_path, (".jpg",), "pictures")
+
+
+def test_photographs_in_other_formats_are_named_instead_of_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "1.jfif", "JPEG")
+    assert len(ct.data.images(tmp_path)) == 2
+    (tmp_path / "a" / "IMG_1.HEIC").touch()
+    with pytest.raises(
+        ct.DataError, match=r"1 of 3 pictures .*IMG_1.HEIC' is .HEIC, which is not read; save it as"
+    ):
+        ct.data.images(tmp_path)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is closed to an administrator")

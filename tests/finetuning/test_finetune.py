@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -161,6 +162,40 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "labels.txt" in said and f"circle-train predict {out}" in said
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["classes"] == ["circle", "square"]
+
+
+def test_a_disk_that_is_full_in_the_end_costs_no_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture_net().save(tmp_path / "net.tflite")
+    (tmp_path / "full").mkdir()
+    write = Result.export
+
+    def export(self: Result, path: str, **options: object) -> object:
+        if "full" in str(path):
+            raise ct.ConfigError(f"{path}: cannot be written (No space left on device); choose another place")
+        return write(self, path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Result, "export", export)
+    words = [
+        "--model",
+        str(tmp_path / "net.tflite"),
+        "-o",
+        str(tmp_path / "full" / "o.tflite"),
+        "--epochs",
+        "1",
+    ]
+    assert main(["finetune", str(SHAPES), *words]) == 1
+    said = re.search(r"No space left .*; what was learned is in (.*)\n", capsys.readouterr().err)
+    assert said and ct.load(said[1]).labels == ("circle", "square")
+    shutil.rmtree(Path(said[1]).parent)
+
+
+def test_a_class_of_which_none_is_held_out_is_not_judged() -> None:
+    found = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]], np.float32)
+    one = Judgement(found, np.eye(3, dtype=np.float32)[[0, 1]], ("a", "b", "c"))
+    assert one.metrics == {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1}
+    assert one.lines("2 held out")[-1] == "  c  there is none"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from circle_train.errors import ConfigError
+from circle_train.errors import CircleTrainError, ConfigError
+from circle_train.finetuning import Result
+from circle_train.session.shipping.ship import Shipped
 
 MODELS = (".tflite", ".circle", ".onnx")
 
@@ -32,6 +35,20 @@ def refuse_bad_output(path: str | None, suffixes: Sequence[str], source: str = "
         raise ConfigError(f"{path}: there is no folder {folder}; make it first")
     if place.is_dir() or not os.access(place if place.exists() else folder, os.W_OK):
         raise ConfigError(f"{path}: it cannot be written; choose another place")
+
+
+def exported(result: Result, path: str, quantize: str | None) -> Shipped | None:
+    """Written where it was to be; where that fails in the end (the disk is full), what was learned is left elsewhere."""
+    try:
+        return result.export(path, quantize=quantize)
+    except CircleTrainError as error:
+        folder = Path(tempfile.mkdtemp(prefix="circle-train-"))
+        try:
+            result.export(folder / Path(path).name)
+        except CircleTrainError:
+            folder.rmdir()
+            raise error from None
+        raise ConfigError(f"{error}; what was learned is in {folder / Path(path).name}") from None
 
 
 def is_circle_file(source: str) -> bool:
