@@ -149,7 +149,9 @@ def read_image(path: str | os.PathLike[str], how: Description) -> Array:
         raise DataError(f"'{path}' cannot be read as a picture ({error}); repair or remove it") from None
     crop = how.details.get("crop", "center")
     is_enlarged = picture.width < width or picture.height < height
-    filter_ = image.Resampling.BICUBIC if is_enlarged else image.Resampling.BILINEAR
+    filter_ = (
+        image.Resampling.LANCZOS if is_enlarged else image.Resampling.BILINEAR
+    )  # blurred ones are worse told apart
     if crop == "center":
         picture = image_ops().fit(picture, (width, height), filter_)
     elif crop == "pad":

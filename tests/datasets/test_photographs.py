@@ -252,3 +252,11 @@ def test_a_scale_is_another_only_where_that_is_clearly_better(monkeypatch: pytes
     for gains, mean in (([0.62, 0.7, 0.6, 0.2], (127.5,)), ([0.5, 0.7, 0.6, 0.2], (0.0,))):
         monkeypatch.setattr(look, "_separations", lambda *_, gains=gains: gains)
         assert look.settle(picture_net(), data, seed=0)[0].mean == mean
+
+
+def test_a_small_picture_is_enlarged_as_sharp_as_can_be(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "small.png")
+    found = read_image(tmp_path / "small.png", Description(kind="image", size=(56, 56)))
+    sharp = Image.fromarray(pixels).resize((56, 56), Image.Resampling.LANCZOS)
+    np.testing.assert_array_equal(found, np.asarray(sharp))
