@@ -15,6 +15,7 @@ from circle_train.data.dataset import Dataset, Stream, open_data, training_count
 from circle_train.data.files import one_hot
 from circle_train.data.images import images as pictures
 from circle_train.data.labelled import Labelled
+from circle_train.data.rows import Origin
 from circle_train.data.sounds import sounds
 from circle_train.data.texts.text import text
 from circle_train.data.unlabelled import files_of, origin_of, unlabelled
@@ -98,7 +99,11 @@ def _samples_in(path: Path, known: Description | None, asked: Description, token
     if kind == "text":
         if tokenizer is None:
             raise ConfigError("the model reads texts: give its vocabulary, --tokenizer tokenizer.json")
-        return text(path, tokenizer=tokenizer, validation=0.0)
+        said = Origin() if known is None or path.is_dir() else origin_of(known)
+        column, label = (
+            (*names, usual)[0] for names, usual in ((said.columns, "text"), (said.targets, "label"))
+        )
+        return text(path, tokenizer=tokenizer, column=column, label=label, validation=0.0)
     if kind == "audio":
         return replace(sounds(path, validation=0.0), asked=replace(asked, kind="audio"))
     if kind == "features" and known is not None and not path.is_dir():

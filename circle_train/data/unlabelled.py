@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def files_of(paths: Sequence[str | os.PathLike[str]], kind: str) -> list[Path]:
 
 
 def unlabelled(
-    paths: Sequence[Path],
+    paths: Sequence[Any],
     asked: Description,
     classes: Sequence[str],
     tokenizer: str | os.PathLike[str] | None = None,
@@ -65,6 +66,24 @@ def unlabelled(
             list(paths), labels, tuple(classes), validation=0.0, tokenizer=Tokenizer(Path(tokenizer))
         )
     return Images(list(paths), labels, tuple(classes), validation=0.0, asked=asked)
+
+
+def texts_in(
+    paths: Sequence[str | os.PathLike[str]], known: Description
+) -> tuple[list[str], list[Path | str]]:
+    """Files of a text each, and the rows of tables; and the name of each."""
+    names: list[str] = []
+    texts: list[Path | str] = []
+    for path in files_of(paths, "text"):
+        if path.suffix.lower() != ".csv":
+            names.append(str(path))
+            texts.append(path)
+            continue
+        header, rows = read_table(path)
+        (column,) = found_in(header, Origin(origin_of(known).columns[:1] or ("text",)), path).columns
+        names += [f"{path}:{line}" for line in range(2, 2 + len(rows))]
+        texts += [row[header.index(column)] for row in rows]
+    return names, texts
 
 
 def rows_in(

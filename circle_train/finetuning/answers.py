@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import field, replace
+from typing import Any
 
 import numpy as np
 
 from circle_train.data.labelled import Labelled
-from circle_train.data.unlabelled import files_of, origin_of, rows_in, unlabelled
+from circle_train.data.unlabelled import files_of, origin_of, rows_in, texts_in, unlabelled
 from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Quantization
@@ -89,9 +90,14 @@ def _samples(
     if known is not None and known.kind == "features":
         return rows_in(paths, known)
     kind = "image" if known is None else known.kind
-    files = files_of(paths, kind)
     asked = replace(question.asked, kind=kind)
-    return list(map(str, files)), unlabelled(files, asked, model.labels, question.tokenizer)
+    items: Sequence[Any]
+    if known is not None and kind == "text":
+        names, items = texts_in(paths, known)
+    else:
+        items = files_of(paths, kind)
+        names = list(map(str, items))
+    return names, unlabelled(items, asked, model.labels, question.tokenizer)
 
 
 def _classes(model: Model, count: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ KINDS = ("images", "sounds", "text", "table", "windows")
 BELONGS = {
     "label": ("table", "text", "windows"),
     "group": ("table", "text", "windows"),
-    "columns": ("table", "windows"),
+    "columns": ("table", "windows", "text"),
     "length": ("windows", "text"),
     "step": ("windows",),
     "tokenizer": ("text",),
@@ -47,7 +47,7 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
         "--columns",
         type=lambda word: word.split(","),
         metavar="A,B",
-        help="of a .csv file: what the model reads (default: all but label and group)",
+        help="of a .csv file: what the model reads (default: all but label and group; of texts the column 'text')",
     )
     group.add_argument(
         "--group", metavar="COLUMN", help="people or devices: each trains or validates as a whole"
@@ -88,6 +88,8 @@ def samples_of(options: argparse.Namespace) -> Labelled:
     if kind == "table":
         label = given.pop("label", "label")
         given["label"] = label.split(",") if "," in label else label
+    if kind == "text" and "columns" in given:
+        given["column"] = ",".join(given.pop("columns"))
     if kind == "text" and "tokenizer" not in given:
         raise ConfigError(
             "texts need the model's vocabulary: --tokenizer tokenizer.json, or vocab.txt of a BERT"

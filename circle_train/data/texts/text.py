@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from circle_train.data.folders.by_class import files_by_class
 from circle_train.data.labelled import Labelled
-from circle_train.data.rows import classes_of, numbered, read_table
+from circle_train.data.rows import Origin, classes_of, found_in, numbered, read_table
 from circle_train.data.texts.tokenizer import LARGEST_TEXT, Tokenizer
 from circle_train.errors import ConfigError, DataError
 from circle_train.format.metadata.description import Description
@@ -32,6 +32,7 @@ class Texts(Labelled):
 
     tokenizer: Tokenizer | None = None
     longest: int | None = None
+    origin: Origin = field(default_factory=Origin)
 
     def describe(self, tensor: Tensor, known: Description | None) -> Description:
         sizes = (tensor.shape_signature or tensor.shape)[1:]
@@ -43,7 +44,7 @@ class Texts(Labelled):
             )
         said = known.details.get("tokens") if known is not None and known.kind == "text" else None
         length = sizes[0] if sizes[0] > 0 else self.longest or said or LONGEST
-        details = {"tokens": length}
+        details = {"tokens": length} | self.origin.details
         return replace(
             known or Description(kind="text"), kind="text", labels=self.classes, scores=self.scores, details=details
         )  # fmt: skip
@@ -81,7 +82,7 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
         validation: the fraction that validates (default: a fifth, of 1,000 samples and more a tenth).
     """
     path, cutter = Path(source), Tokenizer(Path(tokenizer))
-    groups = None
+    groups, origin = None, Origin()
     if path.is_dir():
         if label != "label" or column != "text" or group is not None:
             raise ConfigError(
@@ -92,14 +93,13 @@ def text(  # noqa: PLR0913 -- where texts, labels and tokens come from, each by 
         items, labels, classes = files_by_class(path, (".txt",), "texts")
     else:
         header, rows = read_table(path)
-        for name in (label, column, *([group] if group else [])):
-            if name not in header:
-                raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
+        origin = found_in(header, Origin((column,), (label,), group), path)
         items = [row[header.index(column)] for row in rows]
         labels, classes = classes_of([row[header.index(label)] for row in rows])
         groups = numbered([row[header.index(group)] for row in rows])[0] if group else None
     return Texts(
-        items, labels, classes, groups=groups, validation=validation, name=str(path), tokenizer=cutter, longest=length
+        items, labels, classes, groups=groups, validation=validation, name=str(path), tokenizer=cutter, longest=length,
+        origin=origin,
     )  # fmt: skip
 
 
