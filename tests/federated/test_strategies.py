@@ -17,6 +17,7 @@ from flwr.serverapp import strategy as strategies
 
 import circle_train as ct
 from circle_train import federated
+from circle_train.federated.server.strategy_state import changed, snapshot
 
 
 def course(strategy: Any, **changes: Any) -> Any:
@@ -132,3 +133,14 @@ def test_flowers_own_loop_runs_with_our_grid_and_client() -> None:
     ours = course(strategies.FedAvg())
     for name, array in results[0].arrays.items():
         np.testing.assert_array_equal(array.numpy(), ours.arrays[name])
+
+
+def test_only_what_a_strategy_changed_is_kept_of_it() -> None:
+    strategy = strategies.FedAvgM(server_momentum=0.9)
+    strategy.same, strategy.moved = np.zeros(3), np.zeros(3)
+    before = snapshot(strategy)
+    strategy.same, strategy.moved = np.zeros(3), np.array([0.0, 1.0, 0.0])
+    kept, arrays = changed(strategy, before)
+    assert kept.keys() == {"moved"} and [array.tolist() for array in arrays.values()] == [[0.0, 1.0, 0.0]]
+    strategy.moved = np.zeros((3, 1))
+    assert changed(strategy, before)[0].keys() == {"moved"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 from networks import finish, make, new_input, weight
 
 import circle_train as ct
@@ -15,7 +13,6 @@ from circle_train.ir.graph import constant
 from circle_train.model import Model
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.quantize.equalise import equalise
-from circle_train.session.shipping import ship
 
 X = np.random.default_rng(0).normal(size=(32, 6, 6, 4)).astype(np.float32)
 
@@ -64,19 +61,3 @@ def test_channels_of_zeros_stay() -> None:
     before = ct.InferenceSession(model)(x)
     assert equalise(model.module.main) == 1
     np.testing.assert_allclose(ct.InferenceSession(model)(x), before, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(("room", "batch"), [(1 << 30, 32), (5 * 6 * 6 * 5 * 4, 5), (1, 1)])
-def test_what_is_observed_runs_in_batches_that_have_room(
-    room: int, batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """32 samples at a time, or as many as there is room for of what is looked at."""
-    monkeypatch.setattr(ship, "OBSERVED_BYTES", room)
-    module, asked = uneven().module, []
-
-    def samples(size: int) -> Iterator[list[np.ndarray]]:
-        asked.append(size)
-        yield [X[:size]]
-
-    (found,) = ship.observed(module, samples, module.main.outputs, 1)
-    assert asked == [batch] and len(found[0]) == batch

@@ -87,6 +87,18 @@ def test_normalisations_are_folded_and_inputs_stay_floats(tmp_path: Path) -> Non
     assert not {"w1", "w2", "w3"} & {tensor.name for tensor in graph.initializer}
 
 
+def test_a_convolution_of_computed_weights_keeps_its_normalisation(tmp_path: Path) -> None:
+    """There are no weights to fold it into."""
+    model = network()
+    model.graph.node[0].input[1] = "computed"
+    model.graph.node.insert(0, onnx.helper.make_node("Abs", ["w1"], ["computed"]))
+    net = ct.TrainSession(model, CONFIG)
+    net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES))
+    assert "BatchNormalization" in {node.op_type for node in onnx.load(tmp_path / "x.onnx").graph.node}
+    found, expected = ct.InferenceSession(tmp_path / "x.onnx")(IMAGES), net.predict(IMAGES)
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
 def test_accuracy_is_reported(tmp_path: Path) -> None:
     net = ct.TrainSession(network(), CONFIG)
     made = net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES, validation=(IMAGES, LABELS)))

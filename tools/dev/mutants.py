@@ -8,9 +8,9 @@
     python tools/dev/mutants.py --only 3 17   some of them;  --list names them
 
 Each mutant is one replacement in one file of a copy of the tree. The tests that reach the function run first, those that reach
-little else before others, then the rest of them; nothing after the first failure. Only who takes ten times the processor time
-that the tests took on the sound tree, or does nothing for minutes, does not end: a busy machine kills no mutant. Without
-`--learn`, or outside functions, and in kernels, the tests of the room run.
+little else before others, then the rest of them, then the tests of the room; nothing after the first failure. Only who takes ten
+times the processor time that the tests took on the sound tree, or does nothing for minutes, does not end: a busy machine kills
+no mutant. What was learned may be old: it saves time, and decides nothing.
 """
 
 from __future__ import annotations
@@ -232,13 +232,9 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
         if is_compiled and libraries(tree) == before:
             return SAME
         ways = [(list(dict.fromkeys(map(file_of, lot))), seconds, lot) for lot, seconds in lots]
-        if not lots:  # a choice by `-k` is for one place alone
-            one_by_one = any(" -k " in test for test in mutant.tests)
-            ways = (
-                [([test], 60.0, []) for test in mutant.tests]
-                if one_by_one
-                else [(list(mutant.tests), 120.0, [])]
-            )
+        one_by_one = any(" -k " in test for test in mutant.tests)  # such a choice is for one place alone
+        for tests in [[test] for test in mutant.tests] if one_by_one else [list(mutant.tests)]:
+            ways.append((tests, 120.0, []))
         return next((found for way in ways if (found := run(tree, *way))), "")
     finally:
         file.write_text(sound, encoding="utf-8")

@@ -1,0 +1,39 @@
+"""What is observed of activations: in which batches, and what range is taken of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from circle_train import format
+from circle_train.ir import DType, Tensor, TensorType
+from circle_train.quantize.calibrate import BINS, Observed, between
+from circle_train.session.shipping import ship
+
+
+@pytest.mark.parametrize("percentile", [90.0, 99.0])
+def test_the_outermost_numbers_are_left_out_on_either_side(percentile: float) -> None:
+    values = np.random.default_rng(0).normal(5, 2, 50_000)
+    one = Observed(Tensor("x", TensorType(DType.FLOAT32, (50_000,))))
+    one.see(values)
+    one.count(values)
+    wanted = np.percentile(values, [100 - percentile, percentile])
+    np.testing.assert_allclose(between(one, percentile), wanted, rtol=0, atol=2 * np.ptp(values) / BINS)
+
+
+@pytest.mark.parametrize(("room", "batch"), [(1 << 30, 32), (5 * 5 * 4, 5), (1, 1)])
+def test_what_is_observed_runs_in_batches_that_have_room(
+    room: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """32 samples at a time, or as many as there is room for of what is looked at."""
+    monkeypatch.setattr(ship, "OBSERVED_BYTES", room)
+    module, asked = format.read("tests/data/mlp.circle"), []
+
+    def samples(size: int) -> Iterator[list[np.ndarray]]:
+        asked.append(size)
+        yield [np.zeros((size, 6), np.float32)]
+
+    (found,) = ship.observed(module, samples, module.main.outputs, 1)
+    assert asked == [batch] and len(found[0]) == batch
