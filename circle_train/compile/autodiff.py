@@ -156,7 +156,7 @@ def _arguments(
 ) -> tuple[dict[str, list[Tensor | None]], dict[str, object]]:
     """What a gradient's method asks for: tensors that must be kept, and shapes, which are known by now."""
     made: dict[str, Sequence[Tensor | None]] = {"dy": dys, "dys": dys, "y": node.outputs}
-    padded, names = node.op.pad(node.inputs), node.op.names
+    padded, names = node.op.pad(node.inputs), [spec.name for spec in node.op.inputs]
     tensors: dict[str, list[Tensor | None]] = {}
     shapes: dict[str, object] = {}
     for need in needs:

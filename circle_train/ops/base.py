@@ -66,8 +66,6 @@ class Op:
     options: ClassVar[str | None] = None
     """The schema's option table, e.g. "Conv2DOptions"; None: the operator has none."""
     inputs: ClassVar[tuple[InputSpec, ...]] = ()
-    names: ClassVar[tuple[str, ...]] = ()
-    """Of these inputs."""
     arity: ClassVar[tuple[int, int]] = (0, 0)
     """How many inputs there are at least, and how many the class names."""
     gradients: ClassVar[dict[str, GradientSpec]] = {}
@@ -215,8 +213,8 @@ class Op:
 
     def input_name(self, index: int) -> str:
         """The parameter name of the index-th input."""
-        names = self.names
-        return names[index] if index < len(names) else names[-1]
+        inputs = self.inputs
+        return inputs[index if index < len(inputs) else -1].name
 
 
 def arity_of(inputs: Sequence[InputSpec]) -> tuple[int, int]:
@@ -238,7 +236,6 @@ def register(name: str, options: str | None = None, internal: bool = False) -> C
         cls.name, cls.options = name, options
         cls.inputs = read_inputs(cls)
         cls.arity = arity_of(cls.inputs)
-        cls.names = tuple(spec.name for spec in cls.inputs)
         cls.gradients = read_gradients(cls)
         read_axes(cls)
         table = INTERNAL if internal else REGISTRY
