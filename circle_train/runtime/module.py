@@ -14,7 +14,7 @@ from circle_train.format.metadata import hints
 from circle_train.format.model.carried import Apart
 from circle_train.ir import Buffer, DType, Graph, Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.numeric.quantize import quantize
+from circle_train.ops.numeric.quantize import dequantize, quantize
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.given import fix_inputs
 from circle_train.passes.heads.float_head import make_float_head
@@ -119,14 +119,18 @@ LARGEST_BIAS = (1 << 31) - 1
 
 
 def encode(root: Tensor, value: Array, meaning: Quantization | None = None) -> Array:
-    """A float32 value as the bytes that the file's tensor holds; `meaning` of its integers, if it does not say so itself."""
+    """A float32 value as the bytes that the file's tensor holds; `meaning` of its integers, if it does not say so itself.
+
+    Integers of 32 bits hold more than a float32 does: those whose reals have not changed stay as they are.
+    """
     meaning = meaning or root.quantization
     if root.dtype in WIDE and meaning is not None:
         halves = quantize(value, meaning, DType.of(WIDE[root.dtype]))
         return packed(np.clip(halves, *LIMITS[root.dtype]))
     assert root.dtype.numpy is not None
     if meaning is not None and not root.dtype.is_float:
-        value = quantize(value, meaning, root.dtype)
+        is_as_it_was = value == dequantize(root.data, meaning)
+        value = np.where(is_as_it_was, root.data, quantize(value, meaning, root.dtype))
         if root.dtype is DType.INT32 and np.abs(value.astype(np.int64)).max(initial=0) >= LARGEST_BIAS:
             raise ConfigError(
                 f"'{root.name}' was trained beyond the 32 bits of its integers (scale {min(meaning.scale):g}); train with a "

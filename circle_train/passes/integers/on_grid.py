@@ -1,8 +1,8 @@
 """A model whose weights are all integers, as it is trained: real numbers that lie where the integers lie.
 
-Masters of the weights are float32 in real units; every forward pass rounds them, and what operators make, to the file's grids.
-Gradients pass the rounding, and are 0 beside a grid's ends and beyond a fused activation. What trains is what the integers will
-compute, so that exporting is storing.
+Masters of weights and biases are float32 in real units; every forward pass rounds them, and what operators make, to the file's
+grids. Gradients pass the rounding, and are 0 beside a grid's ends and beyond a fused activation. What trains is what the
+integers will compute, so that exporting is storing.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ class _Grid:
                 master.role |= Role.GRID
             else:
                 master.weight = weight_of(node.op, index, meaning)
-            self.masters[key] = self._rounded(master, tensor, meaning) if tensor.dtype in BYTES else master
+            is_stored = tensor.dtype in (*BYTES, DType.INT32)
+            self.masters[key] = self._rounded(master, tensor, meaning) if is_stored else master
         return self.masters[key]
 
     def _rounded(self, master: Tensor, stored: Tensor, meaning: Quantization) -> Tensor:

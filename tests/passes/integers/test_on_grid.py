@@ -11,8 +11,8 @@ import pytest
 
 import circle_train as ct
 from circle_train.cli.main import main
-from circle_train.format import read
-from circle_train.ir import Tensor
+from circle_train.format import read, write
+from circle_train.ir import Buffer, Tensor
 from circle_train.ops.internal.integers.on_grid import OnGrid
 
 INT8 = Path("tests/data/int8_cnn.tflite")
@@ -44,6 +44,31 @@ def test_what_trains_is_what_the_integers_compute(backend: str) -> None:
 def test_untrained_it_is_the_same_file(tmp_path: Path) -> None:
     session("none").export(tmp_path / "same.tflite")
     assert (tmp_path / "same.tflite").read_bytes() == INT8.read_bytes()
+
+
+def test_biases_beyond_what_a_float_tells_apart_stay_as_they_are(tmp_path: Path) -> None:
+    """TensorFlow's converter writes them where a channel is always cut off."""
+    module = read(INT8)
+    (found,) = (t for t in module.main.all_tensors() if t.name == "conv:bias")
+    stored = found.data.copy()
+    stored[3:6] = (1 << 30) + 17, -(1 << 30) - 131, (1 << 24) + 1
+    found.buffer = Buffer(stored.view(np.uint8))
+    file = tmp_path / "large.tflite"
+    file.write_bytes(write(module))
+    trained = ct.TrainSession(file, ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=2))
+    trained.export(tmp_path / "same.tflite")
+    assert (tmp_path / "same.tflite").read_bytes() == file.read_bytes()
+
+
+def test_what_is_predicted_while_training_is_what_the_file_predicts(tmp_path: Path) -> None:
+    """Biases lie on their grid too: by their fractions results were rounded to other integers."""
+    config = ct.TrainConfig(loss="sparse_categorical_crossentropy", batch_size=16)
+    trained = ct.TrainSession(INT8, config)
+    for _ in range(3):
+        trained.train_step(X[:16], Y[:16])
+    trained.export(tmp_path / "out.tflite")
+    again = ct.TrainSession(tmp_path / "out.tflite", config)
+    np.testing.assert_array_equal(trained.predict(X), again.predict(X))
 
 
 def test_defaults_learn_and_the_file_computes_what_was_learned(tmp_path: Path) -> None:

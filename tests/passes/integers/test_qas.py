@@ -59,7 +59,9 @@ class Integers:
         """s_x s_w / s_y · (W x + b)"""
         source, w, y = names
         x = x - self.meaning[source].zero_point[0]
-        sums = multiply(x, self.rounded(w)) + self.weights[f"{w}:bias"].reshape(-1, *[1] * (x.ndim - 2))
+        b = self.weights[f"{w}:bias"]
+        b = b + (torch.round(b) - b).detach()
+        sums = multiply(x, self.rounded(w)) + b.reshape(-1, *[1] * (x.ndim - 2))
         factor = self.scales[w].reshape(-1, *[1] * (x.ndim - 2)) * self.scale(source) / self.scale(y)
         return factor * sums
 
