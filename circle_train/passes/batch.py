@@ -275,9 +275,9 @@ def _follows_by_itself(node: Node, data: Tensor, operand: Tensor | None, axis: i
     """Whether the operand is computed, or written by a file that knows its open sizes so that it holds for any of them."""
     if operand is not None and not operand.is_constant:
         return True
-    if operand is None or -1 not in (data.shape_signature or ()):
+    signature = data.shape_signature
+    if operand is None or signature is None or -1 not in signature:
         return False
     if node.op.view_of is not None:
         return bool((operand.data == -1).any())
-    signature = node.outputs[0].shape_signature
-    return signature is None or axis >= len(signature) or signature[axis] != -1
+    return signature[axis] == -1

@@ -210,3 +210,19 @@ def test_the_first_axis_may_be_time() -> None:
     loaded = ct.load(content)
     for frames, bands in ((20, 30), (5, 26), (64, 41)):
         agrees(content, {"x": weights(frames, bands)}, loaded)
+
+
+def test_an_edge_of_one_row_is_no_size_that_grows() -> None:
+    """The last five rows, if there are so many, and their edges: the file states a height of 1, and slices one row."""
+    nodes = [
+        helper.make_node("Slice", ["x", "begin", "end", "axis"], ["rows"]),
+        helper.make_node("Pad", ["rows", "pads"], ["y"], mode="edge"),
+    ]
+    constants = {
+        "begin": np.array([-5]), "end": np.array([1 << 40]), "axis": np.array([2]),
+        "pads": np.array([0, 0, 2, 2, 0, 0, 2, 2]),
+    }  # fmt: skip
+    content = model(nodes, {"x": ["N", 3, "H", "W"]}, constants)
+    loaded = ct.load(content)
+    for shape in ((1, 3, 12, 20), (2, 3, 4, 6), (1, 3, 1, 1)):
+        agrees(content, {"x": weights(*shape)}, loaded)
