@@ -8,6 +8,8 @@ from native import run, tiers
 from sized.call import RELU, RELU6, act, added, close, rand, slope, stored
 from sized.images import Case, Convolution, Depthwise
 
+from circle_train.backends.native.engine import abi
+
 CONVS = [
     Case(2, 9, 11, 3, 8, (3, 3)),
     Case(2, 9, 11, 3, 8, (3, 3), (2, 2)),
@@ -53,6 +55,15 @@ def test_conv(case: Case) -> None:
     masked = t.of_dy(accumulate=1, out_mask_y=t.x, out_mask_act=RELU)
     added(masked, before, dx=(t.dx + before) * slope(t.x, RELU)).agrees("CONV_GRAD_X")
     t.grad_w().agrees("CONV_GRAD_W")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_groups_of_rounded_operands(stride: int) -> None:
+    """They are computed group by group where they lie, masks included."""
+    t = Convolution(Case(2, 9, 11, 12, 8, (3, 3), (stride, stride), groups=4))
+    t.w, t.dy, before = np.round(8 * t.w) / 8, np.round(8 * t.dy) / 8, rand(*t.x.shape, seed=6)
+    make = t.of_dy(bf16=abi.Bf16.OPERANDS, accumulate=1, out_mask_y=t.x, out_mask_act=RELU)
+    added(make, before, dx=(t.dx + before) * slope(t.x, RELU)).agrees("CONV_GRAD_X")
 
 
 DEPTHWISE = [
