@@ -13,14 +13,16 @@ from circle_train.session.shipping.ship import ship
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.quantization import IO, ON_LOSS, RANGES, SCHEMES, Int8
 
-SUFFIXES = (".tflite", ".circle")
+SUFFIXES = (".tflite", ".circle", ".onnx")
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("quantize", help="write a model of floats in integers, or in half floats")
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     add_shapes(parser)
-    parser.add_argument("out", help="a .tflite or .circle file")
+    parser.add_argument(
+        "out", help="a .tflite or .circle file; of an .onnx file also .onnx, with QuantizeLinear"
+    )
     parser.add_argument(
         "--calibration",
         metavar="X",
@@ -60,6 +62,9 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     refuse_bad_output(options.out, SUFFIXES, options.model)
+    is_onnx = options.out.lower().endswith(".onnx")
+    if is_onnx:
+        refuse_idle(options, ("io",), "a .tflite or .circle file; an .onnx file takes and gives floats")
     validation = options.validation and tuple(options.validation)
     if validation and len(validation) > 2:
         raise ConfigError(
@@ -84,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     if settings.tolerance is None:
         refuse_idle(options, ("on_loss",), "--tolerance, which says how much may be lost")
     model = load_model(options, options.model)
-    if settings.validation is None:
+    if settings.validation is None and not is_onnx:
         said = str(ship(model, options.out, settings))
     else:
         config = known_config(model, None) or TrainConfig(loss=options.loss or "categorical_crossentropy")

@@ -15,6 +15,7 @@ from circle_train.convert.back.writeback import choose_outputs
 from circle_train.errors import ConfigError, ConversionError
 from circle_train.ir import DType, Quantization
 from circle_train.ir.tensor_type import Array
+from circle_train.quantize.qdq_ready import hold_copies, left_in_floats
 from circle_train.quantize.scales import as_integers, for_bias, product, symmetric
 
 PRODUCTS = {"Conv": 0, "Gemm": 0, "MatMul": 1}
@@ -54,6 +55,7 @@ class Qdq:
             raise ConversionError(
                 f"quantize: the ONNX model is of opset {known}, scales by channel need {OPSET}; export it anew in that one"
             )
+        hold_copies(self.graph)
         self.held = {tensor.name: tensor for tensor in self.graph.initializer}
         self.readers: dict[str, list[Any]] = {}
         for node in self.graph.node:
@@ -71,6 +73,9 @@ class Qdq:
             )
         self.sources = self._kept_from()
         self.observed = self._activations()
+        self.floats = tuple(
+            left_in_floats(self.graph, {id(node) for node in self.products}, BESIDE | KEEPING, self._floats())
+        )
 
     def values(self, name: str) -> Array:
         """Of a constant."""
@@ -151,7 +156,8 @@ class Qdq:
         clipped = {node.output[0] for node in self.graph.node if self._is_clipped(node)}
         kept = set(self.sources)
         real = self._floats()
-        return [n for n in met if n in real and n not in clipped and n not in kept and n not in self.outputs]
+        found = [n for n in met if n in real and n not in clipped and n not in kept and n not in self.outputs]
+        return list(dict.fromkeys([*found, *(self.sources.get(n, n) for n in self.weighed)]))
 
     def _is_clipped(self, node: Any) -> bool:
         """Whether a clip is all that reads what the node makes."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from circle_train.ir import Graph, Node
+import numpy as np
+
+from circle_train.ir import DType, Graph, Node
+from circle_train.ir.graph import constant
 from circle_train.ops.attributes import Activation
 from circle_train.ops.integers import Scales
+from circle_train.ops.numeric.arithmetic import Div, Mul
+from circle_train.ops.numeric.unary import Square
 from circle_train.passes import litert
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_constants
-from circle_train.passes.integers.affine import fold_into_products
+from circle_train.passes.integers.affine import fold_into_products, is_number
 from circle_train.passes.integers.masters import decode_weights, make_float_masters
 from circle_train.passes.order import sort_topologically
 
@@ -27,8 +32,28 @@ def make_ready(graph: Graph) -> None:
     ):  # else types are what scales make of them
         fold_constants(graph)
     fold_into_products(graph)
+    multiply_instead(graph)
     fuse_activations(graph)
     drop_dead_nodes(graph)
+
+
+def multiply_instead(graph: Graph) -> None:
+    """Squares, and quotients of constants, of which LiteRT has no integers, as products."""
+    for node in list(graph.nodes):
+        x = node.inputs[0] if node.inputs else None
+        if x is None or x.dtype is not DType.FLOAT32:
+            continue
+        if isinstance(node.op, Square):
+            graph.replace([node], Node(Mul(), [x, x], node.outputs, node.index))
+        elif (
+            isinstance(node.op, Div)
+            and (by := node.inputs[1]) is not None
+            and is_number(by)
+            and by.data.all()
+        ):
+            inverse = constant((1 / by.data.astype(np.float64)).astype(np.float32), f"1/{by.name}")
+            op = Mul(fused_activation_function=node.op.activation)
+            graph.replace([node], Node(op, [x, inverse], node.outputs, node.index))
 
 
 def fuse_activations(graph: Graph) -> None:

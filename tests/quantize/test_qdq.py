@@ -167,3 +167,45 @@ def test_integers_that_stand_for_two_things_are_both() -> None:
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(ct.InferenceSession(model)(x), session.run(None, {"x": x})[0], rtol=1e-5)
+
+
+def attention() -> Any:
+    """Products of activations alone, moved before they meet weights; the second layer's weights are a copy of the first's."""
+    rng = np.random.default_rng(3)
+    node, from_array = onnx.helper.make_node, onnx.numpy_helper.from_array
+    w = from_array(rng.uniform(-0.5, 0.5, (8, 8)).astype(np.float32), "w")
+    shape = from_array(np.array([-1, 8], np.int64), "shape")
+    nodes = [
+        node("Identity", ["w"], ["again"]),
+        node("MatMul", ["x", "w"], ["q"]),
+        node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "k"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "x"], ["v"]),
+        node("Reshape", ["v", "shape"], ["rows"]),
+        node("MatMul", ["rows", "again"], ["y"]),
+    ]
+    x = onnx.helper.make_tensor_value_info("x", 1, ["n", 4, 8])
+    y = onnx.helper.make_tensor_value_info("y", 1, [None, 8])
+    graph = onnx.helper.make_graph(nodes, "net", [x], [y], [w, shape])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_what_stays_float_is_named_and_copies_are_weights(tmp_path: Path) -> None:
+    """Whose activation had no scale where a product of activations made it."""
+    rows = np.random.default_rng(5).normal(size=(12, 4, 8)).astype(np.float32)
+    net = ct.TrainSession(attention(), ct.TrainConfig(loss="mse", batch_size=1))
+    with pytest.warns(
+        UserWarning, match="3 operator\\(s\\) stay float: MatMul 'scores': its weights are no constants"
+    ):
+        made = net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=rows))
+    assert made is not None
+    assert [text.split("'")[1] for text in made.floats] == ["scores", "shares", "v"]
+    assert made.count == 2
+    runtime = pytest.importorskip("onnxruntime")
+    found = runtime.InferenceSession(tmp_path / "x.onnx", providers=["CPUExecutionProvider"]).run(
+        None, {"x": rows}
+    )[0]
+    expected = runtime.InferenceSession(attention().SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = expected.run(None, {"x": rows})[0]
+    assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()

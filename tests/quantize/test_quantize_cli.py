@@ -46,6 +46,30 @@ def test_float16_needs_no_samples(folder: pathlib.Path) -> None:
     assert (folder / "out.tflite").stat().st_size < 0.7 * (folder / "net.tflite").stat().st_size
 
 
+def test_an_onnx_file_stays_one(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx")
+    w = onnx.numpy_helper.from_array(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32), "w")
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", 6), ("y", 3)))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "net", [x], [y], [w])
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "net.onnx",
+    )
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(size=(20, 6)).astype(np.float32))
+    words = [
+        "quantize",
+        str(tmp_path / "net.onnx"),
+        str(tmp_path / "out.onnx"),
+        "--calibration",
+        str(tmp_path / "x.npy"),
+    ]
+    assert main(words) == 0
+    assert "int8 (QDQ), 1 operators" in capsys.readouterr().out
+    assert "QuantizeLinear" in {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    assert main([*words, "--io", "int8"]) == 1
+    assert "an .onnx file takes and gives floats" in capsys.readouterr().err
+
+
 def test_a_users_error_is_one_line(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder) == 1
     assert "error: quantize: the scheme int8 needs calibration samples" in capsys.readouterr().err

@@ -46,6 +46,23 @@ def one_layer(w: Array, b: Array | None = None, **options: Any) -> Model:
     return finish(graph, y)
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int16x8"])
+def test_squares_and_quotients_are_products(scheme: str, tmp_path: Path) -> None:
+    """Of which LiteRT has integers: a norm of a transformer's layer needs no way back to floats."""
+    graph = Graph("net", [new_input("x", 4, 6)])
+    square = graph.emit(make("SQUARE"), graph.inputs[0], name="square")
+    made = graph.emit(
+        make("DIV"), square, constant(np.array([2.0, 4.0, 5.0, 3.0, 0.5, 1.0], np.float32), "by"), name="y"
+    )
+    net = ct.TrainSession(finish(graph, made), ct.TrainConfig(loss="mse"))
+    x = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    shipped = net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, io="float32", scheme=scheme))
+    assert shipped is not None
+    assert shipped.floats == ()
+    found, expected = ct.InferenceSession(tmp_path / "x.tflite")(x), net.predict(x)
+    assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("scheme", ["int8", "int16x8", "dynamic", "float16"])
 def test_the_file_is_near_the_floats_and_smaller(scheme: str, tmp_path: Path) -> None:
     net = session()

@@ -22,13 +22,13 @@ OUTPUTS: dict[type[Op], int] = {Conv2D: 0, DepthwiseConv2D: 3, FullyConnected: 0
 def fold_into_products(graph: Graph) -> None:
     """act(product(x, w) + b) · s + t with constants alone: a normalisation by running statistics costs nothing then."""
     for node in list(graph.nodes):
-        if type(node.op) in OUTPUTS and _is_number(node.inputs[1]) and node.outputs[0].dtype is DType.FLOAT32:
+        if type(node.op) in OUTPUTS and is_number(node.inputs[1]) and node.outputs[0].dtype is DType.FLOAT32:
             current = node
             while (made := _joined(graph, current)) is not None:
                 current = made
 
 
-def _is_number(tensor: Tensor | None) -> bool:
+def is_number(tensor: Tensor | None) -> bool:
     """Constant float32s that no session may set."""
     return (
         tensor is not None
@@ -53,7 +53,7 @@ def _joined(graph: Graph, node: Node) -> Node | None:
         return None
     first = reader.inputs[0] is node.outputs[0]
     other = reader.inputs[1] if first else reader.inputs[0]
-    if (b is not None and not _is_number(b)) or (type(reader.op) is Sub and not first):
+    if (b is not None and not is_number(b)) or (type(reader.op) is Sub and not first):
         return None
     channels = node.outputs[0].shape[-1]
     numbers = _of_channels(other, channels) if reader.outputs[0].shape == node.outputs[0].shape else None
@@ -77,6 +77,6 @@ def _joined(graph: Graph, node: Node) -> Node | None:
 
 def _of_channels(tensor: Tensor | None, channels: int) -> Array | None:
     """One number a channel, from a constant that is the same for all else."""
-    if tensor is None or not _is_number(tensor) or tensor.shape[:-1] != (1,) * (tensor.type.rank - 1):
+    if tensor is None or not is_number(tensor) or tensor.shape[:-1] != (1,) * (tensor.type.rank - 1):
         return None
     return np.broadcast_to(tensor.data.reshape(-1), channels) if tensor.type.size in (1, channels) else None

@@ -24,7 +24,7 @@ from circle_train.quantize.quantize import Samples
 from circle_train.quantize.scales import affine
 from circle_train.session.inference import InferenceSession
 from circle_train.session.shipping.judging import Judged, Scored, judge_by, listed, refuse_losses
-from circle_train.session.shipping.ship import Shipped, calibration
+from circle_train.session.shipping.ship import Shipped, calibration, warn_of_floats
 from circle_train.settings.quantization import Int8
 
 BATCH = 8
@@ -73,7 +73,8 @@ def ship_onnx(
     with atomic_write(path) as file:
         file.write(content)
     count = len(qdq.products)
-    return Shipped(os.fspath(path), "int8 (QDQ)", count, (), os.path.getsize(path), judged)
+    warn_of_floats(qdq.floats, depth=6)
+    return Shipped(os.fspath(path), "int8 (QDQ)", count, qdq.floats, os.path.getsize(path), judged)
 
 
 def observed(shown: Model, samples: Samples, threads: int | None) -> Iterator[list[Array]]:

@@ -84,15 +84,20 @@ def ship(
             raise ConfigError("Int8: validation measures what a training session measures; leave it out here")
         judged = judge(model, made.module, settings.validation, scored)
         refuse_losses(judged, settings, os.fspath(path))
-    if made.floats:
-        shown = "; ".join(made.floats[:4]) + ("; …" if len(made.floats) > 4 else "")
-        warnings.warn(f"{len(made.floats)} operator(s) stay float: {shown}", stacklevel=4)
+    warn_of_floats(made.floats)
     litert.save(made.module, path)
     shipped = Shipped(
         os.fspath(path), settings.scheme, made.count, made.floats, os.path.getsize(path), judged
     )
     LOG.info("%s", shipped)
     return shipped
+
+
+def warn_of_floats(floats: Sequence[str], depth: int = 5) -> None:
+    """The first few of what stays; `depth`: where the caller of the session is."""
+    if floats:
+        shown = "; ".join(floats[:4]) + ("; …" if len(floats) > 4 else "")
+        warnings.warn(f"{len(floats)} operator(s) stay float: {shown}", stacklevel=depth)
 
 
 def as_settings(given: Any) -> Int8:
