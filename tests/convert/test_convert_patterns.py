@@ -90,3 +90,23 @@ def test_flattening_an_image_shuffles_the_weights_not_the_image() -> None:
     there = provenance.to_circle("v", weights)
     assert not np.array_equal(there, weights)
     np.testing.assert_array_equal(provenance.to_onnx("v", there), weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("BatchNormalization", "m v"), ("InstanceNormalization", ""), ("LayerNormalization", "")],
+)
+def test_norms_divide_by_what_their_epsilon_makes_of_the_variance(name: str, more: str) -> None:
+    vectors = {"g": array(3), "s": array(3), "m": array(3), "v": np.abs(array(3))}
+    used = {one: vectors[one] for one in f"g s {more}".split()}
+    shape = [2, 4, 5, 3] if name == "LayerNormalization" else [2, 3, 4, 5]
+    raw = model([node(name, f"x g s {more}", "y", epsilon=0.5)], {"x": shape}, {"y": shape}, **used)
+    compare(raw, {"x": array(*shape)})
+
+
+def test_a_folded_norm_keeps_its_epsilon() -> None:
+    vectors = {"g": array(3), "s": array(3), "m": array(3), "v": np.abs(array(3)), "w": array(3, 2, 1, 1)}
+    nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c g s m v", "y", epsilon=0.5)]
+    raw = model(nodes, {"x": [2, 2, 4, 5]}, {"y": [2, 3, 4, 5]}, **vectors)
+    module = compare(raw, {"x": array(2, 2, 4, 5)}, fold_batchnorm=True)
+    assert set(names(module)) == {"TRANSPOSE", "CONV_2D"}
