@@ -80,10 +80,10 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, 
     return numbers, classes.astype(np.int32 if whole else np.float32), []
 
 
-def read_image_folder(path: Path, size: tuple[int, int], channels: int = 3) -> tuple[Array, Array, list[str]]:
-    """uint8 NHWC images resized to (height, width), class numbers, and the subfolders' names."""
+def read_image_folder(path: Path, size: tuple[int, int]) -> tuple[Array, Array, list[str]]:
+    """uint8 NHWC images of three channels resized to (height, width), class numbers, and the subfolders' names."""
     source = images(path, validation=0.0)
-    how = Description(kind="image", size=size, channels=channels, details={"crop": "center"})
+    how = Description(kind="image", size=size, channels=3, details={"crop": "center"})
     pictures = np.stack([source.decode(item, how, None) for item in source.items])
     return pictures, source.labels, list(source.classes)
 

@@ -63,7 +63,6 @@ def account(
     result: Outcome,
     command: str = "",
     files: Sequence[str | os.PathLike[str]] = (),
-    title: str = "",
     shipped: Shipped | None = None,
 ) -> str:
     """The page as HTML; `files` are named with their sizes and hashes."""
@@ -72,7 +71,7 @@ def account(
     classes = result.data.classes
     return page(
         Run(
-            title=title or (f"{', '.join(classes[:4])}{', …' * (len(classes) > 4)}" if classes else result.data.name),
+            title=f"{', '.join(classes[:4])}{', …' * (len(classes) > 4)}" if classes else result.data.name,
             summary=f"{result.how}; {result.seconds:.1f} s of processor time, {time.strftime('%d %B %Y, %H:%M')}",
             curves=curves,
             plan=session.plan,

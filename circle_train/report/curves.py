@@ -22,9 +22,9 @@ def families(curves: Curves) -> dict[str, dict[str, Sequence[float]]]:
     return {name: {n: curves[n] for n in (name, f"val_{name}") if n in curves} for name in names}
 
 
-def ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers that enclose low … high."""
-    raw = (high - low) / about or abs(high) or 1.0
+def ticks(low: float, high: float) -> list[float]:
+    """Some four round numbers that enclose low … high."""
+    raw = (high - low) / 4 or abs(high) or 1.0
     power = 10.0 ** floor(log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
     first = floor(low / step + 1e-9)
@@ -112,13 +112,13 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
     return True
 
 
-def text_chart(values: Sequence[float], height: int = 8, label: str = "") -> list[str]:
-    """A small chart for a terminal."""
+def text_chart(values: Sequence[float], label: str) -> list[str]:
+    """A small chart for a terminal, eight lines high."""
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     rows = []
-    for level in range(height - 1, -1, -1):
-        cells = "".join("██" if (v - low) / span * (height - 1) >= level - 0.25 else "  " for v in values)
-        edge = f"{high:8.3f}" if level == height - 1 else f"{low:8.3f}" if level == 0 else " " * 8
+    for level in range(7, -1, -1):
+        cells = "".join("██" if (v - low) / span * 7 >= level - 0.25 else "  " for v in values)
+        edge = f"{high:8.3f}" if level == 7 else f"{low:8.3f}" if level == 0 else " " * 8
         rows.append(f"{edge} ┤{cells}")
     return [f"{label:>8}", *rows, f"{'':8} └{'──' * len(values)} epochs"]

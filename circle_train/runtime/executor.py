@@ -75,10 +75,10 @@ class Executor:
                 np.copyto(arrays[tensor], value)
         self._advance(undisturbed)
 
-    def advance(self, undisturbed: Undisturbed | None = None) -> None:
+    def advance(self) -> None:
         """Take every step on what lies in the arena."""
         self.state.settle()
-        self._advance(undisturbed)
+        self._advance(None)
 
     def _advance(self, undisturbed: Undisturbed | None) -> None:
         if self._numpy_threads is None:
