@@ -40,11 +40,9 @@ def decided(c: Call) -> list[Tensor]:
     inside = _inside(b, "body", first)
     step, _, *states = inside.graph.inputs
     bound = {**fixed, **dict(zip(changing, states, strict=True))}
-    given = dict(
-        zip([info.name for info in body.input][:2], (step, inside.graph.inputs[GOES_ON]), strict=True)
-    )
+    bound |= {body.input[0].name: step, body.input[1].name: inside.graph.inputs[GOES_ON]}
     assert c.branch is not None
-    condition, *made = c.branch(body, given | bound, inside)
+    condition, *made = c.branch(body, bound, inside)
     last = [t for t, same in zip(made, stays, strict=False) if not same]
     stacks, grown = _stacks(b, inside, made[len(names) :])
     last = [
@@ -60,14 +58,17 @@ def decided(c: Call) -> list[Tensor]:
     )
     outputs = _loop(b, inside, [*first, *stacks], limit)
     if turns is not None:
-        for stack, made_of in zip(outputs[len(first) :], stacks, strict=True):
-            shape = (turns, *b.shape(made_of)[1:])
-            stack.type = TensorType(stack.dtype, tuple(map(b.example, shape)))
-            b.set_open(stack, shape)
+        _set_length(b, turns, outputs[len(first) :], stacks)
     finals = iter(outputs[2:])
-    return [fixed[name] if same else next(finals) for name, same in zip(names, stays, strict=True)] + list(
-        finals
-    )
+    return [*(fixed[name] if name in fixed else next(finals) for name in names), *finals]
+
+
+def _set_length(b: Builder, turns: Number, stacks: Sequence[Tensor], made_of: Sequence[Tensor]) -> None:
+    """There are as many results as turns."""
+    for stack, one in zip(stacks, made_of, strict=True):
+        shape = (turns, *b.shape(one)[1:])
+        stack.type = TensorType(stack.dtype, tuple(map(b.example, shape)))
+        b.set_open(stack, shape)
 
 
 def counted(
