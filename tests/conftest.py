@@ -6,7 +6,10 @@ pytest --passed=FILE            runs the others: those that were skipped there, 
 
 from __future__ import annotations
 
+from functools import cache
+from inspect import isfunction
 from pathlib import Path
+from types import ModuleType
 from zlib import crc32
 
 import numpy as np
@@ -35,11 +38,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def fixture_numbers(request: pytest.FixtureRequest) -> None:
-    """What a test draws from its module's generator depends on its name, not on what ran before it."""
-    for value in vars(getattr(request, "module", None) or object).values():
-        if isinstance(value, np.random.Generator):
-            seed = crc32(request.node.name.encode())
-            value.bit_generator.state = np.random.PCG64(seed).state
+    """What a test draws from generators of modules depends on its name, not on what ran before it."""
+    for generator in generators(getattr(request, "module", None)):
+        generator.bit_generator.state = np.random.PCG64(crc32(request.node.name.encode())).state
+
+
+@cache
+def generators(module: ModuleType | None) -> list[np.random.Generator]:
+    """Of a module, and of those whose functions it uses."""
+    names = vars(module) if module is not None else {}
+    spaces = [names, *(value.__globals__ for value in names.values() if isfunction(value))]
+    return [v for space in spaces for v in space.values() if isinstance(v, np.random.Generator)]
 
 
 def seconds(item: pytest.Item) -> float:
