@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from circle_train.compile.program import Program
@@ -12,6 +12,8 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.model import Model
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
+from circle_train.ops.internal.update import Update
+from circle_train.passes.bfloat16 import is_backward
 from circle_train.printable import as_table, lines, printable
 from circle_train.record import record
 from circle_train.report.besides import WHAT_FOR, besides_bytes, conversion_bytes
@@ -61,6 +63,10 @@ class Plan:
     """Trained parameters that several operators share, and which: their gradients add up."""
     made_for: int = 0
     """The samples that the file was made for, where a batch holds more and is therefore taken in parts."""
+    waiting_bytes: int = 0
+    """Of the arena, what waits for the backward part."""
+    gradient_bytes: int = 0
+    """Of the arena, gradients of weights; 0 where weights move as their gradients arise."""
     bfloat16: str = ""
     """What of the activations is bfloat16, and who multiplies it; nothing where they are float32."""
 
@@ -102,6 +108,7 @@ class Plan:
                 "",
                 f"batch {self.batch_size}; {trained:,} of {trained + self.frozen_elements:,} parameters are trained",
                 f"memory {size(self.total_bytes)} for a step: {memory}",
+                self._waits(),
                 *self._besides(),
                 f"work {count(self.flops)}FLOP a step",
                 *(f"trained as one '{name}' of operators {_listed(at)}" for name, at in self.tied.items()),
@@ -109,6 +116,12 @@ class Plan:
                 *([f"bfloat16 {self.bfloat16}"] if self.bfloat16 else []),
             ]
         )
+
+    def _waits(self) -> str:
+        """What of the arena is there for the backward part."""
+        gradients = f"{size(self.gradient_bytes)} are gradients of weights" if self.gradient_bytes else ""
+        behind = gradients or "weights move as their gradients arise"
+        return f"of the arena {size(self.waiting_bytes)} wait for the backward part; {behind}"
 
     def _besides(self) -> list[str]:
         """What a budget covers besides the step, a line each."""
@@ -171,8 +184,29 @@ def make_plan(
         total_work(program.repeats) / total_work(program.graph.nodes),
         tied_operators(program.trained),
         0 if program.part is None else program.part.batch_size,
+        *_waiting(program.part or program),
         _bfloat16(executor),
     )
+
+
+def _read_by_update(node: Node) -> Iterator[Tensor]:
+    """The gradients that a node moves weights by, where it does not make them."""
+    parts = node.op.parts if isinstance(node.op, Fused) else ()
+    weights = [node.inputs[part.inputs[0] or 0] for part in parts if isinstance(part.op, Update)]
+    if isinstance(node.op, Update):
+        weights = [node.inputs[0]]
+    shapes = {w.shape for w in weights if w is not None}
+    yield from (t for t in node.inputs if t is not None and t not in weights and t.shape in shapes)
+
+
+def _waiting(program: Program) -> tuple[int, int]:
+    """Bytes that live when the backward part begins, and of gradients that an update reads."""
+    nodes, memory = program.graph.nodes, program.memory
+    start = next((i for i, node in enumerate(nodes) if is_backward(node.op)), len(nodes))
+    waiting = sum(block.nbytes for block in memory.blocks if block.first < start <= block.last)
+    moved = [t for node in nodes for t in _read_by_update(node) if t in memory.block_of]
+    gradients = {memory.block_of[t] for t in moved}
+    return waiting, sum(block.nbytes for block in gradients)
 
 
 def tied_operators(parameters: Iterable[Parameter]) -> dict[str, tuple[int, ...]]:

@@ -206,6 +206,18 @@ def test_integer_parameters_are_counted(capsys: pytest.CaptureFixture[str]) -> N
     assert sum(np.size(value) for value in session().parameters.values()) == 331
 
 
+def test_the_plan_says_what_waits_and_what_gradients_take() -> None:
+    """What waits does so as bytes; a gradient that is masked or clipped lies somewhere before its weight moves."""
+    integers = session()
+    floats = ct.TrainSession(ct.load(INT8).with_float_head(7), integers.config)
+    assert 0 < integers.plan.waiting_bytes < 0.5 * floats.plan.waiting_bytes
+    assert 0 < integers.plan.gradient_bytes < 8 * sum(integers.plan.parameters.values())
+    assert "are gradients of weights" in str(integers.plan)
+    assert "wait for the backward part; weights move as their gradients arise" in str(floats.plan)
+    clipped = ct.optimizers.SGD(learning_rate=0.1, clip_norm=1.0)
+    assert ct.TrainSession(floats.model, integers.config.replace(optimizer=clipped)).plan.gradient_bytes > 0
+
+
 def test_a_checkpoint_carries_the_masters(tmp_path: Path) -> None:
     """They are finer than the grid."""
     trained = session()
