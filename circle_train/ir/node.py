@@ -214,10 +214,9 @@ class Node:
         return f"{self.op.name} '{name}'{where}"
 
 
+@dataclass(frozen=True, slots=True)
 class Hint:
-    """What a formula stands for, told of the node that ends it; a frozen dataclass."""
-
-    __slots__ = ()
+    """What a formula stands for, told of the node that ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +254,11 @@ def moved(hint: Hint | None, move: Callable[[Tensor], Tensor]) -> Hint | None:
     """The hint about other tensors."""
     if hint is None:
         return None
-    values = {each.name: getattr(hint, each.name) for each in fields(hint)}  # type: ignore[arg-type]
+    values = {each.name: getattr(hint, each.name) for each in fields(hint)}
     tensors: dict[str, Any] = {
         name: move(value) for name, value in values.items() if isinstance(value, Tensor)
     }
-    return replace(hint, **tensors)  # type: ignore[type-var]
+    return replace(hint, **tensors)
 
 
 def known_type(tensor: Tensor | None) -> TensorType | None:

@@ -55,7 +55,7 @@ def collect(graph: Graph) -> dict[str, Any]:
 
 def _described(hint: Hint) -> dict[str, Any]:
     """Its tensors by name."""
-    values = {each.name: getattr(hint, each.name) for each in fields(hint)}  # type: ignore[arg-type]
+    values = {each.name: getattr(hint, each.name) for each in fields(hint)}
     return {name: value.name if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
@@ -95,7 +95,7 @@ def restore(module: Module) -> None:
 def _told(cls: type[Hint], mark: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hint | None:
     """The hint that `_described` wrote; None where a tensor of its is gone."""
     values: dict[str, Any] = {}
-    for each in fields(cls):  # type: ignore[arg-type]
+    for each in fields(cls):
         kind, value = str(each.type), mark[each.name]
         is_absent = value is None and kind.endswith("| None")
         if kind.startswith("Tensor") and not is_absent:

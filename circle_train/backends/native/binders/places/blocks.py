@@ -27,7 +27,8 @@ def reversed_axes(op: reverse.ReverseV2, inputs: Values, outputs: Sequence[Array
 
 @binds_gradient("x", reverse.ReverseV2)
 def reversed_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    return strided_copy(op.of.grad_x(**given), out)  # type: ignore[attr-defined]
+    assert isinstance(op.of, reverse.ReverseV2)
+    return strided_copy(op.of.grad_x(**given), out)
 
 
 # Pixels and channels

@@ -138,13 +138,15 @@ def padded(op: pad.Pad, inputs: Values, outputs: Sequence[Array]) -> Calls:
 
 @binds_gradient("x", slices.Slice)
 def slice_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    where = op.of.where(given["begin"], given["size"])  # type: ignore[attr-defined]
+    assert isinstance(op.of, slices.Slice)
+    where = op.of.where(given["begin"], given["size"])
     return joined(fill(out), strided_copy(given["dy"], out[where]))
 
 
 @binds_gradient("x", slices.StridedSlice)
 def strided_slice_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    layout = op.of.layout(out.ndim, given["begin"], given["end"], given["strides"])  # type: ignore[attr-defined]
+    assert isinstance(op.of, slices.StridedSlice)
+    layout = op.of.layout(out.ndim, given["begin"], given["end"], given["strides"])
     where = (*layout, Ellipsis)  # a view also where every axis is an index
     return joined(fill(out), strided_copy(given["dy"], out[where]))
 
