@@ -52,6 +52,7 @@ class InferenceSession:
         self.model = load(model, inputs=inputs or {})
         refuse_nominal(self.model.module)
         self.backend = backends.choose(backend, threads)
+        self.backend.hold()
         self._graph = self.model.module.main.copy()
         self._inputs, self._outputs = list(self._graph.inputs), list(self._graph.outputs)
         self._made_for = next((t.shape[0] for t in self._inputs if t.shape), 1)

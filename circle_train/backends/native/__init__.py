@@ -15,7 +15,8 @@ from circle_train.backends.native import binders, fusion
 from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
 from circle_train.backends.native.engine.binding import OPS, bind
 from circle_train.backends.native.engine.library import Workers, load
-from circle_train.backends.native.engine.step import Call, NativeRun, NativeStep, Scratch
+from circle_train.backends.native.engine.panels import Panels, packed_bytes
+from circle_train.backends.native.engine.step import NativeRun, NativeStep, Scratch
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.coded import Coded
 from circle_train.ir.tensor_type import Array
@@ -34,19 +35,6 @@ def is_available() -> bool:
     return load() is not None
 
 
-def packed_bytes(calls: Sequence[Call], given: Sequence[Any]) -> int:
-    """What calls keep of their own, besides views and the arrays that the node was bound to."""
-    parts = [part for call in calls for part in call.keep]
-    kept = {
-        id(a): a for part in parts for a in (part if isinstance(part, tuple) else (part,)) if is_own(a, given)
-    }
-    return sum(a.nbytes for a in kept.values())
-
-
-def is_own(kept: Any, given: Sequence[Any]) -> bool:
-    return isinstance(kept, np.ndarray) and kept.base is None and not any(kept is a for a in given)
-
-
 class Native:
     """Runs what its kernels cover; a program's consecutive native nodes are one call."""
 
@@ -61,6 +49,7 @@ class Native:
         self.has_bfloat16_products = workers.has_bfloat16_products
         self._resident, self._images = RESIDENT, IMAGES
         self._convolves = False
+        self._panels: Panels | None = None
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +71,13 @@ class Native:
         calls: Any = bind(node, inputs, outputs)
         if calls is None:
             return None
+        if self._panels is not None:
+            self._panels.give(node, inputs, calls)
         return NativeStep(node, calls, self.scratch, packed_bytes(calls, (*inputs, *outputs)))
+
+    def hold(self) -> None:
+        """Weights are brought into the order of products once."""
+        self._panels = Panels(self.scratch.workers)
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Find the formulas that kernels know as one."""

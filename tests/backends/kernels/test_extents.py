@@ -6,11 +6,12 @@ import inspect
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-from native import SAMPLES, run, tiers
+from native import SAMPLES, Program, run, tiers
 from sized import images, integers, numbers, places, products, rows, sweeps
 from sized.call import Arrays, Call
 from sized.images import Convolution, Pool, Pooled, conv, depthwise, pool
@@ -41,12 +42,14 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("MATMUL", products.matmul, Call.itself),
     ("MATMUL", products.matmul_turned, Call.itself),
     ("MATMUL", products.matmul_bf16, Call.itself),
+    ("MATMUL_PANELS", products.fully_connected, Call.itself),
     ("MATMUL_GRAD_W", products.matmul_grad_w, Call.itself),
     ("MATMUL_GRAD_W", products.matmul_grad_w_bf16, Call.itself),
     ("ATTENTION", Attention, Attention.forward),
     ("ATTENTION_GRAD", Attention, Attention.backward),
     ("ATTENTION_GRAD", Attention, Attention.values_alone),
     ("CONV", conv, Convolution.forward),
+    ("CONV_PANELS", conv, Convolution.forward),
     ("CONV_GRAD_X", conv, Convolution.grad_x),
     ("CONV_GRAD_W", conv, Convolution.grad_w),
     ("DEPTHWISE", depthwise, Convolution.forward),
@@ -146,10 +149,26 @@ def fenced(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return inner, whole
 
 
+@contextmanager
+def panels_of(kernel: str, made: Any, tier: int) -> Iterator[None]:
+    """A product whose weights are brought into its order first, and are then nowhere else."""
+    if not kernel.endswith("_PANELS"):
+        yield
+        return
+    first = Program([(kernel, made)], 3, tier)
+    assert first.run() == 0
+    if first.memory.size > abi.ALIGNMENT:
+        made.panels = first.scratch
+        setattr(made, "w" if kernel.startswith("CONV") else "b", None)
+    yield
+
+
 def check(kernel: str, call: Call, tier: int) -> None:
     fences = {name: fenced(array) for name, array in call.outputs.items()}
     outputs: Arrays = {name: inner for name, (inner, _) in fences.items()}
-    assert run(kernel, call.make(outputs), 3, tier) == 0
+    made = call.make(outputs)
+    with panels_of(kernel, made, tier):
+        assert run(kernel.removesuffix("_PANELS"), made, 3, tier) == 0
     for name, want in call.wants.items():
         inner, whole = fences[name]
         assert (whole[:MARGIN] == 77).all() and (whole[MARGIN + inner.size :] == 77).all(), f"beside {name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0x808D35A
+ABI_VERSION = 0xFAEF5BE
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16
@@ -23,65 +23,67 @@ class Kernel(enum.IntEnum):
     """ct_kernel."""
 
     MATMUL = 0
-    MATMUL_GRAD_W = 1
-    ATTENTION = 2
-    ATTENTION_GRAD = 3
-    CONV = 4
-    CONV_GRAD_X = 5
-    CONV_GRAD_W = 6
-    DEPTHWISE = 7
-    DEPTHWISE_GRAD_X = 8
-    DEPTHWISE_GRAD_W = 9
-    MAX_POOL = 10
-    MAX_POOL_GRAD = 11
-    AVERAGE_POOL = 12
-    AVERAGE_POOL_GRAD = 13
-    RESIZE = 14
-    SOFTMAX = 15
-    SOFTMAX_GRAD = 16
-    LOG_SOFTMAX = 17
-    LOG_SOFTMAX_GRAD = 18
-    SOFTMAX_CROSS_ENTROPY = 19
-    MEAN_SQUARED_ERROR = 20
-    MEAN_ABSOLUTE_ERROR = 21
-    CHAIN = 22
-    REDUCE = 23
-    COPY = 24
-    FILL = 25
-    GATHER = 26
-    SCATTER_ADD = 27
-    LAYER_NORM = 28
-    LAYER_NORM_GRAD = 29
-    RMS_NORM = 30
-    RMS_NORM_GRAD = 31
-    BATCH_NORM = 32
-    BATCH_NORM_GRAD = 33
-    LSTM = 34
-    LSTM_GRAD = 35
-    GRU = 36
-    GRU_GRAD = 37
-    RNN = 38
-    RNN_GRAD = 39
-    SCAN = 40
-    EXTREME = 41
-    TOP = 42
-    FLAT_INDEX = 43
-    CLIP_FACTOR = 44
-    UPDATE = 45
-    GUARD_FINITE = 46
-    CONV_POOL = 47
-    POOL_CONV_GRAD_W = 48
-    INT_CONV = 49
-    INT_DEPTHWISE = 50
-    INT_HYBRID = 51
-    INT_SAMPLES = 52
-    INT_POOL = 53
-    INT_BINARY = 54
-    INT_SOFTMAX = 55
-    INT_TABLE = 56
-    INT_ROUND = 57
-    INT_WIDEN = 58
-    INT_SETTLE = 59
+    MATMUL_PANELS = 1
+    MATMUL_GRAD_W = 2
+    ATTENTION = 3
+    ATTENTION_GRAD = 4
+    CONV = 5
+    CONV_PANELS = 6
+    CONV_GRAD_X = 7
+    CONV_GRAD_W = 8
+    DEPTHWISE = 9
+    DEPTHWISE_GRAD_X = 10
+    DEPTHWISE_GRAD_W = 11
+    MAX_POOL = 12
+    MAX_POOL_GRAD = 13
+    AVERAGE_POOL = 14
+    AVERAGE_POOL_GRAD = 15
+    RESIZE = 16
+    SOFTMAX = 17
+    SOFTMAX_GRAD = 18
+    LOG_SOFTMAX = 19
+    LOG_SOFTMAX_GRAD = 20
+    SOFTMAX_CROSS_ENTROPY = 21
+    MEAN_SQUARED_ERROR = 22
+    MEAN_ABSOLUTE_ERROR = 23
+    CHAIN = 24
+    REDUCE = 25
+    COPY = 26
+    FILL = 27
+    GATHER = 28
+    SCATTER_ADD = 29
+    LAYER_NORM = 30
+    LAYER_NORM_GRAD = 31
+    RMS_NORM = 32
+    RMS_NORM_GRAD = 33
+    BATCH_NORM = 34
+    BATCH_NORM_GRAD = 35
+    LSTM = 36
+    LSTM_GRAD = 37
+    GRU = 38
+    GRU_GRAD = 39
+    RNN = 40
+    RNN_GRAD = 41
+    SCAN = 42
+    EXTREME = 43
+    TOP = 44
+    FLAT_INDEX = 45
+    CLIP_FACTOR = 46
+    UPDATE = 47
+    GUARD_FINITE = 48
+    CONV_POOL = 49
+    POOL_CONV_GRAD_W = 50
+    INT_CONV = 51
+    INT_DEPTHWISE = 52
+    INT_HYBRID = 53
+    INT_SAMPLES = 54
+    INT_POOL = 55
+    INT_BINARY = 56
+    INT_SOFTMAX = 57
+    INT_TABLE = 58
+    INT_ROUND = 59
+    INT_WIDEN = 60
+    INT_SETTLE = 61
 
 
 class Act(enum.IntEnum):
@@ -346,6 +348,7 @@ class MatmulArgs(Structure):
         ("bf16", c_int32),
         ("stored", IntWidenArgs),
         ("labels", Labels),
+        ("panels", c_void_p),
     ]
 
 
@@ -438,6 +441,7 @@ class ConvArgs(Structure):
         ("act", c_int32),
         ("bf16", c_int32),
         ("stored", IntWidenArgs),
+        ("panels", c_void_p),
     ]
 
 
@@ -1061,10 +1065,12 @@ class Step(Structure):
 
 ARGS: dict[Kernel, type[Structure]] = {
     Kernel.MATMUL: MatmulArgs,
+    Kernel.MATMUL_PANELS: MatmulArgs,
     Kernel.MATMUL_GRAD_W: MatmulGradWArgs,
     Kernel.ATTENTION: AttentionArgs,
     Kernel.ATTENTION_GRAD: AttentionArgs,
     Kernel.CONV: ConvArgs,
+    Kernel.CONV_PANELS: ConvArgs,
     Kernel.CONV_GRAD_X: ConvGradXArgs,
     Kernel.CONV_GRAD_W: ConvGradWArgs,
     Kernel.DEPTHWISE: ConvArgs,

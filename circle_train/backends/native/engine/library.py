@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import byref, c_int32
+from ctypes import byref, c_int32, c_int64
 from functools import lru_cache
 from pathlib import Path
 
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.errors import ConfigError
+from circle_train.ir.tensor_type import Array
 
 FOLDER = Path(__file__).parents[1]
 
@@ -72,6 +73,12 @@ class Workers:
     def scratch_bytes(self, kernel: int, args: ctypes.Structure) -> int:
         """Working memory that one call needs."""
         return int(self.library.ct_scratch_bytes(self.handle, kernel, byref(args)))
+
+    def run(self, kernel: int, args: ctypes.Structure, scratch: Array) -> None:
+        """One call, alone, whose working memory is given."""
+        step, failed = abi.Step(ctypes.addressof(args), int(kernel)), c_int64(-1)
+        status = self.library.ct_run(self.handle, byref(step), 1, scratch.ctypes.data, byref(failed))
+        assert status == abi.Status.OK, f"kernel {kernel} answered {status}"
 
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None

@@ -20,6 +20,10 @@ def matmul(m: int, n: int, k: int, batch: int) -> Call:
     return Call(make, {"c": c}, {"c": a.astype(np.float64) @ b.swapaxes(1, 2) + bias + c})
 
 
+def fully_connected(m: int, n: int, k: int) -> Call:
+    return matmul(m, n, k, 1)
+
+
 def matmul_turned(m: int, n: int, k: int, batch: int) -> Call:
     """A read across its rows, B as it lies."""
     a, b = rand(batch, k, m), rand(batch, k, n)

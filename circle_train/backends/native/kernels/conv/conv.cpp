@@ -19,6 +19,7 @@ RowsProduct product_of(const ct_conv_args& t, int64_t group) {
   p.a = t.x, p.a_row = s.in_c;
   p.b = t.w + group * outputs * p.k, p.b_row = 1, p.b_col = p.k;
   p.stored = t.stored.x ? &t.stored : nullptr;
+  p.panels = t.panels;
   p.c = t.y + group * outputs, p.c_row = s.out_c;
   p.bias = t.b ? t.b + group * outputs : nullptr;
   p.add = t.add ? t.add + group * outputs : nullptr;
@@ -52,8 +53,8 @@ PlanarConv planar_of(const ct_conv_args& t) {
 
 bool is_planar(const ct_conv_args& t) { return suits_planar(t.shape) && !suits_winograd(t.shape) && !t.add && !t.bf16; }
 
-// Whether panels are packed of integers: a plain product's.
-bool packs_stored(const ct_conv_args& t) {
+// Whether weights are packed into panels as they lie: a plain product's.
+bool packs_panels(const ct_conv_args& t) {
   return t.shape.groups == 1 && !t.bf16 && !is_planar(t) && !is_narrow(t) && !suits_winograd(t.shape);
 }
 
@@ -62,7 +63,7 @@ bool packs_stored(const ct_conv_args& t) {
 int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return 0;
-  if (t.stored.x && !packs_stored(t)) return widened_scratch(t, threads, conv_scratch);
+  if (t.stored.x && !packs_panels(t)) return widened_scratch(t, threads, conv_scratch);
   if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (is_planar(t)) return planar_scratch(planar_of(t), threads);
   if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
@@ -75,7 +76,7 @@ int64_t conv_scratch(const void* opaque, int threads) {
 int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return CT_OK;
-  if (t.stored.x && !packs_stored(t)) return run_widened(context, t, &ct_conv_args::w, conv);
+  if (t.stored.x && !packs_panels(t)) return run_widened(context, t, &ct_conv_args::w, conv);
   if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (is_planar(t)) {
     run_planar(context, planar_of(t));
@@ -91,6 +92,21 @@ int32_t conv(Context& context, const void* opaque) {
   }
   for (int64_t g = 0; g < t.shape.groups; ++g)
     with_group(t, g, [&](const RowsProduct& p) { run_rows(context, p, context.scratch()); });
+  return CT_OK;
+}
+
+int64_t conv_panels_scratch(const void* opaque, int) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (!has_outputs(t.shape) || !packs_panels(t)) return 0;
+  int64_t bytes = 0;
+  with_group(t, 0, [&](const RowsProduct& p) { bytes = panel_bytes(p); });
+  return bytes;
+}
+
+int32_t conv_panels(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_conv_args*>(opaque);
+  if (conv_panels_scratch(opaque, context.workers()) > 0)
+    with_group(t, 0, [&](const RowsProduct& p) { keep_panels(context, p, reinterpret_cast<float*>(context.scratch())); });
   return CT_OK;
 }
 

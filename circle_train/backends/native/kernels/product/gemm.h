@@ -28,6 +28,7 @@ struct RowsProduct {
   const float* b = nullptr;        // B(k,j) = b[k*b_row + j*b_col] (times alpha)
   int64_t b_row = 0, b_col = 1;
   const ct_int_widen_args* stored = nullptr;  // ... or integers, at the same steps
+  const float* panels = nullptr;   // ... or B as keep_panels has left it
   float alpha = 1;
   float* c = nullptr;
   int64_t c_row = 0;
@@ -43,6 +44,9 @@ struct RowsProduct {
 
 int64_t rows_scratch(const RowsProduct& p, int workers);
 void run_rows(Context& context, const RowsProduct& p, char* scratch);
+// B in panels, for all products with this very one. Bytes: 0 where they are not used, or are little work beside the product.
+int64_t panel_bytes(const RowsProduct& p);
+void keep_panels(Context& context, const RowsProduct& p, float* panels);
 // The same on one worker, for products that are themselves the units of a loop.
 int64_t rows_alone_scratch(const RowsProduct& p);
 void run_rows_alone(const RowsProduct& p, char* scratch);

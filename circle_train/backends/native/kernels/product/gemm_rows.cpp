@@ -14,6 +14,7 @@ namespace {
 
 // A block of k: long enough to amortise loading c, short enough that a panel of B stays in the second-level cache.
 constexpr int64_t kMaxDepth = 1280;
+constexpr int64_t kFewRows = 1024;  // to a thousand rows the time to bring B into panels is felt
 
 struct Blocks {
   int64_t depth;        // k in one pass
@@ -45,7 +46,7 @@ Blocks plan(const RowsProduct& p) {
 }
 
 struct Buffers {
-  float* packed_b;
+  const float* packed_b;
   float* a;   // one worker's gathered rows
   float* c;   // one worker's tile computed aside, and rows for a sink
 };
@@ -60,7 +61,7 @@ int64_t a_floats(const RowsProduct& p, const Blocks& s) {
 int64_t c_floats(const RowsProduct& p, const Blocks& s) {
   return kTileRows * kTileCols + (p.sink ? s.rows * round_up(p.n, kTileCols) : 0);
 }
-int64_t b_floats(const RowsProduct& p, const Blocks& s) { return s.pack_b ? packed_size(p.k, p.n) : 0; }
+int64_t b_floats(const RowsProduct& p, const Blocks& s) { return s.pack_b && !p.panels ? packed_size(p.k, p.n) : 0; }
 
 // What the tile itself cannot do to its sums.
 bool is_rare(const RowsProduct& p) { return p.act == CT_ACT_TANH || (p.out_mask && p.out_mask_act == CT_ACT_TANH); }
@@ -183,6 +184,12 @@ void pack_columns(const RowsProduct& p, float* packed, int64_t panel) {
   pack_panel(p.b + n * p.b_col, p.b_row, p.b_col, p.k, cols, panel_width(p.n, n), p.alpha, packed + n * p.k);
 }
 
+void pack_all(Context& context, const RowsProduct& p, float* packed) {
+  context.parallel(ceil_div(p.n, kTileCols), double(p.k) * p.n * 0.3, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) pack_columns(p, packed, i);
+  });
+}
+
 bool is_empty(const RowsProduct& p) { return p.m == 0 || p.n == 0; }
 
 double nanoseconds(const RowsProduct& p) { return double(p.m) * p.n * p.k / 100.0; }
@@ -210,21 +217,23 @@ void run_rows(Context& context, const RowsProduct& p, char* scratch) {
   float* const packed = carver.take<float>(b_floats(p, s));
   const int64_t a_size = round_up(a_floats(p, s), 16), c_size = round_up(c_floats(p, s), 16);
   float* const mine = carver.take<float>((a_size + c_size) * context.workers());
-  const int64_t panels = ceil_div(p.n, kTileCols);
-  if (s.pack_b) {
-    context.parallel(panels, double(p.k) * p.n * 0.3, [&](int, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) pack_columns(p, packed, i);
-    });
-  }
+  if (s.pack_b && !p.panels) pack_all(context, p, packed);
   context.parallel(s.row_units * s.col_units, nanoseconds(p), [&](int worker, int64_t begin, int64_t end) {
     float* const own = mine + worker * (a_size + c_size);
-    const Buffers buffers{packed, own, own + a_size};
+    const Buffers buffers{p.panels ? p.panels : packed, own, own + a_size};
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t m0 = unit / s.col_units * s.rows, n0 = unit % s.col_units * s.cols;
       run_block(p, s, buffers, m0, std::min(s.rows, p.m - m0), n0, std::min(n0 + s.cols, p.n));
     }
   });
 }
+
+int64_t panel_bytes(const RowsProduct& p) {
+  if (is_empty(p) || p.stored || (p.bf16 & CT_BF16_OPERANDS) || p.m > kFewRows || !plan(p).pack_b) return 0;
+  return packed_size(p.k, p.n) * int64_t(sizeof(float));
+}
+
+void keep_panels(Context& context, const RowsProduct& p, float* panels) { pack_all(context, p, panels); }
 
 int64_t rows_alone_scratch(const RowsProduct& p) { return rows_scratch(p, 1); }
 

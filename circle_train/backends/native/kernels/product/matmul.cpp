@@ -31,6 +31,7 @@ RowsProduct product_of(const ct_matmul_args& t) {
   p.a = t.a, p.a_row = t.a_row;
   p.b = t.b, p.b_row = t.b_row, p.b_col = t.b_col;
   p.stored = t.stored.x ? &t.stored : nullptr;
+  p.panels = t.panels;
   p.alpha = t.alpha;
   p.c = t.c, p.c_row = t.c_row;
   p.bias = t.bias, p.add = t.add, p.out_mask = t.out_mask_y;
@@ -259,6 +260,21 @@ int32_t matmul(Context& context, const void* opaque) {
     for (int64_t i = begin; i < end; ++i)
       with_entry(t, i, [&](const RowsProduct& p) { run_rows_alone(p, context.scratch() + worker * own); });
   });
+  return CT_OK;
+}
+
+int64_t matmul_panels_scratch(const void* opaque, int) {
+  const auto& t = *static_cast<const ct_matmul_args*>(opaque);
+  if (is_empty(t) || use_dots(t) || splits_sums(t) || t.batch0 * t.batch1 != 1) return 0;
+  int64_t bytes = 0;
+  with_entry(t, 0, [&](const RowsProduct& p) { bytes = panel_bytes(p); });
+  return bytes;
+}
+
+int32_t matmul_panels(Context& context, const void* opaque) {
+  const auto& t = *static_cast<const ct_matmul_args*>(opaque);
+  if (matmul_panels_scratch(opaque, context.workers()) > 0)
+    with_entry(t, 0, [&](const RowsProduct& p) { keep_panels(context, p, reinterpret_cast<float*>(context.scratch())); });
   return CT_OK;
 }
 

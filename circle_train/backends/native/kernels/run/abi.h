@@ -36,10 +36,12 @@ extern "C" {
  * struct of its arguments. This line and a .cpp file are all that the library wants of a kernel. */
 #define CT_KERNELS(X)                                                                                   \
   X(MATMUL, matmul, matmul_scratch, ct_matmul_args)                                                     \
+  X(MATMUL_PANELS, matmul_panels, matmul_panels_scratch, ct_matmul_args)                                \
   X(MATMUL_GRAD_W, matmul_grad_w, matmul_grad_w_scratch, ct_matmul_grad_w_args)                         \
   X(ATTENTION, attention, attention_scratch, ct_attention_args)                                         \
   X(ATTENTION_GRAD, attention_grad, attention_scratch, ct_attention_args)                               \
   X(CONV, conv, conv_scratch, ct_conv_args)                                                             \
+  X(CONV_PANELS, conv_panels, conv_panels_scratch, ct_conv_args)                                        \
   X(CONV_GRAD_X, conv_grad_x, conv_grad_x_scratch, ct_conv_grad_x_args)                                 \
   X(CONV_GRAD_W, conv_grad_w, conv_grad_w_scratch, ct_conv_grad_w_args)                                 \
   X(DEPTHWISE, depthwise, depthwise_scratch, ct_conv_args)                                              \
@@ -249,6 +251,7 @@ typedef struct ct_matmul_args {
   int32_t bf16;
   ct_int_widen_args stored;
   ct_labels labels; /* of A's rows */
+  const float* panels; /* where given: what MATMUL_PANELS, with these arguments, left in its scratch; b is not read then */
 } ct_matmul_args;
 
 /* Matrices of unit column stride: entry (p, q) begins p*batch0 + q*batch1 behind `at`, its rows lie `row` apart. */
@@ -333,6 +336,7 @@ typedef struct ct_conv_args {
   int32_t act;
   int32_t bf16;
   ct_int_widen_args stored;
+  const float* panels; /* where given: what CONV_PANELS, with these arguments, left in its scratch; w is not read then */
 } ct_conv_args;
 
 /* dx = out_mask * ( conv_transposed(dy, w) + (accumulate ? dx : 0) ),

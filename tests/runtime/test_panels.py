@@ -1,0 +1,75 @@
+"""Weights of an inference session lie as its products read them: the same bits, made once, gone with their programs."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from networks import finish, make, new_input, weight
+
+import circle_train as ct
+from circle_train.backends import native
+from circle_train.backends.native import Native
+from circle_train.ir import Graph
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model
+from circle_train.ops.attributes import Padding
+
+pytestmark = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+
+
+def products() -> Model:
+    """A convolution of one place, one that strides, and a product of many rows."""
+    graph = Graph("net", [new_input("x", 1, 9, 9, 16)])
+    one = make("CONV_2D", padding=Padding.SAME, stride_h=1, stride_w=1)
+    two = make("CONV_2D", padding=Padding.SAME, stride_h=2, stride_w=2)
+    x = graph.emit(one, graph.inputs[0], weight("w0", 40, 1, 1, 16), weight("b0", 40))
+    x = graph.emit(two, x, weight("w1", 24, 3, 3, 40), weight("b1", 24))
+    many = make("FULLY_CONNECTED", keep_num_dims=True)
+    return finish(graph, graph.emit(many, x, weight("w2", 33, 24), weight("b2", 33)))
+
+
+def images(count: int) -> Array:
+    return np.random.default_rng(count).normal(size=(count, 9, 9, 16)).astype(np.float32)
+
+
+def kept(session: ct.InferenceSession) -> int:
+    """How many weights lie anew."""
+    assert isinstance(session.backend, Native) and session.backend._panels is not None
+    gc.collect()
+    return len(session.backend._panels._made)
+
+
+def test_results_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ct.InferenceSession(products(), threads=2)
+    found = session(images(3))
+    assert kept(session) == 3
+    monkeypatch.setattr(Native, "hold", lambda self: None)
+    assert ct.InferenceSession(products(), threads=2)(images(3)).tobytes() == found.tobytes()
+
+
+def test_programs_of_several_shapes_share_them_and_the_last_lets_them_go() -> None:
+    session = ct.InferenceSession(products(), threads=1)
+    session(images(1)), session(images(4))
+    assert kept(session) == 3
+    session._executors.clear()
+    assert kept(session) == 0
+
+
+def test_weights_that_are_trained_are_read_where_they_lie() -> None:
+    """What a training session foresees follows its steps."""
+    session = ct.TrainSession(products(), ct.TrainConfig("mse", "sgd", batch_size=2), threads=1)
+    before = session.predict(images(2))
+    session.train_step(images(2), np.ones_like(before))
+    assert np.abs(session.predict(images(2)) - before).max() > 0
+
+
+def test_pictures_of_thousands_of_places_bring_their_few_weights_along() -> None:
+    """Beside so long a product the order of its weights is no work."""
+    graph = Graph("wide", [new_input("x", 1, 64, 64, 4)])
+    one = make("CONV_2D", padding=Padding.SAME, stride_h=1, stride_w=1)
+    model = finish(graph, graph.emit(one, graph.inputs[0], weight("w", 40, 1, 1, 4), weight("b", 40)))
+    session = ct.InferenceSession(model, threads=1)
+    session(np.zeros((1, 64, 64, 4), np.float32))
+    assert kept(session) == 0
