@@ -96,7 +96,7 @@ class _Grid:
     def _moved(self, node: Node) -> None:
         outputs = [self._twin(t) for t in node.outputs]
         inputs = [
-            t if t is None or t.dtype not in BYTES or t.quantization is None
+            t if t is None or t.dtype not in (*BYTES, DType.INT16) or t.quantization is None
             else self._operand(node, i, t, t.quantization)
             for i, t in enumerate(node.inputs)
         ]  # fmt: skip
@@ -159,7 +159,7 @@ class _Grid:
                 master.role |= Role.GRID
             else:
                 master.weight = weight_of(node.op, index, meaning)
-            is_stored = tensor.dtype in (*BYTES, DType.INT32)
+            is_stored = tensor.dtype in (*BYTES, DType.INT32, DType.INT64)
             self.masters[key] = self._rounded(master, tensor, meaning) if is_stored else master
         return self.masters[key]
 

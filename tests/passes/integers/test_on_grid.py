@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from networks import finish, make, new_input, weight
 
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.format import read, write
-from circle_train.ir import Buffer, Tensor
+from circle_train.ir import Buffer, Graph, Tensor
 from circle_train.ops.internal.integers.on_grid import OnGrid
 
 INT8 = Path("tests/data/int8_cnn.tflite")
@@ -305,3 +306,26 @@ def test_rescaling_is_refused_where_nothing_is_rescaled(tmp_path: Path) -> None:
     with pytest.raises(ct.ConfigError, match=r"rescale goes with a \.tflite or \.circle file"):
         session().export(tmp_path / "x.tflite", rescale=True, quantize="dynamic")
     assert not (tmp_path / "x.tflite").exists()
+
+
+def test_activations_of_int16_go_through_what_only_moves_them(tmp_path: Path) -> None:
+    """A file of int16x8 is trained: its untrained bytes stay, and what is predicted is what the integers compute."""
+    graph = Graph("net", [new_input("x", 1, 6, 6, 3)])
+    conv = graph.emit(make("CONV_2D"), graph.inputs[0], weight("w", 4, 3, 3, 3), weight("b", 4), name="conv")
+    flat = graph.emit(make("RESHAPE", new_shape=(-1, 144)), conv, name="flat")
+    y = graph.emit(make("FULLY_CONNECTED"), flat, weight("v", 3, 144), weight("c", 3), name="y")
+    net = ct.TrainSession(finish(graph, y), ct.TrainConfig(loss="mse", batch_size=1))
+    pictures = np.random.default_rng(1).normal(size=(16, 6, 6, 3)).astype(np.float32)
+    net.export(
+        tmp_path / "wide.tflite", quantize=ct.Int8(calibration=pictures, scheme="int16x8", io="float32")
+    )
+    trained = ct.TrainSession(
+        tmp_path / "wide.tflite", ct.TrainConfig(loss="sparse_categorical_crossentropy")
+    )
+    trained.export(tmp_path / "same.tflite")
+    assert (tmp_path / "same.tflite").read_bytes() == (tmp_path / "wide.tflite").read_bytes()
+    losses = trained.fit(pictures, np.arange(16) % 3, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    trained.export(tmp_path / "out.tflite")
+    found, wanted = trained.predict(pictures), ct.InferenceSession(tmp_path / "out.tflite")(pictures)
+    assert np.abs(found - wanted).max() <= 3e-4 * np.abs(wanted).max()
