@@ -8,9 +8,9 @@
     python tools/dev/mutants.py --only 3 17   some of them;  --list names them
 
 Each mutant is one replacement in one file of a copy of the tree. The tests that reach the function run first, those that reach
-little else before others, then the rest of them, then the tests of the room; nothing after the first failure. Only who takes ten
-times the processor time that the tests took on the sound tree, or does nothing for minutes, does not end: a busy machine kills
-no mutant. What was learned may be old: it saves time, and decides nothing.
+little else before others, then the rest of them, then the tests of the room; nothing after the first failure. Only who takes
+ten times the processor time that the tests took on the sound tree, or does nothing for minutes, does not end: a busy machine
+kills no mutant. What was learned may be old: it saves time, and decides nothing.
 """
 
 from __future__ import annotations

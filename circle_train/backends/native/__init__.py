@@ -8,8 +8,6 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from circle_train.backends.base import Step
 from circle_train.backends.native import binders, fusion
 from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
