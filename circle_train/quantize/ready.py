@@ -11,6 +11,7 @@ from circle_train.ir.graph import constant
 from circle_train.ops.attributes import Activation
 from circle_train.ops.integers import Scales
 from circle_train.ops.numeric.arithmetic import Div, Mul
+from circle_train.ops.numeric.fill import Shape
 from circle_train.ops.numeric.unary import Square
 from circle_train.passes import litert
 from circle_train.passes.dead import drop_dead_nodes
@@ -30,11 +31,24 @@ def make_ready(graph: Graph) -> None:
     if not any(
         tensor.quantization for tensor in graph.all_tensors()
     ):  # else types are what scales make of them
+        asked = _asks_for_sizes(graph)
         fold_constants(graph)
+        if asked and not _asks_for_sizes(graph):
+            fix_sizes(graph)
     fold_into_products(graph)
     multiply_instead(graph)
     fuse_activations(graph)
     drop_dead_nodes(graph)
+
+
+def _asks_for_sizes(graph: Graph) -> bool:
+    return any(isinstance(node.op, Shape) for node in graph.nodes)
+
+
+def fix_sizes(graph: Graph) -> None:
+    """Sizes that were computed while running are constants now: nothing is open any more, and says so."""
+    for tensor in graph.all_tensors():
+        tensor.shape_signature = None
 
 
 def multiply_instead(graph: Graph) -> None:

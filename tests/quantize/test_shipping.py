@@ -46,6 +46,34 @@ def one_layer(w: Array, b: Array | None = None, **options: Any) -> Model:
     return finish(graph, y)
 
 
+def test_sizes_that_became_constants_are_no_longer_open(tmp_path: Path) -> None:
+    """A batch that the file would not compute is not promised."""
+    graph = Graph("net", [new_input("x", 1, 2, 3)])
+    graph.inputs[0].shape_signature = (-1, 2, 3)
+    size = graph.emit(make("SHAPE"), graph.inputs[0], name="size")
+    first = graph.emit(
+        make("STRIDED_SLICE", shrink_axis_mask=1),
+        size,
+        *(constant(np.array([i], np.int32), f"i{i}") for i in (0, 1)),
+        constant(np.array([1], np.int32), "by"),
+        name="first",
+    )
+    six = constant(np.array(6, np.int32), "six")
+    flat = graph.emit(
+        make("RESHAPE"),
+        graph.inputs[0],
+        graph.emit(make("PACK", values_count=2), first, six, name="to"),
+        name="flat",
+    )
+    y = graph.emit(make("FULLY_CONNECTED"), flat, weight("w", 3, 6), weight("b", 3), name="y")
+    net = ct.TrainSession(finish(graph, y), ct.TrainConfig(loss="mse"))
+    x = np.random.default_rng(0).normal(size=(16, 2, 3)).astype(np.float32)
+    net.export(tmp_path / "x.tflite", quantize=ct.Int8(calibration=x, io="float32"))
+    assert ct.load(tmp_path / "x.tflite").inputs[0].shape == (1, 2, 3)
+    again = ct.TrainSession(tmp_path / "x.tflite", ct.TrainConfig(loss="mse", batch_size=4)).predict(x)
+    assert np.abs(again - net.predict(x)).max() < 0.05 * np.abs(again).max()
+
+
 @pytest.mark.parametrize("scheme", ["int8", "int16x8"])
 def test_squares_and_quotients_are_products(scheme: str, tmp_path: Path) -> None:
     """Of which LiteRT has integers: a norm of a transformer's layer needs no way back to floats."""
