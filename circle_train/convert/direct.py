@@ -21,7 +21,7 @@ from circle_train.convert.stages.symbols import Assignment, asked, assignments, 
 from circle_train.convert.stages.tidy import tidy
 from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.convert.stages.written import Endless
-from circle_train.errors import FOREIGN, ConversionError, ModelError, shown
+from circle_train.errors import FOREIGN, ConversionError, DataError, ModelError, shown
 from circle_train.ir import Module, Tensor, TensorType
 from circle_train.ir.size import Number, Size
 from circle_train.ir.sizes.judge import Undecided, judged_by
@@ -112,7 +112,7 @@ def _with_examples(
                 break
         except ConversionError as error:
             failure = failure or error
-        except (ModelError, Refusal, *FOREIGN) as error:
+        except (ModelError, DataError, Refusal, *FOREIGN) as error:
             contradiction = ConversionError(
                 f"{_place(model)}: its nodes, shapes and weights contradict each other "
                 f"({shown(error)}); check it with onnx.checker"

@@ -14,7 +14,7 @@ from circle_train.convert.building.provenance import CHANNELS_LAST, METADATA
 from circle_train.convert.onnx_file.importer import Source
 from circle_train.convert.stages.lower import FORMULAS, lower
 from circle_train.convert.stages.symbols import Assignment
-from circle_train.errors import ConversionError, ModelError
+from circle_train.errors import ConversionError, DataError, ModelError
 from circle_train.format.metadata.description import OURS as DESCRIBED
 from circle_train.ir import Buffer, Graph, Metadata, Module, Node, Tensor, TensorType
 from circle_train.ir.node import known_type
@@ -65,7 +65,7 @@ def _set_types(builder: Builder, model: Source, assignment: Assignment) -> None:
     types = open_types(graph, placed, known=builder.derivations)
     try:
         _infer(graph, [_placed(assignment.smallest(d), last) for d, last in zip(dims, nhwc, strict=True)])
-    except ModelError:
+    except (ModelError, DataError):  # half of one row is none, and by how many there are is divided
         _infer(graph, [_placed(assignment.example(d), last) for d, last in zip(dims, nhwc, strict=True)])
     for tensor, type_ in types.items():
         if is_open(type_.shape):

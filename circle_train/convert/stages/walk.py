@@ -17,7 +17,7 @@ from circle_train.convert.onnx_file.importer import declared_shapes
 from circle_train.convert.onnx_file.messages import Attribute
 from circle_train.convert.stages.functions import defaults, expansion, is_defined
 from circle_train.convert.stages.written import Written
-from circle_train.errors import FOREIGN, ModelError, shown
+from circle_train.errors import FOREIGN, DataError, ModelError, shown
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
@@ -91,8 +91,8 @@ class Walk:
             return
         try:
             results = self._convert(node, domain, scope, place)
-        except (Refusal, ModelError) as error:
-            self.is_unfit |= isinstance(error, ModelError)
+        except (Refusal, ModelError, DataError) as error:
+            self.is_unfit |= not isinstance(error, Refusal)
             self._refuse(node, f"{place}: {error}" if str(error) else "", scope)
         except FOREIGN as error:
             self._refuse(

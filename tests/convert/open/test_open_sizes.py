@@ -226,3 +226,33 @@ def test_an_edge_of_one_row_is_no_size_that_grows() -> None:
     loaded = ct.load(content)
     for shape in ((1, 3, 12, 20), (2, 3, 4, 6), (1, 3, 1, 1)):
         agrees(content, {"x": weights(*shape)}, loaded)
+
+
+def test_halves_of_one_row_that_something_is_divided_by() -> None:
+    """Images are cropped to even sizes and divided by half of them; the smallest image that a file could state has no half."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["height"], start=1, end=2),
+        helper.make_node("Div", ["height", "two"], ["half"]),
+        helper.make_node("Div", ["height", "half"], ["times"]),
+        helper.make_node("Cast", ["times"], ["factor"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["x", "factor"], ["y"]),
+    ]
+    content = model(nodes, {"x": ["N", "H"]}, {"two": np.array([2])})
+    loaded = ct.load(content)
+    for shape in ((2, 12), (1, 9), (3, 2)):
+        agrees(content, {"x": weights(*shape)}, loaded)
+
+
+def test_an_example_at_which_something_is_divided_by_zero_is_not_the_only_one() -> None:
+    """Two samples stand for the batch at first; two less is nothing, by which sixty are divided."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["samples"], start=0, end=1),
+        helper.make_node("Sub", ["samples", "two"], ["fewer"]),
+        helper.make_node("Div", ["sixty", "fewer"], ["share"]),
+        helper.make_node("Cast", ["share"], ["factor"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["x", "factor"], ["y"]),
+    ]
+    content = model(nodes, {"x": ["N", 4]}, {"two": np.array([2]), "sixty": np.array([60])})
+    loaded = ct.load(content)
+    for samples in (5, 12):
+        agrees(content, {"x": weights(samples, 4)}, loaded)
