@@ -99,6 +99,13 @@ def test_a_convolution_of_computed_weights_keeps_its_normalisation(tmp_path: Pat
     assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
 
 
+def test_what_a_clip_alone_reads_is_rounded_behind_it(tmp_path: Path) -> None:
+    """The convolution before the sum is rounded by itself, the sum only once it is clipped."""
+    graph = onnx.load(shipped(tmp_path)[1]).graph
+    rounded = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
+    assert {"x", "r1", "c2", "r2"} <= rounded and not {"c1", "n1", "a"} & rounded
+
+
 def test_accuracy_is_reported(tmp_path: Path) -> None:
     net = ct.TrainSession(network(), CONFIG)
     made = net.export(tmp_path / "x.onnx", quantize=ct.Int8(calibration=IMAGES, validation=(IMAGES, LABELS)))
