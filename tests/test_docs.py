@@ -1,9 +1,9 @@
 """Every code block of the documentation runs.
 
 Python blocks of a page run one after the other in one namespace and an empty folder; shell blocks run too, if they call our
-own commands. A page may say, in comments at its top, `<!-- slow -->` (minutes), `<!-- needs: path, package -->` (skipped with
-a reason where the path, relative to the repository, or the package is missing). A block that follows `<!-- not run: why -->`
-is left out.
+own commands. A page may say, in comments at its top, `<!-- slow -->` (a minute), `<!-- thorough -->` (ten),
+`<!-- needs: path, package -->` (skipped with a reason where the path, relative to the repository, or the package is missing).
+A block that follows `<!-- not run: why -->` is left out.
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ def blocks(page: Path) -> list[Block]:
     return [Block(language, code) for skipped, language, code in found if not skipped]
 
 
-def is_slow(page: Path) -> bool:
-    return "<!-- slow -->" in page.read_text(encoding="utf-8")
+def marks(page: Path) -> list[pytest.MarkDecorator]:
+    """Of pages that take long."""
+    text = page.read_text(encoding="utf-8")
+    if "<!-- thorough -->" in text:
+        return [pytest.mark.slow(seconds=600), pytest.mark.thorough]
+    return [pytest.mark.slow(seconds=40)] if "<!-- slow -->" in text else []
 
 
 def missing_needs(page: Path) -> list[str]:
@@ -56,13 +60,7 @@ def _is_there(need: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow(seconds=40)] if is_slow(p) else []
-        )
-        for p in pages()
-    ],
+    "page", [pytest.param(p, id=str(p.relative_to(ROOT)), marks=marks(p)) for p in pages()]
 )
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if absent := missing_needs(page):

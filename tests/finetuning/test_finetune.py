@@ -72,7 +72,7 @@ def test_integers_are_calibrated_and_judged_on_its_own_samples(result: Result, t
     scores = np.stack([answer.scores for answer in answers(ct.load(tmp_path / "shapes.tflite"), [SHAPES])])
     np.testing.assert_allclose(scores, floats, atol=0.02)
     is_undecided = abs(floats[:, 0] - floats[:, 1]) < 0.04  # where a rounding decides
-    assert is_undecided.sum() <= 2
+    assert is_undecided.sum() <= 4
     np.testing.assert_array_equal(
         scores.argmax(1)[~is_undecided],
         floats.argmax(1)[~is_undecided],
