@@ -22,7 +22,7 @@ from circle_train.convert.handlers import window
 from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import fields, protobuf
 from circle_train.convert.stages import written
-from circle_train.data import rows
+from circle_train.data import files, rows
 from circle_train.data.images import LARGEST as MOST_PIXELS
 from circle_train.data.sounds import LONGEST as LONGEST_RECORDING
 from circle_train.data.texts import tokenizer
@@ -63,6 +63,7 @@ LIMITS = {
     "side of a picture, in pixels, that a model may ask for": description.LARGEST_SIDE,
     "samples of a second, and tokens, that a model may ask for": description.FASTEST,
     "class names that a model may have": description.MOST_LABELS,
+    "classes that labels are written out for": files.MOST_CLASSES,
     "bytes of a CSV file with words": rows.LARGEST_TABLE,
     "bytes of a tokenizer": tokenizer.LARGEST_FILE,
     "characters of a text": tokenizer.LARGEST_TEXT,

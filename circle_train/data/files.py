@@ -21,6 +21,8 @@ from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
+MOST_CLASSES = 1_000_000
+"""Beyond, a label is damage, or a number that is no class's: rows of zeros and a one would fill the disk."""
 IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -90,6 +92,17 @@ def read_image_folder(path: Path, size: tuple[int, int]) -> tuple[Array, Array, 
 
 def one_hot(labels: Array, classes: int, place: str) -> Array:
     """Float32 rows with a one at the class number."""
+    require_classes(labels, classes, place)
+    flat = np.asarray(labels).reshape(-1)
+    rows = np.zeros((len(flat), classes), np.float32)
+    rows[np.arange(len(flat)), flat.astype(np.int64)] = 1
+    return rows
+
+
+def require_classes(labels: Array, classes: int, place: str) -> None:
+    """Every label must be a class's number."""
+    if not 0 < classes <= MOST_CLASSES:
+        raise DataError(f"{place}: they go up to {classes - 1:.10g}, expected at most {MOST_CLASSES:,} classes")
     flat = np.asarray(labels).reshape(-1)
     wrong = (flat < 0) | (flat >= classes) | (flat != np.floor(flat))
     if wrong.any():
@@ -97,9 +110,6 @@ def one_hot(labels: Array, classes: int, place: str) -> Array:
         raise DataError(
             f"{place}: label {flat[first]} at position {first}, expected whole numbers 0 … {classes - 1}"
         )
-    rows = np.zeros((len(flat), classes), np.float32)
-    rows[np.arange(len(flat)), flat.astype(np.int64)] = 1
-    return rows
 
 
 def _idx_header(head: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from math import floor
+from math import floor, isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from circle_train.data.coercion import NUMERIC
-from circle_train.data.files import one_hot, read_csv, read_idx, read_image_folder
+from circle_train.data.files import one_hot, read_csv, read_idx, read_image_folder, require_classes
 from circle_train.data.raw import write_raw
 from circle_train.data.stored import member
 from circle_train.errors import ConfigError, DataError, shown
@@ -155,8 +155,11 @@ def _label_conversion(labels: Array, classes: int | None) -> Any:
     if classes is None:
         kind = np.float32 if np.asarray(labels[:1]).dtype.kind == "f" else np.int32
         return lambda chunk: chunk.astype(kind)
-    number = classes or int(np.max(labels)) + 1
-    one_hot(np.asarray(labels), number, "labels")
+    largest = float(np.max(labels))
+    if not classes and not isfinite(largest):
+        raise DataError(f"labels: the largest is {largest}, expected numbers of classes")
+    number = classes or int(largest) + 1
+    require_classes(np.asarray(labels), number, "labels")
     return lambda chunk: one_hot(chunk, number, "labels")
 
 

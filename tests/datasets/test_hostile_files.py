@@ -18,6 +18,7 @@ import circle_train as ct
 from circle_train.data import stored
 from circle_train.data.files import read_csv, read_idx
 from circle_train.data.lazy import normalised
+from circle_train.data.prepare import Preparation, Source, prepare
 from circle_train.data.sounds import read_wave
 from circle_train.data.texts.tokenizer import GROWTH, Tokenizer
 from circle_train.format.metadata.description import OURS, Description
@@ -246,6 +247,24 @@ def test_arrays_that_are_no_samples_are_refused(tmp_path: Path, arrays: Any, mes
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(ct.DataError, match=message):
         ct.data.windows(tmp_path / "x.npz", group="who" if "who" in arrays else None)
+
+
+@pytest.mark.parametrize(
+    "label, message",
+    [
+        (np.nan, "the largest is nan"),
+        (np.inf, "the largest is inf"),
+        (2**31 - 1, "go up to 2147483647"),
+        (2**62, "go up to 4.6"),
+        (1e300, "go up to 1e"),
+        (0.5, "label 0.5 at position 1"),
+    ],
+)
+def test_rows_of_classes_are_written_of_classes_alone(tmp_path: Path, label: float, message: str) -> None:
+    """The largest label says how long they are: one of 2³¹ - 1 made a file of 17 GB."""
+    with pytest.raises(ct.DataError, match=message):
+        prepare(Source(ROWS[:2], np.array([0, label])), Preparation(classes=0), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_words_of_bytes_are_words(tmp_path: Path) -> None:
