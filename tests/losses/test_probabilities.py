@@ -58,8 +58,10 @@ def dequantized(graph: Graph, x: Tensor) -> Tensor:
     """As integer models end: in 256 steps from 0 to 1."""
     steps = Quantization((1 / 256,), (-128,), 0)
     rounded = Tensor("rounded", TensorType(DType.INT8, (1, CLASSES)), quantization=steps)
+    real = Tensor("real", TensorType(DType.FLOAT32, (1, CLASSES)))
     graph.append(Node(networks.make("QUANTIZE"), [softmax(graph, x)], [rounded]))
-    return emit(graph, "DEQUANTIZE", rounded)
+    graph.append(Node(networks.make("DEQUANTIZE"), [rounded], [real]))
+    return real
 
 
 def squeezed(graph: Graph, x: Tensor) -> Tensor:
