@@ -102,7 +102,9 @@ def one_hot(labels: Array, classes: int, place: str) -> Array:
 def require_classes(labels: Array, classes: int, place: str) -> None:
     """Every label must be a class's number."""
     if not 0 < classes <= MOST_CLASSES:
-        raise DataError(f"{place}: they go up to {classes - 1:.10g}, expected at most {MOST_CLASSES:,} classes")
+        raise DataError(
+            f"{place}: they go up to {classes - 1:.10g}, expected at most {MOST_CLASSES:,} classes"
+        )
     flat = np.asarray(labels).reshape(-1)
     wrong = (flat < 0) | (flat >= classes) | (flat != np.floor(flat))
     if wrong.any():
