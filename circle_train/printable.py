@@ -11,12 +11,20 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+LONG = 48
+"""Letters of a name that a table for people shows."""
+
 
 def printable(text: str) -> str:
     """The text on one line, with whatever does not print as its escape: \\x1b, \\n, \\u202e."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def brief(name: str) -> str:
+    """A name by its ends where it is long: Keras joins those of all operators that became one."""
+    return name if len(name) <= LONG else f"{name[: LONG // 2 - 1]}…{name[-LONG // 2 :]}"
 
 
 def lines(texts: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from circle_train.finetuning.choosing import choose
 from circle_train.finetuning.choosing.budget import Budget, parse_budget
 from circle_train.finetuning.choosing.choice import as_data
 from circle_train.finetuning.choosing.contest import LOG
-from circle_train.printable import printable
+from circle_train.printable import brief, printable
 from circle_train.report.plan import count, size, table
 from circle_train.session.foresight import (
     Choice,
@@ -35,7 +35,7 @@ from circle_train.session.foresight import (
 from circle_train.settings.config import Activations
 
 SHOWN = 24
-"""Names of parameters; --json has all."""
+"""Names of parameters; --json has all, and whole."""
 BATCH, OPTIMIZER, LOSS = 32, "adam", "mean_squared_error"
 ALONE = ("batch_size", "optimizer", "activations", "loss")
 """What is said of a model without samples; with them trials find it out."""
@@ -134,15 +134,14 @@ def operator_table(operators: list[OperatorCheck]) -> list[str]:
     rows = [("op", "operator", "output", "gradients for", "parameters", "")]
     for op in operators:
         gradients = ", ".join(op.differentiable) or "-"
-        rows.append(
-            (str(op.index), op.name, op.output, gradients, ", ".join(op.parameters) or "-", op.obstacle)
-        )
+        parameters = ", ".join(map(brief, op.parameters)) or "-"
+        rows.append((str(op.index), op.name, brief(op.output), gradients, parameters, op.obstacle))
     return table(rows)
 
 
 def constant_lists(constants: list[ConstantCheck]) -> list[str]:
     """What trainable="all" trains, and what has to be named."""
-    trained = [printable(constant.name) for constant in constants if constant.trained]
+    trained = [brief(printable(constant.name)) for constant in constants if constant.trained]
     others = [constant for constant in constants if not constant.trained]
     shown = ", ".join(trained[:SHOWN]) + (f" and {len(trained) - SHOWN} more" if len(trained) > SHOWN else "")
     found = ["", f"trained by 'all': {shown or '-'}"]

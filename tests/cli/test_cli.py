@@ -135,6 +135,21 @@ def test_info_and_check_speak_to_machines_and_people(
     assert "last:3" in capsys.readouterr().out
 
 
+def test_names_that_were_joined_are_shown_by_their_ends(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = mlp()
+    weights = model.module.main.nodes[0].inputs[1]
+    assert weights is not None
+    weights.name = "model/dense/MatMul;" * 20 + "model/relu"
+    model.save(tmp_path / "net.tflite")
+    assert run("check", tmp_path / "net.tflite") == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) < 200 and "model/dense/MatMul;mode…" in shown
+    assert run("check", tmp_path / "net.tflite", "--json") == 0
+    assert weights.name in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "words",
     [
