@@ -13,6 +13,8 @@ from circle_train.printable import as_html
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 52, 14, 38, 44
 
+TOP_LINE = 7
+"""Of a chart for a terminal, the lowest being 0."""
 Curves = Mapping[str, Sequence[float]]
 
 
@@ -113,12 +115,12 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
 
 
 def text_chart(values: Sequence[float], label: str) -> list[str]:
-    """A small chart for a terminal, eight lines high."""
+    """A small chart for a terminal."""
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     rows = []
-    for level in range(7, -1, -1):
-        cells = "".join("██" if (v - low) / span * 7 >= level - 0.25 else "  " for v in values)
-        edge = f"{high:8.3f}" if level == 7 else f"{low:8.3f}" if level == 0 else " " * 8
+    for level in range(TOP_LINE, -1, -1):
+        cells = "".join("██" if (v - low) / span * TOP_LINE >= level - 0.25 else "  " for v in values)
+        edge = f"{high:8.3f}" if level == TOP_LINE else f"{low:8.3f}" if level == 0 else " " * 8
         rows.append(f"{edge} ┤{cells}")
     return [f"{label:>8}", *rows, f"{'':8} └{'──' * len(values)} epochs"]

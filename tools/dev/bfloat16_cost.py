@@ -1,7 +1,7 @@
 """What bfloat16 activations cost in accuracy, and save in memory: the tables of docs/bfloat16.md.
 
     BENCH_MODELS=folder/of/the/bench/models python tools/dev/bfloat16_cost.py [w2] [w5] [w3] [--seeds 3]
-    BENCH_MODELS=folder/of/the/bench/models python tools/dev/bfloat16_cost.py [w2] [w5] [w3] --steps float32
+    BENCH_MODELS=folder/of/the/bench/models python tools/dev/bfloat16_cost.py [w2] [w5] [w3] --steps float32 [--threads 1]
 
 The models are those of ../shared/bench (w2: a CNN of 28x28 images, w3: MobileNetV2 at 224x224, w5: BERT-mini), untrained;
 the data are Debian's dataset-fashion-mnist and, of ../shared/data, CIFAR-10's pictures and HAPT's accelerometer readings.
@@ -126,14 +126,14 @@ def report(work: Workload, seeds: int) -> None:
         )
 
 
-def report_steps(work: Workload, activations: str) -> None:
+def report_steps(work: Workload, activations: str, threads: int | None) -> None:
     """Least time of a step, and how far the process grew; to be asked of a new process each time."""
     x, y = (np.array(part[: work.batch]) for part in work.data()[:2])
     Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
     before = peak()
     loss = ct.losses.SparseCategoricalCrossentropy(from_logits=None)
     config = ct.TrainConfig(loss, ct.optimizers.Adam(work.rate), work.batch, activations=activations)
-    session = ct.TrainSession(Path(os.environ["BENCH_MODELS"]) / work.file, config)
+    session = ct.TrainSession(Path(os.environ["BENCH_MODELS"]) / work.file, config, threads=threads)
     times = []
     for _ in range(30):
         start = time.perf_counter()
@@ -162,9 +162,10 @@ if __name__ == "__main__":
     parser.add_argument(
         "--steps", choices=["float32", "bfloat16"], help="time and memory instead, of this kind"
     )
+    parser.add_argument("--threads", type=int, help="of --steps (default: all cores)")
     options = parser.parse_args()
     for name in options.workloads or WORKLOADS:
         if options.steps:
-            report_steps(WORKLOADS[name], options.steps)
+            report_steps(WORKLOADS[name], options.steps, options.threads)
         else:
             report(WORKLOADS[name], options.seeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ def exported(result: Result, path: str, quantize: str | None) -> Shipped | None:
         try:
             result.export(folder / Path(path).name)
         except CircleTrainError:
-            folder.rmdir()
+            shutil.rmtree(folder, ignore_errors=True)
             raise error from None
         raise ConfigError(f"{error}; what was learned is in {folder / Path(path).name}") from None
 
