@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from circle_train.ir import DType, Quantization, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Axes
 from circle_train.ops.base import Op, register
+from circle_train.ops.internal.integers.sigmoids16 import has_integer_form, sigmoid
+from circle_train.ops.numeric.activation import Logistic, Tanh
 from circle_train.ops.numeric.quantize import dequantize, quantize
 from circle_train.ops.rearranging import Within
 from circle_train.record import record
@@ -37,6 +41,9 @@ class Quantized(Op):
         ]
 
     def forward(self, *xs: Array | None) -> tuple[Array, ...]:
+        if xs and xs[0] is not None and self._is_sigmoid16(xs[0]):
+            assert self.given[0] is not None
+            return (sigmoid(xs[0], self.given[0].scale[0], isinstance(self.of, Tanh)),)
         reals = [
             x if x is None or quantization is None else dequantize(x, quantization)
             for x, quantization in zip(xs, self.given, strict=True)
@@ -48,6 +55,12 @@ class Quantized(Op):
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         return self.of.flops(inputs, outputs)
+
+    def _is_sigmoid16(self, x: Array) -> bool:
+        """Whether LiteRT's own arithmetic is some steps from the function."""
+        dtype, made = self.made[0]
+        is_one = isinstance(self.of, (Logistic, Tanh)) and x.dtype == np.int16 and dtype is DType.INT16
+        return is_one and has_integer_form(self.given[0], made)
 
     @staticmethod
     def _real_type(x: TensorType | None, quantization: Quantization | None) -> TensorType | None:

@@ -12,10 +12,9 @@ from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import Calls, Values, call, pointer
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.integers.quantized import Quantized
+from circle_train.ops.internal.integers.sigmoids16 import UNIT
 from circle_train.ops.numeric.activation import Logistic, Softmax, Tanh
 
-UNIT = 2.0**-15
-"""The scale that LiteRT asks of the results of these."""
 LARGEST_ROW = 1 << 16
 """So many exponentials add up within 32 bits."""
 
@@ -84,31 +83,8 @@ def _between(known: Array, at: Array, bits: int = 7) -> Array:
 def sigmoid(op: Quantized, inputs: Values, y: Array) -> Calls:
     """By a table of all there are."""
     (x,) = inputs
-    given, wanted = meaning(x, op.given[0], SHORT), meaning(y, op.made[0][1], SHORT)
-    if given is None or wanted is None or y.dtype != np.int16:
+    if meaning(x, op.given[0], SHORT) is None or meaning(y, op.made[0][1], SHORT) is None or x.itemsize != 2:
         return None
-    every = np.arange(1 << 16).astype(np.uint16).view(np.int16)
-    if wanted.scale != UNIT or np.frexp(given.scale)[0] == 0.5 or given.zero:
-        table = op.compute([every])[0]  # where scales are powers of two LiteRT computes otherwise
-    else:
-        table = _drawn(every.astype(np.int64), given.scale, isinstance(op.of, Tanh)).astype(np.int16)
+    table = op.compute([np.arange(1 << 16).astype(np.uint16).view(x.dtype)])[0]
     args = abi.IntTableArgs(pointer(x), pointer(y), pointer(table), 1, x.size, x.size, x.size, SHORT)
     return [call(Kernel.INT_TABLE, args, x, y, table)]
-
-
-def _drawn(x: Array, scale: float, is_tanh: bool) -> Array:
-    """On lines between 256 points of 1 / (1 + exp(-v)), 1/24 apart; tanh v from those of 2v."""
-    factor, shift, bits = scale * 3 * 4096, 0, 8 if is_tanh else 9
-    while factor <= 32767 / 2 and shift <= 30:
-        factor, shift = factor * 2, shift + 1
-    at = (x * int(factor) + (1 << shift >> 1)) >> shift
-    points = np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))).astype(np.int64)
-    near = np.abs(at) < 255 << bits
-    i, rest = np.where(near, np.abs(at), 0) >> bits, np.abs(at) & ((1 << bits) - 1)
-    line = (points[i] << bits) + rest * (points[i + 1] - points[i])
-    most, middle = (65535, 1 << 15 + bits) if is_tanh else (65534, 0)
-    above = np.where(near, line, most << bits) - middle
-    below = (0 if is_tanh else 1 << 16 + bits) - above
-    half = 1 << bits - 1 if is_tanh else 1 << bits
-    found: Array = np.where(at >= 0, above + half, below + half - 1) >> (bits if is_tanh else bits + 1)
-    return found
