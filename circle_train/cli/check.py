@@ -40,6 +40,11 @@ BATCH, OPTIMIZER, LOSS = 32, "adam", "mean_squared_error"
 ALONE = ("batch_size", "optimizer", "activations", "loss")
 """What is said of a model without samples; with them trials find it out."""
 WITH_SAMPLES = ("seed", "threads", "kind", *BELONGS, *LOOK)
+HEADINGS = (
+    *("trainable", "from operator", "parameters", "arena", "kept", "gradients"),
+    *("weights", "optimizer", "FLOP", ""),
+)
+KEPT = "of the arena: kept for the backward part, and gradients of weights (0: each moves its weight as it arises)"
 HELP = "which operators can be trained, and what every last-n choice costs"
 EPILOG = """\
 with samples it tries out what is worth training, within a budget:
@@ -153,13 +158,14 @@ def constant_lists(constants: list[ConstantCheck]) -> list[str]:
 
 
 def choice_table(found: list[Choice]) -> list[str]:
-    rows = [("trainable", "from operator", "parameters", "arena", "weights", "optimizer", "FLOP a step", "")]
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for choice in found:
         if choice.refused:
-            rows.append((choice.trainable, choice.operator, "-", "-", "-", "-", "-", choice.refused))
+            rows.append((choice.trainable, choice.operator, *"-------", choice.refused))
             continue
-        sizes = (size(choice.arena_bytes), size(choice.parameter_bytes), size(choice.optimizer_bytes))
+        taken = choice.arena_bytes, choice.waiting_bytes, choice.gradient_bytes
+        sizes = map(size, (*taken, choice.parameter_bytes, choice.optimizer_bytes))
         rows.append(
             (choice.trainable, choice.operator, f"{choice.parameters:,}", *sizes, count(choice.flops), "")
         )
-    return table(rows)
+    return [*table(rows), "", KEPT]

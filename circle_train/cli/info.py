@@ -7,11 +7,16 @@ import os
 from collections import Counter
 from typing import Any
 
+from circle_train.cli.check import BATCH, LOSS, OPTIMIZER
 from circle_train.cli.settings import add_json, add_shapes, load_model, print_json, print_lines
 from circle_train.info import TensorInfo
 from circle_train.model import Model
 from circle_train.report.plan import size, table
+from circle_train.session.foresight import whole
 from circle_train.settings.as_json import to_dict
+from circle_train.settings.config import TrainConfig
+
+STEP = ("trainable", "parameters", "arena_bytes", "waiting_bytes", "gradient_bytes")
 
 
 def add_parser(commands: Any) -> None:
@@ -56,7 +61,18 @@ def describe(model: Model, path: str) -> dict[str, Any]:
         ],
         "metadata": [entry.name for entry in module.metadata],
         "training": to_dict(training) if training is not None else None,
+        "step": _step(model),
     }
+
+
+def _step(model: Model) -> dict[str, Any] | None:
+    """What training takes: by the file's own settings, or all of it by those that check counts with."""
+    config = model.training or TrainConfig(loss=LOSS, optimizer=OPTIMIZER, batch_size=BATCH)
+    step = whole(model, config)
+    if step is None:
+        return None
+    known = {"batch_size": config.batch_size, "optimizer": type(config.rule).__name__}
+    return known | {name: getattr(step, name) for name in STEP}
 
 
 def lines(facts: dict[str, Any], all_operators: bool) -> list[str]:
@@ -86,6 +102,13 @@ def lines(facts: dict[str, Any], all_operators: bool) -> list[str]:
         shown.append("operators: " + ", ".join(f"{name} {number}" for name, number in counts))
     if facts["metadata"]:
         shown.append(f"metadata: {', '.join(facts['metadata'])}")
+    if step := facts["step"]:
+        gradients = step["gradient_bytes"]
+        shown.append(
+            f"a training step ({step['trainable']}, batch {step['batch_size']}, {step['optimizer']}): {step['parameters']:,} "
+            f"parameters, {size(step['waiting_bytes'])} kept for the backward part, "
+            + (f"gradients {size(gradients)}" if gradients else "gradients move their weights at once")
+        )
     if facts["training"]:
         shown.append(
             "training settings: " + ", ".join(f"{key} {value}" for key, value in facts["training"].items())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from circle_train.compile.memory import MemoryPlan
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.coded import Coded
 from circle_train.ir.mapped import mapped
+from circle_train.ops.internal.fused import Fused
+from circle_train.ops.internal.update import Update
+from circle_train.passes.bfloat16 import is_backward
 from circle_train.settings.parameters import Parameter
 
 
@@ -180,6 +183,24 @@ class Program:
         }
 
     @property
+    def waiting_bytes(self) -> int:
+        """Of the arena, what lives when the backward part begins."""
+        if self.part is not None:
+            return self.part.waiting_bytes
+        nodes = self.graph.nodes
+        start = next((i for i, node in enumerate(nodes) if is_backward(node.op)), len(nodes))
+        return sum(block.nbytes for block in self.memory.blocks if block.first < start <= block.last)
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of the arena, gradients that an update reads."""
+        if self.part is not None:
+            return self.part.gradient_bytes
+        block_of = self.memory.block_of
+        moved = [t for node in self.graph.nodes for t in _read_by_update(node) if t in block_of]
+        return sum(block.nbytes for block in {block_of[t] for t in moved})
+
+    @property
     def step_bytes(self) -> int:
         """All of that: arena, weights, slots, gradients that wait."""
         return sum(self.bytes_by_class.values())
@@ -188,3 +209,13 @@ class Program:
 def lying_bytes(tensor: Tensor) -> int:
     """What a constant that nobody changes takes."""
     return tensor.buffer.stored.nbytes if isinstance(tensor.buffer, Coded) else tensor.type.nbytes
+
+
+def _read_by_update(node: Node) -> Iterator[Tensor]:
+    """The gradients that a node moves weights by, where it does not make them."""
+    parts = node.op.parts if isinstance(node.op, Fused) else ()
+    weights = [node.inputs[part.inputs[0] or 0] for part in parts if isinstance(part.op, Update)]
+    if isinstance(node.op, Update):
+        weights = [node.inputs[0]]
+    shapes = {w.shape for w in weights if w is not None}
+    yield from (t for t in node.inputs if t is not None and t not in weights and t.shape in shapes)

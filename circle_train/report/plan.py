@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from circle_train.compile.program import Program
@@ -12,9 +12,7 @@ from circle_train.ir import DType, Node, Tensor
 from circle_train.model import Model
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient, Gradients
-from circle_train.ops.internal.update import Update
-from circle_train.passes.bfloat16 import is_backward
-from circle_train.printable import as_table, lines, printable
+from circle_train.printable import as_table, brief, lines, printable
 from circle_train.record import record
 from circle_train.report.besides import WHAT_FOR, besides_bytes, conversion_bytes
 from circle_train.runtime.executor import Executor
@@ -95,7 +93,7 @@ class Plan:
                 str(op.index),
                 op.name,
                 shape,
-                ", ".join(op.trained) or "-",
+                ", ".join(map(brief, op.trained)) or "-",
                 count(op.forward_flops),
                 count(op.backward_flops),
             )
@@ -156,11 +154,11 @@ def make_plan(
     """Read the plan off a program of this model that is bound."""
     program = executor.program
     backward = _backward_work(program)
-    operators = []
-    for node in program.operators[: program.forward_nodes]:
-        if node.index < 0 and not node.outputs:
-            continue
-        operators.append(_operator(node, program, backward.get(node.index, 0), executor))
+    names = {node.index: node.op.name for node in model.module.main.nodes}
+    operators = [
+        _operator(nodes, names, program, backward, executor)
+        for nodes in _by_operator(program.operators[: program.forward_nodes])
+    ]
     trained = {p.name: p.tensor.type.size for p in program.trained}
     frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
@@ -184,29 +182,10 @@ def make_plan(
         total_work(program.repeats) / total_work(program.graph.nodes),
         tied_operators(program.trained),
         0 if program.part is None else program.part.batch_size,
-        *_waiting(program.part or program),
+        program.waiting_bytes,
+        program.gradient_bytes,
         _bfloat16(executor),
     )
-
-
-def _read_by_update(node: Node) -> Iterator[Tensor]:
-    """The gradients that a node moves weights by, where it does not make them."""
-    parts = node.op.parts if isinstance(node.op, Fused) else ()
-    weights = [node.inputs[part.inputs[0] or 0] for part in parts if isinstance(part.op, Update)]
-    if isinstance(node.op, Update):
-        weights = [node.inputs[0]]
-    shapes = {w.shape for w in weights if w is not None}
-    yield from (t for t in node.inputs if t is not None and t not in weights and t.shape in shapes)
-
-
-def _waiting(program: Program) -> tuple[int, int]:
-    """Bytes that live when the backward part begins, and of gradients that an update reads."""
-    nodes, memory = program.graph.nodes, program.memory
-    start = next((i for i, node in enumerate(nodes) if is_backward(node.op)), len(nodes))
-    waiting = sum(block.nbytes for block in memory.blocks if block.first < start <= block.last)
-    moved = [t for node in nodes for t in _read_by_update(node) if t in memory.block_of]
-    gradients = {memory.block_of[t] for t in moved}
-    return waiting, sum(block.nbytes for block in gradients)
 
 
 def tied_operators(parameters: Iterable[Parameter]) -> dict[str, tuple[int, ...]]:
@@ -241,20 +220,38 @@ def _bfloat16(executor: Executor) -> str:
     return f"{size(sum(t.nbytes for t in made))} wait for the backward pass; products by {products}"
 
 
-def _operator(node: Node, program: Program, backward: int, executor: Executor) -> PlannedOperator:
-    op = node.op
+def _by_operator(nodes: Sequence[Node]) -> list[list[Node]]:
+    """What each operator of the file has become: its weights' rounding, itself, the rounding of what it makes."""
+    found: list[list[Node]] = []
+    before: list[Node] = []
+    for node in nodes:
+        if node.index < 0:
+            before += [node] if node.outputs else []
+        elif not before and found and found[-1][-1].index == node.index:
+            found[-1].append(node)
+        else:
+            found.append([*before, node])
+            before = []
+    return found + ([before] if before else [])
+
+
+def _operator(
+    nodes: list[Node], names: dict[int, str], program: Program, backward: dict[int, int], executor: Executor
+) -> PlannedOperator:
     trained = {p.tensor: p.name for p in program.trained}
-    output: Tensor = node.outputs[0]
+    node = next((node for node in nodes if node.index >= 0), nodes[-1])
+    output: Tensor = nodes[-1].outputs[0]
     times = 1 if program.part is None else executor.parts
+    engines = {executor.engines.get(node, "view") for node in nodes}
     return PlannedOperator(
         node.index,
-        op.name,
+        names.get(node.index, node.op.name),
         output.name,
         output.shape,
-        tuple(trained[t] for t in node.inputs if t in trained),
-        node.flops * times,
-        backward * times,
-        executor.engines.get(node, "view"),
+        tuple(trained[t] for node in nodes for t in node.inputs if t in trained),
+        sum(node.flops for node in nodes) * times,
+        backward.pop(node.index, 0) * times,
+        next((name for name in ("reference", "native") if name in engines), "view"),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from circle_train import passes
+from circle_train import backends, passes
 from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
+from circle_train.compile.thrift.spare import spare
 from circle_train.errors import CircleTrainError
 from circle_train.info import OperatorInfo
+from circle_train.ir import Graph
 from circle_train.model import Model
 from circle_train.record import record
+from circle_train.settings.as_json import describe_trainable
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.parameters import find_parameters
 
@@ -39,6 +42,10 @@ class Choice:
     optimizer_bytes: int = 0
     flops: int = 0
     refused: str = ""
+    waiting_bytes: int = 0
+    """Of the arena, what waits for the backward part."""
+    gradient_bytes: int = 0
+    """Of the arena, gradients of weights; 0 where weights move as their gradients arise."""
     made_for: int = 0
     """The samples that the file was made for, where a batch is therefore run in parts of as many."""
 
@@ -55,8 +62,7 @@ class ConstantCheck:
 
 def constant_checks(model: Model) -> list[ConstantCheck]:
     """Every float constant that an operator reads, in order of first use: what is trained, and what only if it is named."""
-    graph = passes.run(passes.before_training(None), model.module.main.copy())
-    found = find_parameters(graph)
+    found = find_parameters(_prepared(model))
     return [
         ConstantCheck(
             p.name,
@@ -70,13 +76,13 @@ def constant_checks(model: Model) -> list[ConstantCheck]:
 
 def operator_checks(model: Model) -> list[OperatorCheck]:
     """Every operator in file order."""
-    trained = trained_at(model)
+    trained, gradients = trained_at(model), gradients_at(model)
     return [
         OperatorCheck(
             op.index,
             op.name,
             (*op.outputs, "")[0],
-            op.differentiable,
+            op.differentiable or gradients.get(op.index, ()),
             trained.get(op.index, ()),
             obstacle(op),
         )
@@ -86,13 +92,40 @@ def operator_checks(model: Model) -> list[OperatorCheck]:
 
 def trained_at(model: Model) -> dict[int, tuple[str, ...]]:
     """Operators and the parameters that training them changes: also weights that arrive through DEQUANTIZE or DENSIFY."""
-    graph = passes.run(passes.before_training(None), model.module.main.copy())
     found: dict[int, tuple[str, ...]] = {}
-    for parameter in find_parameters(graph):
+    for parameter in find_parameters(_prepared(model)):
         if parameter.by_default and not parameter.is_statistic:
             last = max(node.index for node in parameter.consumers)
             found[last] = (*found.get(last, ()), parameter.name)
     return found
+
+
+def gradients_at(model: Model) -> dict[int, tuple[str, ...]]:
+    """Operators on integers that are trained, as reals on their grids, and the inputs for which they have a gradient then."""
+    found: dict[int, set[str]] = {}
+    for node in _prepared(model).nodes:
+        names = {
+            node.op.input_name(i) for i, t in enumerate(node.inputs) if t is not None and t.dtype.is_float
+        }
+        found.setdefault(node.index, set()).update(names & set(node.op.gradients))
+    return {
+        node.index: tuple(
+            dict.fromkeys(
+                name
+                for i, t in enumerate(node.inputs)
+                if t is not None
+                and t.quantization is not None
+                and (name := node.op.input_name(i)) in found.get(node.index, ())
+            )
+        )
+        for node in model.module.main.nodes
+        if node.op.inputs
+    }
+
+
+def _prepared(model: Model) -> Graph:
+    """As it is trained."""
+    return passes.run(passes.before_training(None), model.module.main.copy())
 
 
 def nothing_to_train(model: Model) -> str:
@@ -124,6 +157,14 @@ def choices(
     return list(_choices(model, config))
 
 
+def whole(model: Model, config: TrainConfig) -> Choice | None:
+    """What these settings train; None where they cannot be trained."""
+    try:
+        return _choice(model, config, describe_trainable(config.trainable), "")
+    except CircleTrainError:
+        return None
+
+
 def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
     operators, trained = model.operators, trained_at(model)
     for op in reversed(operators):
@@ -133,20 +174,27 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
         name = f"last:{last}"
         where = f"{op.index} {op.name}"
         try:
-            program = compile_batch(
-                model.module.main, config.replace(trainable=("last", last)), Mode.TRAIN, config.batch_size
-            )
+            yield _choice(model, config.replace(trainable=("last", last)), name, where)
         except CircleTrainError as error:
             yield Choice(name, where, refused=str(error))
             return
-        memory = program.bytes_by_class
-        yield Choice(
-            name,
-            where,
-            sum(p.tensor.type.size for p in program.trained),
-            memory["arena"],
-            memory["trained parameters"],
-            memory["optimizer"],
-            program.flops,
-            made_for=0 if program.part is None else program.part.batch_size,
-        )
+
+
+def _choice(model: Model, config: TrainConfig, name: str, where: str) -> Choice:
+    engine = backends.choose("auto", None)
+    program = compile_batch(model.module.main, config, Mode.TRAIN, config.batch_size, engine)
+    if config.memory_budget is None and program.part is None:
+        program = spare(program)
+    memory = program.bytes_by_class
+    return Choice(
+        name,
+        where,
+        sum(p.tensor.type.size for p in program.trained),
+        memory["arena"],
+        memory["trained parameters"],
+        memory["optimizer"],
+        program.flops,
+        waiting_bytes=program.waiting_bytes,
+        gradient_bytes=program.gradient_bytes,
+        made_for=0 if program.part is None else program.part.batch_size,
+    )

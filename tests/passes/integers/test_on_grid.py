@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,24 @@ def test_integer_parameters_are_counted(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert "trained by 'all': conv, conv:bias, depthwise, depthwise:bias, dense, dense:bias" in said
     assert sum(np.size(value) for value in session().parameters.values()) == 331
+
+
+def test_check_and_info_say_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of operators on integers: what has a gradient, what is kept for it, and what gradients of weights take."""
+    plan = ct.TrainSession(INT8, ct.TrainConfig(loss="mse", optimizer="adam", batch_size=32)).plan
+    assert main(["check", "--json", str(INT8)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    found = {op["name"]: op["differentiable"] for op in said["operators"]}
+    assert found["CONV_2D"] == found["FULLY_CONNECTED"] == ["x", "w", "b"] and found["SOFTMAX"] == ["x"]
+    last = said["choices"][-1]
+    assert last["parameters"] == 331
+    assert (last["waiting_bytes"], last["gradient_bytes"]) == (plan.waiting_bytes, plan.gradient_bytes)
+    assert last["arena_bytes"] == plan.memory["arena"]
+    assert last["flops"] == pytest.approx(plan.flops, rel=0.05)  # the plan leaves out what moves the weights
+    assert main(["info", "--json", str(INT8)]) == 0
+    step = json.loads(capsys.readouterr().out)["step"]
+    assert (step["waiting_bytes"], step["gradient_bytes"]) == (plan.waiting_bytes, plan.gradient_bytes)
+    assert [op.index for op in plan.operators] == list(range(len(plan.operators)))
 
 
 def test_the_plan_says_what_waits_and_what_gradients_take() -> None:

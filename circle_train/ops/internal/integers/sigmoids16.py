@@ -119,13 +119,17 @@ def _fixed(real: float, bits: int = 15) -> int:
 
 def _times(a: Array, b: Array | int) -> Array:
     """The upper half of the doubled product, halves upwards."""
-    return _within((a * b + (1 << 14)) >> 15)
+    return _within(_rounded(a * b, 15))
 
 
 def _halved(x: Array, times: int) -> Array:
     """Divided by 2^times, halves away from 0."""
-    found: Array = np.sign(x) * ((np.abs(x) + (1 << times - 1)) >> times)
-    return found
+    size: Array = np.abs(x)
+    return np.where(x < 0, -_rounded(size, times), _rounded(size, times))
+
+
+def _rounded(x: Array, times: int) -> Array:
+    return (x + (1 << times - 1)) >> times
 
 
 def _within(x: Array) -> Array:
