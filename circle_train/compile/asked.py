@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from circle_train.errors import ConfigError, ModelError, UnsupportedOpError
-from circle_train.ir import Graph, Tensor
+from circle_train.ir import Graph, Node, Tensor
 
 
 def choose_outputs(graph: Graph, names: Sequence[str]) -> Graph:
@@ -45,9 +45,21 @@ def refuse_open_shapes(graph: Graph) -> None:
         )
 
 
+STRINGS = "it works on strings, circle_train on numbers"
+REASONS = dict.fromkeys(
+    ("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "SKIP_GRAM"), STRINGS
+)
+"""Why we have no class for operators that LiteRT computes; its tables have strings as keys or as values."""
+
+
+def reason(node: Node) -> str:
+    """Said behind an operator's name."""
+    return f" ({REASONS[node.op.name]})" if node.op.name in REASONS else ""
+
+
 def refuse_unrunnable(graph: Graph) -> None:
     """One message with every operator in the way that we cannot compute."""
-    unknown = [str(node) for node in graph.nodes if not node.op.is_runnable]
+    unknown = [f"{node}{reason(node)}" for node in graph.nodes if not node.op.is_runnable]
     if unknown:
         raise UnsupportedOpError(
             f"{len(unknown)} operator(s) cannot be computed: {', '.join(unknown)}; "

@@ -114,3 +114,19 @@ class ReduceWindowFunction(enum.IntEnum):
     MAXIMUM = 4
     ALL = 5
     ANY = 6
+
+
+class RngAlgorithm(enum.IntEnum):
+    """The cipher that STABLEHLO_RNG_BIT_GENERATOR draws by; the default is PHILOX."""
+
+    DEFAULT = 0
+    PHILOX = 1
+    THREEFRY = 2
+
+
+class LSHProjectionType(enum.IntEnum):
+    """Whether LSH_PROJECTION joins bits to numbers."""
+
+    UNKNOWN = 0
+    SPARSE = 1
+    DENSE = 2

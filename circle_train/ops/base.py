@@ -229,15 +229,20 @@ def _described(value: TensorType | Array | None) -> str:
     return f"{np.asarray(value).dtype} {'×'.join(map(str, np.shape(value))) or 'scalar'}"
 
 
+def describe(cls: type[Op], name: str, options: str | None = None) -> None:
+    """Name a class, and read and validate its signatures; for one that only its makers know this is all."""
+    cls.name, cls.options = name, options
+    cls.inputs = read_inputs(cls)
+    cls.arity = arity_of(cls.inputs)
+    cls.gradients = read_gradients(cls)
+    read_axes(cls)
+
+
 def register(name: str, options: str | None = None, internal: bool = False) -> Callable[[OpClass], OpClass]:
-    """Make a class known under Circle's operator name; its signatures are read and validated here, at import."""
+    """Make a class known under Circle's operator name; it is described here, at import."""
 
     def add(cls: OpClass) -> OpClass:
-        cls.name, cls.options = name, options
-        cls.inputs = read_inputs(cls)
-        cls.arity = arity_of(cls.inputs)
-        cls.gradients = read_gradients(cls)
-        read_axes(cls)
+        describe(cls, name, options)
         table = INTERNAL if internal else REGISTRY
         if name in table:
             raise TypeError(

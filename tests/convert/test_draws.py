@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.ops.numeric.draw import RandomStandardNormal, RandomUniform
+from circle_train.format import write
+from circle_train.ir import DType, Graph, Module, Tensor, TensorType
+from circle_train.ir.graph import constant
+from circle_train.ops.layers.linear import FullyConnected
+from circle_train.ops.numeric.draw import Multinomial, RandomStandardNormal, RandomUniform
+from circle_train.ops.numeric.fill import Cast
 
 helper = pytest.importorskip("onnx").helper
 
@@ -118,3 +123,40 @@ def test_a_sequence_that_begins_empty() -> None:
     )  # fmt: skip
     x = np.arange(128, dtype=np.float32).reshape(2, 64)
     np.testing.assert_array_equal(ct.InferenceSession(model)(x), np.concatenate([x, x], 1))
+
+
+def choosing(count: int) -> bytes:
+    """Classes that are drawn by logits, beside the logits."""
+    x = Tensor("x", TensorType(DType.FLOAT32, (2, 3)))
+    w = constant(np.array([[1, 0, 0], [0, 2, 0], [0, 0, 3], [1, 1, 0]], np.float32), "w")
+    graph = Graph("main", [x])
+    logits = graph.emit(FullyConnected(), x, w, None)
+    drawn = graph.emit(Multinomial(3, 4, DType.INT32), logits, constant(np.array(count, np.int32), "n"))
+    graph.outputs = [logits, drawn, graph.emit(Cast(DType.INT32, DType.FLOAT32), drawn)]
+    return write(Module([graph]), "TFL3")
+
+
+def test_classes_are_drawn_as_often_as_the_softmax_says_in_litert_too() -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    x = np.array([[0.3, 0.2, -0.1], [1.0, -1.0, 0.5]], np.float32)
+    run = interpreter.Interpreter(model_content=choosing(20_000))
+    run.allocate_tensors()
+    run.set_tensor(run.get_input_details()[0]["index"], x)
+    run.invoke()
+    logits, ours, _ = ct.InferenceSession(ct.load(choosing(20_000))).run(None, {"x": x})
+    theirs = run.get_tensor(run.get_output_details()[1]["index"])
+    assert theirs.dtype == ours.dtype and theirs.shape == ours.shape
+    shares = np.exp(logits)
+    for found in (ours, theirs):
+        counts = np.stack([np.bincount(row, minlength=4) for row in found]) / 20_000
+        np.testing.assert_allclose(counts, shares / shares.sum(1, keepdims=True), atol=0.02)
+
+
+def test_classes_are_drawn_anew_in_each_pass() -> None:
+    config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(learning_rate=1e-30), batch_size=2)
+    session = ct.TrainSession(ct.load(choosing(5)), config)
+    x = np.zeros((2, 3), np.float32)
+    y = [np.zeros((2, 4), np.float32), np.zeros((2, 5), np.int32), np.zeros((2, 5), np.float32)]
+    with pytest.warns(UserWarning, match="takes no part in the loss"):
+        drawn = [session.train_step(x, y).outputs[1] for _ in range(4)]
+    assert len({numbers.tobytes() for numbers in drawn}) > 1

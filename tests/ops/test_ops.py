@@ -89,6 +89,7 @@ NEVER_COMPUTED = {
     "else_subgraph_index",
     "cond_subgraph_index",
     "body_subgraph_index",
+    "branch_subgraph_indices",
     "decomposition_subgraph_index",
     "update_computation_subgraph_index",
     "kernel_type",

@@ -14,7 +14,7 @@ from circle_train import format
 from circle_train.ir import Buffer, DType, Graph, Module, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
-from circle_train.ops.control.branch import If
+from circle_train.ops.control.branch import If, StablehloCase
 from circle_train.ops.control.composite import Composite
 from circle_train.ops.control.loop import While, counting
 from circle_train.ops.layers.linear import FullyConnected
@@ -135,6 +135,36 @@ def test_a_loop_of_unknown_length_refuses_to_be_trained_by_name() -> None:
     session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=2, trainable=["w"]))
     with pytest.raises(ct.UnsupportedOpError, match="WHILE"):
         session.prepare()
+
+
+def choosing(number: int) -> Model:
+    """w · x, and of its double, its square and itself the one of that number."""
+    x = Tensor("x", TensorType(DType.FLOAT32, (2, 3)))
+    graph = Graph("main", [x])
+    scaled = graph.emit(Mul(), x, constant(np.full(3, 0.5, np.float32), "w"))
+    example = next(
+        example.op for example in StablehloCase.examples() if isinstance(example.op, StablehloCase)
+    )
+    index = constant(np.array([number], np.int32), "index")
+    graph.outputs = graph.emit_all(example, index, scaled, scaled)
+    constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
+    return Model(format.read(format.write(Module([graph], [Buffer(), *constants]))))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("number", "slope"), [(0, 2.0), (1, None), (2, 1.0), (9, 1.0)])
+def test_gradients_pass_through_the_case_that_a_constant_chooses(
+    backend: str, number: int, slope: float | None
+) -> None:
+    config = ct.TrainConfig(
+        loss="mse", optimizer=ct.optimizers.SGD(learning_rate=1.0), batch_size=2, trainable=["w"]
+    )
+    session = ct.TrainSession(choosing(number), config, backend=backend)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
+    w = session.parameters["w"].copy()
+    session.train_step(x, np.zeros((2, 3), np.float32))
+    made, slopes = ((w * x) ** 2, 2 * w * x * x) if slope is None else (slope * w * x, slope * x)
+    np.testing.assert_allclose(w - session.parameters["w"], (2 / 6 * made * slopes).sum(0), rtol=1e-5)
 
 
 def test_a_branch_that_names_no_graph_is_refused() -> None:

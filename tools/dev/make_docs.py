@@ -15,6 +15,7 @@ from pathlib import Path
 from api_page import api_page
 
 from circle_train.cli.main import parser as command_line
+from circle_train.compile.asked import REASONS
 from circle_train.ops import REGISTRY, Op
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -33,6 +34,10 @@ def operators_page() -> str:
             "| operator | inputs | gradients for | parameters |",
             "|---|---|---|---|",
             *rows,
+            "",
+            "LiteRT computes these besides:",
+            "",
+            *(f"* {name}: {why}." for name, why in REASONS.items()),
             "",
         ]
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from math import erf, sqrt
-from typing import ClassVar
 
 import numpy as np
 
 from circle_train.convert.building.builder import Builder
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.base import Op, arity_of
-from circle_train.ops.declared import InputSpec
+from circle_train.ops.base import Op, describe
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -19,12 +17,11 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 class Erf(Op):
     """2/√π ∫₀ˣ exp(-t²) dt; never leaves the converter."""
 
-    name: ClassVar[str] = "ERF"
-    inputs: ClassVar[tuple[InputSpec, ...]] = (InputSpec("x"),)
-    arity: ClassVar[tuple[int, int]] = arity_of(inputs)
-
     def forward(self, x: Array) -> Array:
         return np.asarray(_erf(x), x.dtype) if x.size else x
+
+
+describe(Erf, "ERF")
 
 
 def lowered(b: Builder, x: Tensor) -> Tensor:

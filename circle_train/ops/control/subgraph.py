@@ -27,12 +27,12 @@ class WithGraphs(Op):
     graphs: tuple[Graph, ...] = field(default=(), compare=False, repr=False)
 
     graph_options: ClassVar[tuple[str, ...]] = ()
-    """The options that name them, in the same order."""
+    """The options that name them, in the same order; one may name several."""
     axes = Mixes("its graphs may do anything")
 
     def linked(self, graphs: Sequence[Graph]) -> WithGraphs:
         """The op with the graphs that its numbers mean in this list."""
-        numbers = [getattr(self, name) for name in self.graph_options]
+        numbers = [n for name in self.graph_options for n in np.atleast_1d(getattr(self, name)).tolist()]
         if unknown := [n for n in numbers if not 0 <= n < len(graphs)]:
             raise ModelError(
                 f"{self.name}: runs subgraph {unknown[0]}, the file has {len(graphs)}: the file is damaged"
@@ -42,10 +42,12 @@ class WithGraphs(Op):
     def numbered(self, graphs: Sequence[Graph]) -> WithGraphs:
         """The op with the numbers that its graphs have in this list."""
         places = {id(graph): number for number, graph in enumerate(graphs)}
-        numbers: dict[str, Any] = {
-            name: places[id(graph)] for name, graph in zip(self.graph_options, self.graphs, strict=True)
+        numbers = iter([places[id(graph)] for graph in self.graphs])
+        options: dict[str, Any] = {
+            name: tuple(numbers) if isinstance(getattr(self, name), tuple) else next(numbers)
+            for name in self.graph_options
         }
-        return replace(self, **numbers)
+        return replace(self, **options)
 
 
 def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:

@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError, UnsupportedOpError
-from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
-from circle_train.ops.base import REGISTRY, Example, Op, random, register
+from circle_train.ops.base import REGISTRY, Example, random, register
 from circle_train.ops.checks import integers
 from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.movement import Movement, added
-from circle_train.ops.numeric.arithmetic import Add, Maximum, Minimum, Mul
-from circle_train.ops.seldom.stablehlo import TWINS
+from circle_train.ops.seldom.stablehlo import TWINS, combining, only_operator
 from circle_train.record import record
 
-COMBINED: dict[type[Op], Any] = {Add: np.add, Mul: np.multiply, Maximum: np.maximum, Minimum: np.minimum}
-"""Also by StableHLO's names."""
+COMBINED = {"ADD": np.add, "MUL": np.multiply, "MAXIMUM": np.maximum, "MINIMUM": np.minimum}
 
 
 def vectors(starts: Array, vector_axis: int) -> Array:
@@ -131,12 +129,10 @@ class StablehloScatter(WithGraphs):
     def combine(self) -> Any:
         """How an update goes with what is there; None: it takes its place."""
         (graph,) = self.graphs
-        (made,) = graph.outputs
-        if made is graph.inputs[1]:
+        if graph.outputs == graph.inputs[1:]:
             return None
-        maker = made.producer
-        combine = None if maker is None else COMBINED.get(TWINS.get(maker.op.name, type(maker.op)))
-        if combine is None or maker is None or set(maker.inputs) != set(graph.inputs):
+        combine = COMBINED.get(only_operator(graph))
+        if combine is None:
             raise UnsupportedOpError(
                 f"{self.name}: combines by '{graph.name}', expected one sum, product, maximum or minimum, or the update"
             )
@@ -220,13 +216,6 @@ class StablehloScatter(WithGraphs):
             graphs=(combining(REGISTRY["STABLEHLO_ADD"]()),),
         )  # fmt: skip
         yield Example(whole, (random(3, 4), np.array([[1, 2], [0, 3], [1, 2]], np.int32), random(3)))
-
-
-def combining(op: Op | None) -> Graph:
-    """A graph of two numbers: the operator's result, or the second."""
-    graph = Graph("combining", [Tensor(name, TensorType(DType.FLOAT32, ())) for name in ("old", "new")])
-    graph.outputs = [graph.inputs[1] if op is None else graph.emit(op, *graph.inputs)]
-    return graph
 
 
 def _along(values: Array, axes: Sequence[int], rank: int) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from circle_train.errors import ModelError
-from circle_train.ir import DType, TensorType
+from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
@@ -58,6 +58,21 @@ for _name, _ours in TWINS.items():
     register(_name)(twin_of(_ours))
 
 
+def only_operator(graph: Graph) -> str:
+    """What combines a graph's two numbers, by Circle's own name; empty where that is more, or other, than one operator."""
+    maker = graph.outputs[0].producer if len(graph.outputs) == 1 else None
+    if maker is None or len(graph.nodes) != 1 or set(maker.inputs) != set(graph.inputs):
+        return ""
+    return TWINS[maker.op.name].name if maker.op.name in TWINS else maker.op.name
+
+
+def combining(op: Op | None, dtype: DType = DType.FLOAT32) -> Graph:
+    """A graph of two numbers: the operator's result, or the second."""
+    graph = Graph("combining", [Tensor(name, TensorType(dtype, ())) for name in ("old", "new")])
+    graph.outputs = [graph.inputs[1] if op is None else graph.emit(op, *graph.inputs)]
+    return graph
+
+
 @register("STABLEHLO_CBRT")
 class StablehloCbrt(Unary):
     steep = ("x",)
@@ -67,6 +82,26 @@ class StablehloCbrt(Unary):
 
     def grad_x(self, dy: Array, y: Array) -> Array:
         return dy / (3 * y * y)
+
+
+@register("STABLEHLO_AND")
+class StablehloAnd(Alike):
+    """Bit by bit."""
+
+    stops_gradient = True
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        if x1.dtype.numpy is None or x1.dtype.numpy.kind not in "bi":
+            raise ModelError(f"{self.name}: x1 is {x1}, expected truth values or integers")
+        return super().infer(x1, x2)
+
+    def forward(self, x1: Array, x2: Array) -> Array:
+        return np.bitwise_and(x1, x2)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        for dtype in (np.bool_, np.int8, np.int32, np.int64):
+            yield Example(cls(), (np.array([1, 0, 6, 7]).astype(dtype), np.array([1, 3, 3, 0]).astype(dtype)))
 
 
 @register("STABLEHLO_SHIFT_LEFT", "StablehloShiftLeftOptions")

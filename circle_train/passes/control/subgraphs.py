@@ -11,7 +11,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.node import known_type
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.control.branch import If
+from circle_train.ops.control.branch import Branch
 from circle_train.ops.control.composite import Composite
 from circle_train.ops.control.loop import While
 from circle_train.ops.control.subgraph import SMALL, WithGraphs, run_graph
@@ -40,7 +40,7 @@ def decompose(graph: Graph) -> None:
 
 def write_out(graph: Graph) -> None:
     """Put the nodes of branches and loops in their place where constants decide which, and how often."""
-    while any(isinstance(node.op, (If, While)) for node in graph.nodes):
+    while any(isinstance(node.op, (Branch, While)) for node in graph.nodes):
         fold_integers(graph)
         known = _Known()
         written = [_write_node(graph, node, known) for node in graph.nodes]
@@ -50,7 +50,7 @@ def write_out(graph: Graph) -> None:
 
 def _write_node(graph: Graph, node: Node, known: _Known) -> bool:
     """Whether the node was one that could be written out."""
-    if isinstance(node.op, If):
+    if isinstance(node.op, Branch):
         return _write_branch(graph, node, known)
     return isinstance(node.op, While) and _write_loop(graph, node, known)
 
@@ -95,7 +95,7 @@ def _write_branch(graph: Graph, node: Node, known: _Known) -> bool:
     value = known.value(node.inputs[0])
     if value is None:
         return False
-    outputs = _inline(graph, node, node.op.graphs[0 if value.reshape(()) else 1], node.inputs[1:])
+    outputs = _inline(graph, node, node.op.graphs[node.op.chosen(value)], node.inputs[1:])
     _replace(graph, node, outputs)
     return True
 
