@@ -64,6 +64,10 @@ def struct(name: str, **values: Any) -> Any:
     return made
 
 
+BEHIND = 1 << 16
+"""Bytes behind the scratch that no kernel may touch."""
+
+
 class Program:
     """Bound steps with their scratch."""
 
@@ -71,21 +75,24 @@ class Program:
         self.pool = pool(threads, tier)
         self.steps = (STRUCTURES["ct_step"] * len(steps))()
         self.keep = steps
-        most = 0
+        self.size = 0
         for i, (kernel, args) in enumerate(steps):
             number = abi.Kernel[kernel]
             assert type(args) is abi.ARGS[number], kernel
             self.steps[i].kernel, self.steps[i].args = number, ctypes.addressof(args)
-            most = max(most, lib.ct_scratch_bytes(self.pool, number, ctypes.addressof(args)))
-        # Exactly sized, so that the sanitizers see an overrun.
-        self.memory = np.full(most + abi.ALIGNMENT, 0xFF, np.uint8)
+            asked = lib.ct_scratch_bytes(self.pool, number, ctypes.addressof(args))
+            self.size = max(self.size, asked)
+        self.memory = np.full(self.size + BEHIND + abi.ALIGNMENT, 0xFF, np.uint8)
         self.scratch = -(-self.memory.ctypes.data // abi.ALIGNMENT) * abi.ALIGNMENT
+        self.behind = self.memory[self.scratch - self.memory.ctypes.data + self.size :]
 
     def run(self) -> int:
-        """One walk; the status."""
+        """One walk, which wrote nothing behind the scratch it asked for; the status."""
         self.failed = ctypes.c_int64(-1)
         failed = ctypes.addressof(self.failed)
-        return int(lib.ct_run(self.pool, self.steps, len(self.steps), self.scratch, failed))
+        status = int(lib.ct_run(self.pool, self.steps, len(self.steps), self.scratch, failed))
+        assert (self.behind == 0xFF).all(), "written behind the scratch"
+        return status
 
 
 def run(kernel: str, args: Any, threads: int = 2, tier: int = -1) -> int:

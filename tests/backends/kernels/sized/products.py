@@ -62,15 +62,30 @@ def matmul_grad_w_bf16(rows: int, outs: int, ins: int) -> Call:
 class Attention:
     """softmax(q kᵀ / 4 + 2 mask) v in float64, operands and results lying as (batch, positions, heads, numbers)."""
 
-    def __init__(self, rows: int, cols: int, heads: int, batch: int, parts: int) -> None:
+    def __init__(
+        self,
+        rows: int,
+        cols: int,
+        heads: int,
+        batch: int,
+        parts: int,
+        mask: np.ndarray | float = 0.0,
+        size: float = 1.0,
+    ) -> None:
         self.extents = {"batch0": batch, "batch1": heads, "rows": rows, "cols": cols}
         self.extents |= {"depth": 16 * parts, "width": 32}
-        self.q, self.dy = rand(batch, rows, heads, 16 * parts), rand(batch, rows, heads, 32, seed=1)
-        self.k, self.v = rand(batch, cols, heads, 16 * parts, seed=2), rand(batch, cols, heads, 32, seed=3)
-        self.mask = rand(batch, 1, rows, cols, seed=4)
+        self.q, self.dy = (
+            rand(batch, rows, heads, 16 * parts, scale=size),
+            rand(batch, rows, heads, 32, seed=1),
+        )
+        self.k, self.v = (
+            rand(batch, cols, heads, 16 * parts, scale=size, seed=2),
+            rand(batch, cols, heads, 32, seed=3),
+        )
+        self.mask = rand(batch, 1, rows, cols, seed=4) + np.float32(mask)
         q, k, v, dy = (a.astype(np.float64).transpose(0, 2, 1, 3) for a in (self.q, self.k, self.v, self.dy))
         z = q @ k.swapaxes(2, 3) / 4 + 2 * self.mask
-        p = np.exp(z - z.max(-1, keepdims=True, initial=-1e30))
+        p = np.exp(z - z.max(-1, keepdims=True, initial=-1e38))
         p = p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
         dp = dy @ v.swapaxes(2, 3)
         dz = p * (dp - (p * dp).sum(-1, keepdims=True)) / 4

@@ -32,7 +32,7 @@ Blocks plan(const RowsProduct& p) {
   int64_t want = p.m >= 96 * 16 ? 96 : p.m >= 48 * 8 ? 48 : 24;
   if (p.k <= 64 && p.m >= 96 * 64) want = 192;
   s.rows = std::max<int64_t>(kTileRows, want / kTileRows * kTileRows);
-  if (p.m <= 4 * kTileRows && p.n >= 8 * kTileCols) s.rows = p.m;
+  if (p.m < s.rows || (p.m <= 4 * kTileRows && p.n >= 8 * kTileCols)) s.rows = p.m;
   s.row_units = ceil_div(p.m, s.rows);
   s.cols = p.n;
   s.col_units = 1;
