@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from circle_train.backends import native
+
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fuzzer forks")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="the fuzzer forks"),
+    pytest.mark.skipif(not native.is_available(), reason="the native engine was not built"),
+]
 
 
 def fuzz(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:

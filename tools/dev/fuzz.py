@@ -29,6 +29,8 @@ import numpy as np
 from fuzz_cases import TARGETS, kept
 from fuzz_workers import BYTES, Figures, run
 
+from circle_train.backends.native import Native
+
 SHARES = {
     "model": 8, "onnx": 6, "checkpoint": 2, "package": 1, "settings": 2, "data": 2, "image": 1,
     "sound": 1, "text": 1, "table": 1, "described": 1, "quantized": 2, "record": 1,
@@ -106,6 +108,7 @@ def main() -> int:
     if options.sanitized:
         places = {str(options.record): str(options.record and options.record.resolve())}  # it runs elsewhere
         return sanitized([places.get(word, word) for word in sys.argv[1:] if word != "--sanitized"])
+    Native(1)  # an error where it was not built: numpy alone would leave the kernels untried
     if options.case:
         return write(options.case, options.write) if options.write else again(options.case)
     targets = options.targets or list(TARGETS)

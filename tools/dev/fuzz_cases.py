@@ -25,7 +25,8 @@ import numpy as np
 from fuzz_damage import Rng, damaged_bytes, damaged_json, damaged_message, damaged_tables, pick
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "nets")]
+sys.path.insert(0, str(ROOT / "tests" / "nets"))
+sys.path.append(str(ROOT))  # behind the installed package, which has the engine that a clone has not
 
 import format_models  # noqa: E402
 import fuzz_samples  # noqa: E402
