@@ -78,7 +78,8 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     batch = batch_of(draft, sizes)
     rounded = round_activations(graph, draft.forward, draft.keep) if narrow else set()
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
-    prefix = separate_prefix(graph, find_beginning(draft, trained, batch, keep), batch, engine)
+    moving = [*(p.tensor for p in trained if p.trained), *draft.targets]
+    prefix = separate_prefix(graph, find_beginning(draft, moving, batch, keep), batch, engine)
     grids = grids_of(graph) if mode.has_backward else {}
     join(graph, draft.keep, engine, rounded, grids)
     memory = plan_memory(graph, draft.keep)
@@ -101,14 +102,14 @@ def keep_alone(graph: Graph, kept: list[Tensor]) -> None:
     verify(graph)
 
 
-def find_beginning(draft: Draft, trained: Sequence[Parameter], batch: int, keep: Keep | None) -> Cut | None:
-    """Where the frozen beginning ends, if samples stay apart in it."""
+def find_beginning(draft: Draft, moving: Sequence[Tensor], batch: int, keep: Keep | None) -> Cut | None:
+    """Where what these influence begins, if samples stay apart before it."""
     if not all(tensor.shape[:1] == (batch,) for tensor in draft.inputs):
         return None
-    moving = influence(draft.graph, [*(p.tensor for p in trained if p.trained), *draft.targets])
+    influenced = influence(draft.graph, moving)
     if keep is None:
-        return find_cut(draft.graph, moving, batch)
-    cut = find_last_cut(draft.graph, moving, batch, keep)
+        return find_cut(draft.graph, influenced, batch)
+    cut = find_last_cut(draft.graph, influenced, batch, keep)
     return None if cut is None else keep_in_bytes(draft.graph, cut)
 
 

@@ -13,12 +13,14 @@ from circle_train.backends.base import Backend
 from circle_train.compile.compile import add_losses, compile, compile_inference
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Draft, Mode, Prefix, Program
+from circle_train.compile.stored import compile_stored
 from circle_train.compile.thrift.budget import indivisible, share_of_loss
 from circle_train.compile.thrift.shares import formula
 from circle_train.errors import MadeForFewer
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.passes.batch import Shapes, batch_in, shapes_with
 from circle_train.passes.integers.as_shipped import Rounding
+from circle_train.passes.integers.as_stored import Stored
 from circle_train.settings.config import TrainConfig
 
 
@@ -31,10 +33,13 @@ def compile_batch(  # noqa: PLR0913 -- compile's
     *,
     keep: Keep | None = None,
     rounding: Rounding | None = None,
+    stored: Sequence[Stored] = (),
 ) -> Program:
-    """As `compile`, for any number of samples; a program of parts has a `part`."""
+    """As `compile`, for any number of samples; a program of parts has a `part`. With `stored`, in these integers."""
 
     def made(of: Mode, sizes: int | Shapes, share: float = 1.0) -> Program:
+        if stored:
+            return compile_stored(model, config, of, sizes, engine, keep, stored)
         return compile(model, config, of, sizes, engine, share, keep=keep, rounding=rounding)
 
     try:
@@ -42,6 +47,7 @@ def compile_batch(  # noqa: PLR0913 -- compile's
     except MadeForFewer as refusal:
         few, many = _few(model, sizes, refusal)
         keep = None if keep is None else replace(keep, largest=refusal.samples)
+        stored = () if mode.has_loss else stored  # its losses are those of the parts
         if mode is Mode.UPDATE:
             return made(mode, few)
         shapes, parts = shapes_with(model, sizes), many // refusal.samples

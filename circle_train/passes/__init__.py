@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from circle_train.ir import Graph
 from circle_train.ir.verify import verify
@@ -13,6 +14,7 @@ from circle_train.passes.control.variables import begin_each_sample, lower_varia
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.dropout import refuse_draws, tell_draws_apart
 from circle_train.passes.fold import fold_integers
+from circle_train.passes.integers.as_stored import Stored, hold_stored
 from circle_train.passes.integers.four_bits import unpack_four_bits
 from circle_train.passes.integers.hybrid import multiply_in_bytes
 from circle_train.passes.integers.masters import decode_weights, make_float_masters, widen_float16
@@ -26,11 +28,14 @@ from circle_train.passes.states import reset_states
 Pass = Callable[[Graph], None]
 
 
-def before_training(sizes: int | Shapes | None) -> list[Pass]:
-    """What makes a loaded graph ready to be differentiated or run; `sizes` are inputs' shapes, or a batch, None the file's."""
+def before_training(sizes: int | Shapes | None, stored: Sequence[Stored] = ()) -> list[Pass]:
+    """What makes a loaded graph ready to be differentiated or run; `sizes` are inputs' shapes, or a batch, None the file's.
+
+    With `stored` it is only run: in integers, these.
+    """
     return [
         *_before([decode_weights]),
-        learn_on_grid,
+        partial(hold_stored, weights=stored) if stored else learn_on_grid,
         widen_float16,
         settle_shared_weights,
         lambda graph: begin_each_sample(graph, batch_in(sizes)),

@@ -42,11 +42,13 @@ def besides_bytes(program: Program, model: Model, reserved: Mapping[str, int]) -
     operators, forward = len(program.operators), program.forward_nodes
     keys = {tensor.state for tensor in program.graph.all_tensors() if tensor.state is not None}
     arrays = sum(key.kind != "gradient" for key in keys) + len(program.trained)
+    # weights on grids, of which these compute as the file does
+    stored = sum(p.tensor.type.size for p in program.parameters if p.tensor.quantization is not None)
     found = {
         "package": PACKAGE,
         "data": BATCHES * sum(tensor.type.nbytes for tensor in (*program.inputs, *program.targets)),
-        "evaluation": OPERATOR * forward,
-        "prediction": OPERATOR * forward,
+        "evaluation": OPERATOR * forward + 2 * stored,  # as the file holds them, and in panels
+        "prediction": OPERATOR * forward + stored,
         "accumulation": ACCUMULATING * OPERATOR * operators,
         "checkpoint": ENTRY * arrays,
         "export": EXPORTED * forward,

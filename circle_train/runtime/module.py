@@ -124,19 +124,26 @@ def encode(root: Tensor, value: Array, meaning: Quantization | None = None) -> A
     Integers of 32 bits hold more than a float32 does: those whose reals have not changed stay as they are.
     """
     meaning = meaning or root.quantization
-    if root.dtype in WIDE and meaning is not None:
-        halves = quantize(value, meaning, DType.of(WIDE[root.dtype]))
-        return packed(np.clip(halves, *LIMITS[root.dtype]))
-    assert root.dtype.numpy is not None
     if meaning is not None and not root.dtype.is_float:
-        is_as_it_was = value == dequantize(root.data, meaning)
-        value = np.where(is_as_it_was, root.data, quantize(value, meaning, root.dtype))
+        value = integers_of(root, value, meaning)
+        if root.dtype in WIDE:
+            return packed(value)
         if root.dtype is DType.INT32 and np.abs(value.astype(np.int64)).max(initial=0) >= LARGEST_BIAS:
             raise ConfigError(
                 f"'{root.name}' was trained beyond the 32 bits of its integers (scale {min(meaning.scale):g}); train with a "
                 "smaller learning rate"
             )
+    assert root.dtype.numpy is not None
     return np.ascontiguousarray(value, root.dtype.numpy).reshape(-1).view(np.uint8)
+
+
+def integers_of(root: Tensor, value: Array, meaning: Quantization) -> Array:
+    """What a weight is rounded to, a number each, in the type's range."""
+    if root.dtype in WIDE:
+        return np.clip(quantize(value, meaning, DType.of(WIDE[root.dtype])), *LIMITS[root.dtype])
+    is_as_it_was = value == dequantize(root.data, meaning)
+    found: Array = np.where(is_as_it_was, root.data, quantize(value, meaning, root.dtype))
+    return found
 
 
 def is_changed(state: State, parameter: Parameter) -> bool:

@@ -22,8 +22,8 @@ def export(
 ) -> None:
     """Write the inference model; the suffix decides the format."""
     if not os.fspath(path).lower().endswith(".onnx"):
-        module = with_values(model.module, state)
-        litert.save(module if outputs is None else with_outputs(module, outputs), path)
+        made = with_values(model.module, state) if outputs is None else trained(model, state, outputs).module
+        litert.save(made, path)
         return
     export_onnx(model, state, path, outputs)
 

@@ -41,8 +41,12 @@ def keep_results(
 
 
 def with_results(session: Learned, data: Dataset) -> KeptDataset | None:
-    """The data with a memory for results that several fits and evaluations share; None where nothing is kept."""
-    limit = 0 if session.programs.has_lengths else allowed_bytes(session, "auto")
+    """The data with a memory for results that several fits and evaluations share; None where nothing is kept.
+
+    A model that is trained on its grids is judged in integers: the two have no results in common.
+    """
+    is_apart = session.programs.has_lengths or session.programs.is_judged_in_integers
+    limit = 0 if is_apart else allowed_bytes(session, "auto")
     if limit < len(data):
         return None
     keep = Keep(limit // len(data), session.config.batch_size, session.backend)

@@ -26,11 +26,14 @@ from circle_train.report.besides import besides_bytes
 from circle_train.runtime.divided import executor_of, in_arena, keeping, within_budget
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
+from circle_train.runtime.stored import StoredWeights
 from circle_train.settings.config import TrainConfig
 from circle_train.uncollected import uncollected
 
 MOST_SIZES = 16
 """Of batches besides the config's, and of lengths that their inputs have, for which programs of one kind are kept."""
+IN_INTEGERS = (Mode.PREDICT, Mode.EVALUATE)
+"""What is done with a model of integers as its file does it."""
 
 
 class Programs:
@@ -40,6 +43,8 @@ class Programs:
         self.model, self.given, self.backend = model, config, backend
         self.made: State | None = None
         """The state, once the first program is there."""
+        self.stored: StoredWeights | None = None
+        """Of a model that is trained on its grids, as its file would hold them."""
         self.rounding: Rounding | None = None
         """The scales that ship, once training rounds as the shipped model does."""
         self.reserved: dict[str, int] = {}
@@ -74,6 +79,11 @@ class Programs:
     def state(self) -> State:
         """Weights, optimizer slots, step count."""
         return self.made or self.whole.state
+
+    @property
+    def is_judged_in_integers(self) -> bool:
+        """Whether evaluation computes as the exported file does, not as training does."""
+        return self.rounding is None and self._stored().is_any
 
     def rebuild(self, config: TrainConfig, state: State | None = None) -> None:
         """Other settings, and programs made anew of them."""
@@ -129,6 +139,8 @@ class Programs:
         """For so many samples, or inputs of these shapes; bound anew where the state has other arrays than before."""
         if mode is Mode.ACCUMULATE:
             self.reserve("gradients that wait")
+        if mode in IN_INTEGERS and self._stored().renew():
+            self._executors = {key: e for key, e in self._executors.items() if key[0] not in IN_INTEGERS}
         key = mode, sizes, keep
         executor = self._executors.pop(key, None)
         if executor is None:
@@ -151,11 +163,20 @@ class Programs:
         """Its memory goes."""
         self._executors.pop((mode, sizes, keep), None)
 
+    def _stored(self) -> StoredWeights:
+        """Of the present state."""
+        state = self.state
+        if self.stored is None or self.stored.state is not state:
+            self.stored = StoredWeights(state)
+        return self.stored
+
     def _made(self, mode: Mode, sizes: int | Shapes, keep: Keep | None) -> Executor:
         require_unchanged(self.model.files)
+        stored = self._stored().weights if mode in IN_INTEGERS and self.rounding is None else ()
         program = compile_batch(
-            self.model.module.main, self.config, mode, sizes, self.backend, keep=keep, rounding=self.rounding
-        )
+            self.model.module.main, self.config, mode, sizes, self.backend, keep=keep, rounding=self.rounding,
+            stored=stored,
+        )  # fmt: skip
         if mode.has_backward and self.config.memory_budget is None and program.part is None:
             program = spare(program)
         if self.made is None and mode is Mode.TRAIN:

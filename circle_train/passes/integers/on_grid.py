@@ -36,15 +36,20 @@ WIDEST = 8.0
 
 def learn_on_grid(graph: Graph) -> None:
     """Rewrite a graph whose weights are all integers; one that has others is trained by those."""
-    nodes = [node for node in graph.nodes if isinstance(node.op, Quantized)]
-    if not any(_weights(node) for node in nodes) or _has_float_weights(graph):
+    if not is_learned_on_grid(graph):
         return
-    grid = _Grid(graph)
+    grid = Grid(graph)
     for node in list(graph.nodes):
         grid.take(node)
     graph.nodes = grid.nodes
     graph.outputs = [grid.real(t) for t in graph.outputs]
     drop_dead_nodes(graph)
+
+
+def is_learned_on_grid(graph: Graph) -> bool:
+    """Whether all its weights are integers."""
+    nodes = (node for node in graph.nodes if isinstance(node.op, Quantized))
+    return any(_weights(node) for node in nodes) and not _has_float_weights(graph)
 
 
 def _weights(node: Node) -> list[int]:
@@ -66,7 +71,7 @@ def _has_float_weights(graph: Graph) -> bool:
     )  # fmt: skip
 
 
-class _Grid:
+class Grid:
     """The graph as it grows."""
 
     def __init__(self, graph: Graph) -> None:

@@ -187,6 +187,10 @@ def test_extra_outputs_and_evaluation_without_labels(tmp_path: Path) -> None:
     assert [t.name for t in features.model.outputs] == ["d"]
     np.testing.assert_allclose(features(X), result.extra["d"], rtol=0, atol=1e-6)
     np.testing.assert_array_equal(session.train_step(X, Y).extra["d"].shape, (6, 5))
+    session.export(tmp_path / "trained.circle", outputs=["d"])
+    trained, now = ct.InferenceSession(tmp_path / "trained.circle")(X), session.eval_step(X).extra["d"]
+    np.testing.assert_allclose(trained, now, rtol=0, atol=1e-6)
+    assert np.abs(now - result.extra["d"]).max() > 1e-4
     peer = pytest.importorskip("onnxruntime")
     source = ct.TrainSession(path, config())
     source.export(tmp_path / "features.onnx", outputs=["p", "features"])

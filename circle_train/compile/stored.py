@@ -1,0 +1,50 @@
+"""Programs that train nothing, of models of integers: they compute as the exported file does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from circle_train import passes
+from circle_train.backends.base import Backend
+from circle_train.compile.asked import choose_outputs
+from circle_train.compile.compile import (
+    add_losses,
+    batch_of,
+    begin,
+    find_beginning,
+    join,
+    keep_alone,
+    separate_prefix,
+)
+from circle_train.compile.memory import plan_memory
+from circle_train.compile.prefix import Keep
+from circle_train.compile.program import Mode, Program
+from circle_train.ir import Graph
+from circle_train.passes.batch import Shapes
+from circle_train.passes.integers.as_stored import Stored, as_learned, as_reals, constants_of
+from circle_train.settings.config import TrainConfig
+from circle_train.uncollected import uncollected
+
+
+@uncollected()
+def compile_stored(  # noqa: PLR0913, PLR0917 -- compile's
+    model: Graph, config: TrainConfig, mode: Mode, sizes: int | Shapes, engine: Backend | None, keep: Keep | None,
+    stored: Sequence[Stored],
+) -> Program:  # fmt: skip
+    """Outputs are the reals that integers stand for; losses are those of training."""
+    graph = passes.run(passes.before_training(sizes, stored), choose_outputs(model.copy(), config.outputs))
+    changing = constants_of(graph, [weight for weight in stored if weight.moves])
+    draft = begin(graph, config, engine)
+    real, draft.extra = as_reals(graph, draft.outputs), as_reals(graph, draft.extra)
+    draft.forward = list(graph.nodes)
+    if mode.has_loss:
+        draft.outputs = as_learned(graph, draft.outputs, real)
+        add_losses(draft, config)
+    draft.outputs = real
+    keep_alone(graph, draft.keep)
+    batch = batch_of(draft, sizes)
+    operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
+    cut = None if changing is None else find_beginning(draft, [*changing, *draft.targets], batch, keep)
+    prefix = separate_prefix(graph, cut, batch, engine)
+    join(graph, draft.keep, engine, set(), {})
+    return Program(mode, batch, graph, plan_memory(graph, draft.keep), [], draft, operators, prefix)
