@@ -13,6 +13,7 @@ from circle_train.ir.mapped import mapped
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.update import Update
 from circle_train.passes.bfloat16 import is_backward
+from circle_train.passes.integers.as_stored import Stored
 from circle_train.settings.parameters import Parameter
 
 
@@ -105,6 +106,8 @@ class Program:
     repeats: Sequence[Node] = ()
     """Nodes of the graph that run a second time, so that what they make need not be kept (see train.recompute)."""
 
+    stored: Sequence[Stored] = ()
+    """The integers that it computes on, where the model is trained on their grids."""
     part: Program | None = None
     """What runs instead, for a few samples at a time, because the file was made for so few."""
     update: Program | None = None

@@ -29,7 +29,7 @@ from circle_train.uncollected import uncollected
 @uncollected()
 def compile_stored(  # noqa: PLR0913, PLR0917 -- compile's
     model: Graph, config: TrainConfig, mode: Mode, sizes: int | Shapes, engine: Backend | None, keep: Keep | None,
-    stored: Sequence[Stored],
+    stored: Sequence[Stored], share: float = 1.0,
 ) -> Program:  # fmt: skip
     """Outputs are the reals that integers stand for; losses are those of training."""
     graph = passes.run(passes.before_training(sizes, stored), choose_outputs(model.copy(), config.outputs))
@@ -47,4 +47,5 @@ def compile_stored(  # noqa: PLR0913, PLR0917 -- compile's
     cut = None if changing is None else find_beginning(draft, [*changing, *draft.targets], batch, keep)
     prefix = separate_prefix(graph, cut, batch, engine)
     join(graph, draft.keep, engine, set(), {})
-    return Program(mode, batch, graph, plan_memory(graph, draft.keep), [], draft, operators, prefix)
+    memory = plan_memory(graph, draft.keep)
+    return Program(mode, batch, graph, memory, [], draft, operators, prefix, share, stored=stored)

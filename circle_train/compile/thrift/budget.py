@@ -12,6 +12,7 @@ from math import ceil, inf
 from circle_train.backends.base import Backend
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program
+from circle_train.compile.stored import compile_stored
 from circle_train.compile.thrift.recompute import recompute
 from circle_train.compile.thrift.shares import Share, Shares, formula, shares
 from circle_train.compile.thrift.work import step_work
@@ -168,7 +169,11 @@ def fit_arena(
     alike = []
     for samples in smaller_batches(whole.batch_size):
         share = share_of_loss(whole, whole.batch_size // samples) if whole.mode.has_loss else 1.0
-        part = compile(model, config, whole.mode, samples, engine, share).in_one_lane()
+        if whole.stored:
+            part = compile_stored(model, config, whole.mode, samples, engine, None, whole.stored, share)
+        else:
+            part = compile(model, config, whole.mode, samples, engine, share)
+        part = part.in_one_lane()
         if whole.mode.has_loss and formula(part) != formula(whole):
             continue
         if part.arena_bytes <= room:

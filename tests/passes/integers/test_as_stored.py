@@ -13,9 +13,11 @@ from networks import finish, make, new_input, weight
 
 import circle_train as ct
 from circle_train.backends import native
+from circle_train.compile.program import Mode
 from circle_train.ir import Graph
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
+from circle_train.runtime.divided import in_arena
 
 INT8 = Path("tests/data/int8_cnn.tflite")
 RNG = np.random.default_rng(0)
@@ -155,3 +157,25 @@ def test_further_outputs_are_reals_too() -> None:
     result = session.eval_step(X[:8], Y[:8])
     exact = np.exp(result.extra["logits"])
     np.testing.assert_allclose(result.outputs[0], exact / exact.sum(1, keepdims=True), atol=1 / 256)
+
+
+@needs_native
+def test_a_budget_takes_parts_of_a_batch_in_integers_too() -> None:
+    session = ct.TrainSession(INT8, SPARSE.replace(batch_size=24))
+    wanted = session.evaluate(X, Y), session.predict(X)
+    for mode in (Mode.EVALUATE, Mode.PREDICT):
+        whole = session.programs.executor(mode, 24)
+        few = whole.program.arena_bytes // 3
+        arena = np.zeros(few + 64, np.uint8)
+        parts = in_arena(
+            session.model.module.main,
+            session.config,
+            whole.program,
+            session.state,
+            session.backend,
+            arena[:few],
+        )
+        assert parts is not None and parts.parts > 1
+        session.programs._executors[mode, 24, None] = parts
+    assert session.evaluate(X, Y) == pytest.approx(wanted[0], rel=1e-6)
+    np.testing.assert_array_equal(session.predict(X), wanted[1])
