@@ -12,7 +12,14 @@ from circle_train.compile.steep import is_recurrent, is_steep
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.graph import constant
-from circle_train.ops.internal.gradient import ActivationGradient, Gradient, Gradients, GuardFinite, Zeros
+from circle_train.ops.internal.gradient import (
+    ActivationGradient,
+    Gradient,
+    Gradients,
+    GuardFinite,
+    Zeros,
+    influence,
+)
 from circle_train.ops.numeric.arithmetic import Add
 
 
@@ -37,17 +44,18 @@ def add_backward(
     return {weight: gradients[weight] for weight in weights if weight in gradients}
 
 
-def influence(graph: Graph, weights: Iterable[Tensor]) -> set[Tensor]:
-    """The weights and every float tensor that varies with one of them."""
-    influenced = set(weights)
-    for node in graph.nodes:
-        if not node.op.stops_gradient and not influenced.isdisjoint(node.inputs):
-            influenced.update(out for out in node.outputs if out.dtype.is_float)
-    return influenced
-
-
 def refuse_undifferentiable(path: list[Node], influenced: set[Tensor]) -> None:
     """One message with every operator on the path that has no gradient."""
+    offending = without_gradients(path, influenced)
+    if offending:
+        raise UnsupportedOpError(
+            f"{len(offending)} operator(s) between the trained parameters and the loss cannot be differentiated: "
+            f"{'; '.join(offending)}; train only operators behind them, e.g. trainable=('last', n)"
+        )
+
+
+def without_gradients(path: list[Node], influenced: set[Tensor]) -> list[str]:
+    """The operators that lack a gradient for what is influenced, and for which operands."""
     offending = []
     for node in path:
         missing = [
@@ -56,12 +64,11 @@ def refuse_undifferentiable(path: list[Node], influenced: set[Tensor]) -> None:
             if x in influenced and node.op.input_name(i) not in node.op.gradients
         ]
         if missing:
-            offending.append(f"{node} has no gradient for {', '.join(dict.fromkeys(missing))}")
-    if offending:
-        raise UnsupportedOpError(
-            f"{len(offending)} operator(s) between the trained parameters and the loss cannot be differentiated: "
-            f"{'; '.join(offending)}; train only operators behind them, e.g. trainable=('last', n)"
-        )
+            why = getattr(node.op, "obstacle", "")
+            offending.append(
+                f"{node} has no gradient for {', '.join(dict.fromkeys(missing))}{why and f', for {why}'}"
+            )
+    return offending
 
 
 def _towards(path: list[Node], loss: Tensor) -> list[Node]:

@@ -13,7 +13,8 @@ from circle_train.compile.asked import (
     refuse_open_shapes,
     refuse_unrunnable,
 )
-from circle_train.compile.autodiff import add_backward, influence
+from circle_train.compile.autodiff import add_backward
+from circle_train.compile.loops import learn_through_loops, refuse_budget
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, keep_in_bytes, separate
 from circle_train.compile.program import Draft, Mode, Prefix, Program
@@ -23,7 +24,7 @@ from circle_train.ir.verify import verify
 from circle_train.losses import Joint
 from circle_train.losses.symbol import Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
-from circle_train.ops.internal.gradient import Accumulate, GuardFinite
+from circle_train.ops.internal.gradient import Accumulate, GuardFinite, influence
 from circle_train.ops.internal.integers.on_grid import OnGrid
 from circle_train.passes.batch import Shapes, batch_in, set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
@@ -59,6 +60,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     activations and weights are rounded as the shipped model rounds them.
     """
     graph = passes.run(passes.before_training(sizes), choose_outputs(model.copy(), config.outputs))
+    learn_through_loops(graph)
     parameters, trained = choose_parameters(graph, config, len(model.nodes))
     moves = behave_as_in_training(graph, config) if mode.has_backward else []
     if rounding is not None:
@@ -71,6 +73,8 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
         add_losses(draft, config)
     if mode.has_backward:
         gradients = add_gradients(draft, trained, share)
+        if config.memory_budget is not None:
+            refuse_budget(graph)
         add_updates(graph, config, mode, gradients, moves)
     elif mode is Mode.UPDATE:
         draft = only_updates(graph, config, trained)

@@ -19,6 +19,7 @@ from circle_train.format.flatbuffer.schema import ENUMS
 from circle_train.ir import DType, Graph, Module, Node, Tensor, TensorType
 from circle_train.ops import INTERNAL, REGISTRY, Op
 from circle_train.ops.base import arity_of
+from circle_train.ops.control.learning import LearningLoop
 from circle_train.ops.declared import read_gradients, read_inputs
 from circle_train.ops.opaque import Opaque
 from circle_train.passes.control.variables import NAMES
@@ -83,7 +84,10 @@ def outside() -> list[type[Op]]:
 def test_what_a_class_says_of_itself_is_what_its_methods_take(cls: type[Op]) -> None:
     assert cls.inputs == read_inputs(cls) != ()
     assert cls.arity == arity_of(cls.inputs)
-    assert cls.gradients == read_gradients(cls)
+    if cls is not LearningLoop:
+        assert cls.gradients == read_gradients(cls)
+    else:  # some of its operands go by another name: tests/convert/open/test_decided_loops.py
+        assert set(cls().gradients) == {"xs", "weights"} == set(cls.together)
 
 
 def test_an_error_function_is_inferred_computed_and_counted() -> None:

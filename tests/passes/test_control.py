@@ -126,15 +126,23 @@ def test_gradients_pass_through_a_loop_of_known_length() -> None:
     assert (session.parameters["w"][1:] != before[1:]).all()
 
 
-def test_a_loop_of_unknown_length_refuses_to_be_trained_by_name() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_pass_through_a_loop_whose_length_is_data(backend: str) -> None:
     model = Model(looped(3).module)
     node = next(node for node in model.module.main.nodes if node.op.name == "WHILE")
     start = Tensor("start", TensorType(DType.INT32, ()))
     model.module.main.inputs.append(start)
     model.module.main.reconnect(node, [start, *node.inputs[1:]])
-    session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=2, trainable=["w"]))
-    with pytest.raises(ct.UnsupportedOpError, match="WHILE"):
-        session.prepare()
+    config = ct.TrainConfig(
+        loss="mse", optimizer=ct.optimizers.SGD(learning_rate=1e-2), batch_size=2, trainable=["w"]
+    )
+    session = ct.TrainSession(model, config, backend=backend)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
+    for begin, factor in ((0, 8), (2, 2), (3, 1)):
+        w = session.parameters["w"].copy()
+        session.train_step([x, np.array(begin, np.int32)], np.zeros((2, 3), np.float32))
+        slope = (2 / 6 * (factor * x * w) * factor * x).sum(0)
+        np.testing.assert_allclose((w - session.parameters["w"]) / 1e-2, slope, rtol=1e-3, atol=1e-6)
 
 
 def choosing(number: int) -> Model:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from circle_train.ir import TensorType
+from circle_train.ir import Graph, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Elementwise, Mixes
@@ -84,7 +84,12 @@ class Gradients(Op):
         names = [self.of.input_name(index) for index in self.wrt]
         method = getattr(self.of, self.of.gradients[names[0]].method)
         found = method(**self.shapes, **regrouped(self.counts, inputs))
-        return tuple(unbroadcast(found[name], t.shape) for name, t in zip(names, self.types, strict=True))
+        first = len(self.of.inputs) - 1
+        made = [found[name] for name in names]
+        picked = [
+            one[i - first] if isinstance(one, list) else one for one, i in zip(made, self.wrt, strict=True)
+        ]
+        return tuple(unbroadcast(one, t.shape) for one, t in zip(picked, self.types, strict=True))
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         return self.work
@@ -182,6 +187,15 @@ class GuardFinite(Op):
             f"the loss is finite, but the gradient of {self.place} is not",
             "its slope has no bound there (a root, logarithm or quotient of 0?), add a small number before it",
         )
+
+
+def influence(graph: Graph, weights: Iterable[Tensor]) -> set[Tensor]:
+    """The weights and every float tensor that varies with one of them."""
+    influenced = set(weights)
+    for node in graph.nodes:
+        if not node.op.stops_gradient and not influenced.isdisjoint(node.inputs):
+            influenced.update(out for out in node.outputs if out.dtype.is_float)
+    return influenced
 
 
 def regrouped(counts: Sequence[tuple[str, int]], inputs: Sequence[Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ ort = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import circle_train as ct  # noqa: E402
+from circle_train.ops.control.learning import LearningLoop  # noqa: E402
 
 FLOAT, BOOL, INT = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 
@@ -91,10 +92,168 @@ def test_the_file_runs_in_litert(tmp_path: Path) -> None:
         np.testing.assert_allclose(interpreter.get_tensor(detail["index"]), ours, rtol=1e-6)
 
 
-def test_training_behind_it_is_refused_by_name() -> None:
-    session = ct.TrainSession(ct.load(doubling(1 << 40, False)), ct.TrainConfig(loss="mse", batch_size=2))
-    with pytest.raises(ct.CircleTrainError, match="WHILE"):
+def recurring(step: list[Any], numbers: dict[str, Any]) -> bytes:
+    """h = x·w, then h = step(h) until its sum is at least `enough`; y = 2 h."""
+    nodes = [
+        *step,
+        helper.make_node("ReduceSum", ["t"], ["sum"], keepdims=0),
+        helper.make_node("Less", ["sum", "enough"], ["go"]),
+    ]
+    body = helper.make_graph(
+        nodes, "body", [info("i", INT, []), info("c", BOOL, []), info("s", FLOAT, ["N", 3])],
+        [info("go", BOOL, []), info("t", FLOAT, ["N", 3])],
+    )  # fmt: skip
+    main = [
+        helper.make_node("MatMul", ["x", "w"], ["start"]),
+        helper.make_node("Loop", ["", "yes", "start"], ["h"], body=body),
+        helper.make_node("Mul", ["h", "two"], ["y"]),
+    ]
+    numbers = {"w": np.eye(3, dtype=np.float32), "yes": np.array(True), "two": np.float32(2), **numbers}
+    graph = helper.make_graph(
+        main, "g", [info("x", FLOAT, ["N", 3])], [info("y", FLOAT, ["N", 3])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in numbers.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def cell(enough: float = 40.0, pull: float = 0.1) -> bytes:
+    """s = s + pull · tanh(s·v + b), whose weights are the loop's own."""
+    step = [
+        helper.make_node("Gemm", ["s", "v", "b"], ["g"]),
+        helper.make_node("Tanh", ["g"], ["th"]),
+        helper.make_node("Mul", ["th", "pull"], ["small"]),
+        helper.make_node("Add", ["s", "small"], ["t"]),
+    ]
+    rng = np.random.default_rng(3)
+    v = (np.eye(3) + 0.2 * rng.random((3, 3))).astype(np.float32)
+    return recurring(
+        step,
+        {"v": v, "b": np.full(3, 0.3, np.float32), "pull": np.float32(pull), "enough": np.float32(enough)},
+    )
+
+
+def by_torch(
+    session: ct.TrainSession, x: Any, enough: float, pull: float
+) -> tuple[float, dict[str, Any], int]:
+    """The loss of mean squares, its gradients, and how often the loop turned."""
+    torch = pytest.importorskip("torch")
+    w, v, b = (
+        torch.tensor(session.parameters[name], dtype=torch.float64, requires_grad=True) for name in "wvb"
+    )
+    h, turns = torch.tensor(x, dtype=torch.float64) @ w, 0
+    while turns == 0 or h.sum() < enough:
+        h, turns = h + pull * torch.tanh(h @ v + b), turns + 1
+    loss = ((2 * h) ** 2).mean()
+    loss.backward()
+    return float(loss.detach()), {"w": w.grad.numpy(), "v": v.grad.numpy(), "b": b.grad.numpy()}, turns
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_gradients_go_back_through_as_many_turns_as_the_data_decides(backend: str) -> None:
+    config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(learning_rate=1.0), batch_size=2)
+    session = ct.TrainSession(ct.load(cell()), config, backend=backend)
+    seen = set()
+    for scale in (0.4, 3.0, 9.0):
+        x = np.random.default_rng(1).random((2, 3)).astype(np.float32) * scale
+        expected, gradients, turns = by_torch(session, x, 40.0, 0.1)
+        before = {name: session.parameters[name].copy() for name in gradients}
+        found = session.train_step(x, np.zeros((2, 3), np.float32))
+        np.testing.assert_allclose(float(found.loss), expected, rtol=1e-5)
+        for name, gradient in gradients.items():
+            moved = before[name] - session.parameters[name]
+            np.testing.assert_allclose(moved, gradient, rtol=1e-4, atol=2e-4 * np.abs(gradient).max())
+            session.parameters[name] = before[name]
+        seen.add(turns)
+    assert len(seen) == 3 and max(seen) > 64, "several programs' worth of turns, more than are kept"
+
+
+def test_gradients_through_a_loop_are_finite_differences() -> None:
+    graphs = ct.load(cell(8.0)).module.main
+    op = next(node.op for node in graphs.nodes if node.op.name == "WHILE")
+    loop = LearningLoop(graphs=op.graphs)
+    rng = np.random.default_rng(0)
+    given = [np.asarray(t.data) if t.is_constant else rng.random((2, 3)) for t in loop_inputs(graphs)]
+    state = next(i for i, value in enumerate(given) if value.dtype == np.float64)
+    direction, weight = rng.standard_normal((2, 3, 2)).transpose(2, 0, 1)
+
+    def at(step: float) -> float:
+        values = [value + step * direction if i == state else value for i, value in enumerate(given)]
+        return float((loop.forward(*values)[state] * weight).sum())
+
+    dys = [np.zeros_like(value) for value in given]
+    dys[state] = weight
+    slope = float((loop.grads(dys, given)["xs"][state] * direction).sum())
+    np.testing.assert_allclose(slope, (at(1e-6) - at(-1e-6)) / 2e-6, rtol=1e-5)
+
+
+def loop_inputs(graph: Any) -> list[Any]:
+    return list(next(node for node in graph.nodes if node.op.name == "WHILE").inputs)
+
+
+def test_what_a_loop_has_learned_is_in_the_files(tmp_path: Path) -> None:
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    session = ct.TrainSession(ct.load(cell()), ct.TrainConfig(loss="mse", optimizer="adam", batch_size=2))
+    x = np.random.default_rng(2).random((2, 3)).astype(np.float32)
+    before = session.parameters["v"].copy()
+    for _ in range(3):
+        session.train_step(x, np.zeros((2, 3), np.float32))
+    assert (session.parameters["v"] != before).all()
+    ours = session.predict(x)
+    session.export(tmp_path / "loop.onnx")
+    session.export(tmp_path / "loop.tflite")
+    runtime = ort.InferenceSession(str(tmp_path / "loop.onnx"))
+    np.testing.assert_allclose(runtime.run(None, {"x": x})[0], ours, rtol=1e-5)
+    interpreter = litert.Interpreter(str(tmp_path / "loop.tflite"))
+    interpreter.resize_tensor_input(interpreter.get_input_details()[0]["index"], x.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    np.testing.assert_allclose(
+        interpreter.get_tensor(interpreter.get_output_details()[0]["index"]), ours, rtol=1e-5
+    )
+
+
+def test_a_weight_that_the_loop_shares_is_one() -> None:
+    step = [
+        helper.make_node("MatMul", ["s", "w"], ["g"]),
+        helper.make_node("Add", ["g", "b"], ["t"]),
+    ]
+    numbers = {"b": np.ones(3, np.float32), "enough": np.float32(30)}
+    config = ct.TrainConfig(loss="mse", optimizer=ct.optimizers.SGD(learning_rate=1e-4), batch_size=2)
+    session = ct.TrainSession(ct.load(recurring(step, numbers)), config)
+    x = np.ones((2, 3), np.float32)
+    # s = 1, then + 1 a turn until 6 s ≥ 30: four turns, y = 10; dL/dw of five products of a matrix of equal rows
+    before = session.parameters["w"].copy()
+    session.train_step(x, np.zeros((2, 3), np.float32))
+    torch = pytest.importorskip("torch")
+    w = torch.eye(3, requires_grad=True)
+    h = torch.ones(2, 3) @ w
+    for _ in range(4):
+        h = h @ w + 1
+    ((2 * h) ** 2).mean().backward()
+    np.testing.assert_allclose((before - session.parameters["w"]) / 1e-4, w.grad.numpy(), rtol=1e-2)
+
+
+def test_a_loop_without_gradients_is_refused_by_name() -> None:
+    step = [
+        helper.make_node("Unique", ["s"], ["u"], sorted=1),
+        helper.make_node("ReduceSum", ["u"], ["all"], keepdims=0),
+        helper.make_node("Add", ["s", "all"], ["t"]),
+    ]
+    model = ct.load(recurring(step, {"enough": np.float32(9)}))
+    session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=2))
+    with pytest.raises(
+        ct.CircleTrainError, match=r"WHILE .* has no gradient for xs, for .* 'u' has no gradient"
+    ):
         session.prepare()
+
+
+def test_a_budget_cannot_be_promised() -> None:
+    config = ct.TrainConfig(loss="mse", batch_size=2, memory_budget="200MB")
+    with pytest.raises(ct.ConfigError, match=r"memory_budget: how often operator \d+ \(WHILE\) turns"):
+        ct.TrainSession(ct.load(cell()), config).prepare()
 
 
 def test_a_state_that_changes_its_size_is_refused() -> None:
