@@ -73,8 +73,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
         add_losses(draft, config)
     if mode.has_backward:
         gradients = add_gradients(draft, trained, share)
-        if config.memory_budget is not None:
-            refuse_budget(graph)
+        refuse_budget(graph, config.memory_budget)
         add_updates(graph, config, mode, gradients, moves)
     elif mode is Mode.UPDATE:
         draft = only_updates(graph, config, trained)

@@ -68,9 +68,9 @@ def _carry(graph: Graph, node: Node, twins: dict[Tensor, Tensor]) -> Node:
     return carrying
 
 
-def refuse_budget(graph: Graph) -> None:
+def refuse_budget(graph: Graph, budget: int | str | None) -> None:
     """What a loop keeps of its turns stands in no plan."""
-    for node in graph.nodes:
+    for node in graph.nodes if budget is not None else ():
         if isinstance(node.op, Gradients) and isinstance(node.op.of, LearningLoop):
             raise ConfigError(
                 f"memory_budget: how often operator {node.op.source} (WHILE) turns, and so what learning through it takes, is "

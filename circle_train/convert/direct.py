@@ -64,6 +64,8 @@ def convert(
         except Endless as error:
             raise ConversionError(f"{_place(model)}: {error}; load a smaller model") from None
         except Blocked as blocked:
+            if model.contradictions:
+                raise ConversionError(model.contradictions[0]) from blocked.failure
             guesses = fixed(model, known, blocked.culprits)
             if not guesses:
                 raise blocked.failure from blocked.failure.__cause__

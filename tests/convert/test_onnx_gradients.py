@@ -110,6 +110,14 @@ CASES: dict[str, Case] = {
     "GatherND, batch": case("GatherND", floats(2, 3, 4), picks(3, 2, 2, 1), batch_dims=1),
     "Gather twice the same": case("Gather", floats(3, 4), ints(0, 0, -1), axis=0),
     "ScatterElements, adding": case("ScatterElements", floats(3, 4), picks(3, 2, 4), floats(2, 4), axis=0, reduction="add"),
+    "ScatterElements, the last wins": case(
+        "ScatterElements", floats(3, 4), ints(0, 2, 1, 0, 0, 2, 1, 1).reshape(2, 4), floats(2, 4)),
+    "ScatterElements, the last of all": case("ScatterElements", floats(4), ints(1, 3, 1, -1, 1), floats(5)),
+    "ScatterElements, multiplying": case(
+        "ScatterElements", floats(3, 4), ints(0, 2, 1, 0, 0, 2, 1, 1).reshape(2, 4), floats(2, 4), reduction="mul"),
+    "ScatterND, the last wins": case("ScatterND", floats(4, 3), ints(2, 0, 2)[:, None], floats(3, 3)),
+    "ScatterND, the largest": case("ScatterND", floats(4, 3), ints(2, 0, 2)[:, None], floats(3, 3), reduction="max"),
+    "ScatterND, the smallest": case("ScatterND", floats(4, 3), ints(2, 0, 2)[:, None], floats(3, 3), reduction="min"),
     "ScatterND, replacing": case("ScatterND", floats(4, 3), ints(2, 0)[:, None], floats(2, 3)),
     "ScatterND, adding": case("ScatterND", floats(4, 3), ints(2, 2)[:, None], floats(2, 3), reduction="add"),
     "TopK, smallest": case("TopK", floats(6, 3), ints(2), outputs=2, axis=0, largest=0),

@@ -48,6 +48,8 @@ class Source:
     """The model's bytes, and those of its external data."""
     given: dict[str, tuple[Array, tuple[Dim, ...]]] = field(default_factory=dict)
     """Inputs whose values the caller gave, which count no longer among them."""
+    contradictions: list[str] = field(default_factory=list)
+    """Where the caller's sizes differ though the model calls them the same: said if it cannot be converted with them."""
 
     def let_go(self) -> None:
         """Pages of mapped files that were read need not stay in memory."""

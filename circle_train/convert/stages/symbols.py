@@ -100,12 +100,12 @@ def fixed(model: Source, known: Mapping[str, Number], culprits: Iterable[str]) -
 
 
 def asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, Number]:
-    """Symbols that the caller has fixed."""
+    """Symbols that the caller has fixed; where a file calls sizes the same that are not, an input has its own."""
     known: dict[str, Number] = {}
     for name, shape in shapes.items():
         if name not in model.inputs:
             raise ConversionError(f"shapes names '{name}', the model's inputs are {', '.join(model.inputs)}")
-        _, dims = model.inputs[name]
+        dtype, dims = model.inputs[name]
         if len(dims) != len(shape) or any(
             s < -1 or s == 0 or (isinstance(d, int) and s not in (d, -1))
             for d, s in zip(dims, shape, strict=True)
@@ -113,10 +113,13 @@ def asked(model: Source, shapes: dict[str, tuple[int, ...]]) -> dict[str, Number
             raise ConversionError(
                 f"shapes gives '{name}' as {shape}, the model has {dims}; only open sizes can be fixed"
             )
-        for dim, size in zip(dims, shape, strict=True):
+        own = list(dims)
+        for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             if isinstance(dim, str) and size != -1 and known.setdefault(dim, size) != size:
-                raise ConversionError(
+                own[axis] = size
+                model.contradictions.append(
                     f"shapes gives '{name}' as {shape}, where '{dim}' is {size}, but another input's '{dim}' is "
                     f"{known[dim]}; give both the same size"
                 )
+        model.inputs[name] = dtype, tuple(own)
     return known

@@ -102,6 +102,27 @@ def test_inputs_of_circle_and_loaded_models_are_given_too(tmp_path: Path) -> Non
     np.testing.assert_allclose(ct.InferenceSession(tmp_path / "fixed.circle")(), wanted, rtol=1e-6)
 
 
+def test_sizes_that_a_file_calls_the_same_by_mistake() -> None:
+    """As RobustVideoMatting's states are called: 'H', though the first ones are one pixel for a picture of any height."""
+    ort = pytest.importorskip("onnxruntime")
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Expand", ["state", "sizes"], ["before"]),
+        helper.make_node("Add", ["x", "before"], ["y"]),
+    ]
+    inputs = [
+        info("x", TensorProto.FLOAT, ["B", 3, "H"]),
+        info("state", TensorProto.FLOAT, ["B", "C", "H"]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    x, state = np.random.default_rng(0).random((2, 3, 8), np.float32), np.full((1, 1, 1), 2, np.float32)
+    ours = ct.InferenceSession(ct.load(model, shapes={"x": (2, 3, 8), "state": (1, 1, 1)}))
+    wanted = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x, "state": state})
+    np.testing.assert_allclose(ours.run(None, {"x": x, "state": state})[0], wanted[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [

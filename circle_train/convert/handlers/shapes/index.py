@@ -11,6 +11,9 @@ from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
 from circle_train.ir import DType, Tensor
+from circle_train.ir.tensor_type import Array
+from circle_train.ops.base import REGISTRY
+from circle_train.ops.seldom.stablehlo import combining
 
 
 def counted_from_front(b: Builder, indices: Tensor, size: int) -> Tensor:
@@ -139,25 +142,48 @@ def scatter_nd(c: Call) -> Tensor:
     return scattered(b, x, indices, updates, c.attr("reduction", "none"))
 
 
+COMBINED = {"none": None, "mul": "STABLEHLO_MULTIPLY", "max": "STABLEHLO_MAXIMUM", "min": "STABLEHLO_MINIMUM"}
+"""How an update goes with what is there."""
+
+
 def scattered(b: Builder, x: Tensor, indices: Tensor, updates: Tensor, reduction: str) -> Tensor:
-    """SCATTER_ND adds; overwriting removes first what stood there. Repeated indices must not overwrite."""
-    shape = b.integers(b.shape(x))
+    """SCATTER_ND adds; overwriting removes first what stood there. Where indices may repeat the last update wins."""
     indices = b.cast(indices, DType.INT32)
     if reduction == "add":
-        return b("ADD", x, b("SCATTER_ND", indices, updates, shape))
-    if reduction != "none":
-        raise Refusal(f"Circle scatters by adding, not by '{reduction}'")
-    known = b.value(indices)
-    if known is not None:
-        flat = known.reshape(-1, known.shape[-1])
-        if len(np.unique(flat, axis=0)) < len(flat):
-            raise Refusal("its indices repeat, so which update wins is not defined")
+        return b("ADD", x, b("SCATTER_ND", indices, updates, b.integers(b.shape(x))))
+    if reduction not in COMBINED:
+        raise Refusal(f"nothing is known of scattering by '{reduction}'")
+    if reduction != "none" or not _are_distinct(b.value(indices)):
+        return _written(b, x, indices, updates, COMBINED[reduction])
+    shape = b.integers(b.shape(x))
     many = b.integers(b.shape(updates)) if updates.type.is_static else _sizes_while_running(b, updates)
     ones = b("FILL", many, b.constant(1, np.int32))
     hits = b("SCATTER_ND", indices, ones, shape)
     touched = b("GREATER", hits, b.constant(0, np.int32))
     placed = b("SCATTER_ND", indices, updates, shape)
     return b("SELECT_V2", touched, placed, x)
+
+
+def _are_distinct(indices: Array | None) -> bool:
+    """Whether it is known that no place is named twice."""
+    if indices is None:
+        return False
+    flat = indices.reshape(-1, indices.shape[-1])
+    return len(np.unique(flat, axis=0)) == len(flat)
+
+
+def _written(b: Builder, x: Tensor, indices: Tensor, updates: Tensor, combined: str | None) -> Tensor:
+    """One update after the other, by full indices of the first axes."""
+    depth = indices.type.shape[-1]
+    if depth < 0:
+        raise Refusal("how many axes its indices speak of is known only while running")
+    first = tuple(range(depth))
+    return b(
+        "STABLEHLO_SCATTER", x, indices, updates,
+        graphs=(combining(None if combined is None else REGISTRY[combined](), x.dtype),),
+        update_window_dims=tuple(range(indices.type.rank - 1, updates.type.rank)),
+        inserted_window_dims=first, scatter_dims_to_operand_dims=first, index_vector_dim=indices.type.rank - 1,
+    )  # fmt: skip
 
 
 @handles("ScatterElements", "Scatter")
