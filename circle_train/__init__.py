@@ -6,8 +6,9 @@ Example:
     >>> session = ct.TrainSession(model, ct.TrainConfig(loss="mse", optimizer="adam", trainable=("last", 1)))
 """
 
-# All at once: time and memory of a session's first step are then its own, and no modules'.
-from circle_train import callbacks, data, losses, metrics, optimizers, schedules
+from typing import TYPE_CHECKING
+
+from circle_train.brought import MODULES, brought
 from circle_train.errors import (
     CheckpointError,
     CircleTrainError,
@@ -17,13 +18,19 @@ from circle_train.errors import (
     ModelError,
     UnsupportedOpError,
 )
-from circle_train.finetuning import choose, finetune
 from circle_train.model import Model, load
 from circle_train.release import VERSION
-from circle_train.session import InferenceSession, TrainSession
-from circle_train.session.packages import make_artifacts
+from circle_train.session.inference import InferenceSession
+from circle_train.session.train_session import TrainSession
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.quantization import Int8
+
+# At once what a training step needs: its time and memory are then its own, and no modules'. The rest when it is asked for.
+if TYPE_CHECKING:
+    from circle_train import callbacks, data, losses, metrics, optimizers, schedules
+    from circle_train.finetuning.choosing.choose import choose
+    from circle_train.finetuning.finetune import finetune
+    from circle_train.session.packages import make_artifacts
 
 __version__ = VERSION
 
@@ -51,6 +58,14 @@ __all__ = [
     "optimizers",
     "schedules",
 ]
+
+HOMES = {
+    MODULES: ("callbacks", "data", "losses", "metrics", "optimizers", "schedules"),
+    "finetuning.choosing.choose": ("choose",),
+    "finetuning.finetune": ("finetune",),
+    "session.packages": ("make_artifacts",),
+}
+__getattr__ = brought(__name__, HOMES)
 
 
 def __dir__() -> list[str]:

@@ -9,19 +9,20 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from circle_train import convert, format, passes
-from circle_train.convert.back import portable
+from circle_train import convert, runtime
+from circle_train.convert import back
 from circle_train.convert.other.files import refuse_foreign
 from circle_train.errors import ConfigError, ModelError
+from circle_train.format import read, write
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import Description, describe, described
 from circle_train.info import OperatorInfo, TensorInfo
 from circle_train.ir import Module
 from circle_train.ir.mapped import files_behind
+from circle_train.passes import pipelines
 from circle_train.passes.batch import fix_sizes
 from circle_train.passes.heads.new_head import SCORES
 from circle_train.printable import as_table, printable
-from circle_train.runtime import litert
 from circle_train.runtime.module import with_float_head, with_head, with_inputs, with_values
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
@@ -96,13 +97,13 @@ class Model:
             >>> session = ct.TrainSession("tests/data/mlp.circle", ct.TrainConfig(loss="mse"))
             >>> trained = ct.load("tests/data/mlp.circle").with_parameters(session.parameters)
         """
-        graph = passes.run(passes.before_training(None), self.module.main.copy())
+        graph = pipelines.run(pipelines.before_training(None), self.module.main.copy())
         state = State(make_states(find_parameters(graph)), 1.0)
         parameters = self.parameters_of(state)
         for name, value in values.items():
             parameters[name] = value
         state.require_values()
-        module = format.read(format.write(with_values(self.module, state)))
+        module = read(write(with_values(self.module, state)))
         hints.restore(module)
         return Model(module, self.provenance)
 
@@ -178,7 +179,7 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; the suffix decides: .circle or .tflite."""
-        litert.save(self.module, path)
+        runtime.litert.save(self.module, path)
 
     def _repr_html_(self) -> str:
         return as_table(repr(self))
@@ -215,11 +216,11 @@ def load(source: Source | Model, **options: Any) -> Model:
         module, provenance = convert.load_onnx(source, **options)
         return Model(hints.attach(module), provenance, options)
     _refuse(options.keys() - {"shapes", "inputs"}, "a Circle or TFLite model takes shapes and inputs alone")
-    module = format.read(source, name and str(name))
+    module = read(source, name and str(name))
     hints.restore(module)
     fix_sizes(module.main, options.get("shapes") or {})
-    origin = hints.read_entry(module, portable.ENTRY)
-    loaded = Model(module, None if origin is None else portable.restore(origin))
+    origin = hints.read_entry(module, back.ENTRY)
+    loaded = Model(module, None if origin is None else back.portable.restore(origin))
     return loaded.with_inputs(options.get("inputs") or {})
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from html import escape
 from typing import Any
 
 LONG = 48
@@ -34,12 +33,18 @@ def lines(texts: Iterable[str]) -> str:
 
 def as_html(text: str) -> str:
     """The text as it stands between two tags or in an attribute's quotes."""
-    return escape(printable(text))
+    return _escape(printable(text))
 
 
 def as_table(text: str) -> str:
     """Lines as a notebook shows them: as they are, in letters of one width."""
-    return f"<pre>{escape(text)}</pre>"
+    return f"<pre>{_escape(text)}</pre>"
+
+
+def _escape(text: str) -> str:
+    import html  # the names of all its letters, of which terminals want none
+
+    return html.escape(text)
 
 
 def as_json(value: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
 from operator import attrgetter
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from circle_train.likeness import likeness
@@ -24,6 +25,8 @@ else:
 
 
 Class = TypeVar("Class", bound=type)
+_LOCK = Lock()
+"""Modules that several threads import may define subclasses of one base at once."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -31,9 +34,10 @@ def record(cls: Class) -> Class:
     """As @dataclass(frozen=True), which its subclasses may also be decorated with."""
     if cls.__doc__ is None:
         cls.__doc__ = ""
-    _declare_frozen(cls.__mro__[1:], False)
-    made = cast(Class, dataclass(init=False, repr=False, eq=False)(cls))
-    _declare_frozen(cls.__mro__, True)
+    with _LOCK:
+        _declare_frozen(cls.__mro__[1:], False)
+        made = cast(Class, dataclass(init=False, repr=False, eq=False)(cls))
+        _declare_frozen(cls.__mro__, True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
         if method.__name__ not in cls.__dict__:
             setattr(made, method.__name__, method)

@@ -15,8 +15,7 @@ from networks import finish, make, mlp, new_input, weight
 import circle_train as ct
 from circle_train.backends.base import Reference
 from circle_train.cli import info, main
-from circle_train.cli.onert import circle_plus_gen, generate_datafile
-from circle_train.cli.onert import train as onert_train
+from circle_train.cli.onert import circle_plus_gen, generate_datafile, train as onert_train
 from circle_train.errors import FOREIGN, refusing, shown
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.passes.fold import infer_node

@@ -23,8 +23,8 @@ from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import fields, protobuf
 from circle_train.convert.stages import written
 from circle_train.data import files, rows
-from circle_train.data.images import LARGEST as MOST_PIXELS
-from circle_train.data.sounds import LONGEST as LONGEST_RECORDING
+from circle_train.data.pictures import LARGEST as MOST_PIXELS
+from circle_train.data.recordings import LONGEST as LONGEST_RECORDING
 from circle_train.data.texts import tokenizer
 from circle_train.format.flatbuffer import encode, unknown
 from circle_train.format.metadata import attachments, description

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from circle_train.checkpoints import onert as onert_checkpoint
-from circle_train.checkpoints import ort as ort_state
-from circle_train.checkpoints import ort_file as ort_checkpoint
-from circle_train.checkpoints import own as named_checkpoint
+from circle_train.checkpoints import (
+    onert as onert_checkpoint,
+    ort as ort_state,
+    ort_file as ort_checkpoint,
+    own as named_checkpoint,
+)
 from circle_train.checkpoints.ort_file import is_ort_checkpoint
 from circle_train.checkpoints.safetensors import Data
 from circle_train.checkpoints.slices import FileSlices

@@ -18,12 +18,8 @@ from circle_train.session import TrainSession
 from circle_train.session.packages import make_artifacts
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "artifacts",
-        help="make a training package for a device",
-        description="Write a folder that TrainSession opens where onnx is not installed.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write a folder that TrainSession opens where onnx is not installed."
     parser.add_argument("model", metavar="MODEL", help=".onnx, .circle or .tflite")
     add_shapes(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the package's folder")

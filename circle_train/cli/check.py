@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from circle_train.cli.runs.look import LOOK, add_look
 from circle_train.cli.runs.samples import BELONGS, add_kind, samples_of
@@ -17,9 +16,9 @@ from circle_train.cli.settings import (
     told,
 )
 from circle_train.errors import ConfigError
-from circle_train.finetuning.choosing import choose
 from circle_train.finetuning.choosing.budget import Budget, parse_budget
 from circle_train.finetuning.choosing.choice import as_data
+from circle_train.finetuning.choosing.choose import choose
 from circle_train.finetuning.choosing.contest import LOG
 from circle_train.printable import brief, printable
 from circle_train.report.plan import count, size, table
@@ -45,18 +44,15 @@ HEADINGS = (
     *("weights", "optimizer", "FLOP", ""),
 )
 KEPT = "of the arena: kept for the backward part, and gradients of weights (0: each moves its weight as it arises)"
-HELP = "which operators can be trained, and what every last-n choice costs"
 EPILOG = """\
 with samples it tries out what is worth training, within a budget:
   circle-train check photos/ --model mobilenet.tflite --budget 150MB,60s
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "check", help=HELP, description=f"Shows {HELP}.", epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Shows which operators can be trained, and what every last-n choice costs."
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "folder",
         metavar="model",

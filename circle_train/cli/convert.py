@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from circle_train import convert
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
@@ -12,15 +11,14 @@ from circle_train.errors import CircleTrainError, ConversionError
 from circle_train.model import Model
 from circle_train.session import peers
 
-HELP = ".onnx, .tflite or .circle to .circle or .tflite"
 TOLERANCE = 1e-3
 """Of an output's range; beyond it the conversion counts as failed."""
 TOLERANCE_WHERE_ROUNDED = 5e-2
 """The same for models that round what they compute (dynamic quantization): there the last bit may tip a whole step."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("convert", help=HELP, description=HELP)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = ".onnx, .tflite or .circle to .circle or .tflite"
     parser.add_argument("input", help="a .onnx, .tflite or .circle file")
     parser.add_argument("output", help="a .circle or .tflite file")
     add_shapes(parser)

@@ -15,8 +15,7 @@ SIZE = "224x224"
 LAYOUTS = {"nhwc": None, "nchw": (2, 0, 1), "nchw-to-nhwc": (1, 2, 0)}
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("data", help="make raw data files: split, scaled, one-hot")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", help=".npy, .npz (x and y), .csv, idx (also .gz), or a folder with a folder per class"
     )

@@ -22,12 +22,8 @@ TRAINED_OPERATORS = 3
 EPOCHS = 12
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="the whole flow in a few seconds, on handwritten digits that come along",
-        description=__doc__,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
     parser.add_argument(
         "--out", default="circle-train-demo", metavar="DIR", help="where to write (default: %(default)s)"
     )

@@ -6,7 +6,6 @@ import argparse
 import importlib.metadata
 import platform
 import sys
-from typing import Any
 
 from circle_train import __version__
 from circle_train.available import available_bytes
@@ -26,10 +25,7 @@ EXTRAS = {
 """Each extra's package, and what it is for."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor", help="engine, processor, threads, versions and extras of this installation"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     parser.set_defaults(run=run)
 

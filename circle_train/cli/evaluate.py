@@ -30,11 +30,9 @@ LOSSES = {
 """Of a model whose file says what its outputs are."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "eval",
-        help="loss and metrics on data files; nothing is trained",
-        description="Prints what train prints: loss and metrics, and for a folder by class precision and recall of each.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Prints what train prints: loss and metrics, and for a folder by class precision and recall of each."
     )
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     parser.add_argument(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
 from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines
@@ -15,8 +14,7 @@ TOLERANCE = 5e-2
 """Of an output's range: more than integers lose by rounding otherwise."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("export", help="write an inference model with the weights of a checkpoint")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="the model that was trained")
     add_shapes(parser)
     parser.add_argument("--checkpoint", required=True, metavar="C", help=".ckpt or .safetensors")

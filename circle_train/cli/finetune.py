@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from circle_train.cli.runs.look import add_look
 from circle_train.cli.runs.places import MODELS, exported, refuse_bad_output, unused
@@ -28,7 +27,7 @@ from circle_train.cli.settings import (
 )
 from circle_train.data.labelled import Labelled
 from circle_train.errors import ConfigError
-from circle_train.finetuning import Result
+from circle_train.finetuning.account import Result
 from circle_train.finetuning.deeper import DEEPER_LENGTH
 from circle_train.finetuning.finetune import HEAD_LENGTH, Finetuning
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
@@ -53,15 +52,12 @@ examples:
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "finetune",
-        help="from a folder of labelled samples to a trained model that names them",
-        description="A new classifier is put on the model and trained, then all layers with it; the best weights "
-        "are written, with the classes' names and the scale of the pixels in the file.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "A new classifier is put on the model and trained, then all layers with it; the best weights "
+        "are written, with the classes' names and the scale of the pixels in the file."
     )
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "folder",
         nargs="?",

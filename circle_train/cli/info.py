@@ -19,10 +19,7 @@ from circle_train.settings.config import TrainConfig
 STEP = ("trainable", "parameters", "arena_bytes", "waiting_bytes", "gradient_bytes")
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "info", help="inputs, outputs, operators, parameters, size, Circle+ settings"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     add_shapes(parser)
     parser.add_argument("--operators", action="store_true", help="list every operator, not only their counts")

@@ -6,46 +6,31 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from circle_train import __version__
-from circle_train.cli import (
-    artifacts,
-    check,
-    convert,
-    data,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    finetune,
-    info,
-    predict,
-    quantize,
-    train,
-)
-from circle_train.cli.federate import command as federate
-from circle_train.cli.onert import plus
 from circle_train.cli.runs.ending import ended, take_any_text
 from circle_train.likeness import likeness
 
-COMMANDS = (
-    demo,
-    finetune,
-    info,
-    check,
-    convert,
-    plus,
-    artifacts,
-    data,
-    train,
-    evaluate,
-    predict,
-    export,
-    quantize,
-    federate,
-    doctor,
-)
+COMMANDS = {
+    "demo": ("demo", "the whole flow in a few seconds, on handwritten digits that come along"),
+    "finetune": ("finetune", "from a folder of labelled samples to a trained model that names them"),
+    "info": ("info", "inputs, outputs, operators, parameters, size, Circle+ settings"),
+    "check": ("check", "which operators can be trained, and what every last-n choice costs"),
+    "convert": ("convert", ".onnx, .tflite or .circle to .circle or .tflite"),
+    "plus": ("onert.plus", "Circle+: print, write or remove a model's training settings"),
+    "artifacts": ("artifacts", "make a training package for a device"),
+    "data": ("data", "make raw data files: split, scaled, one-hot"),
+    "train": ("train", "train a model on data files"),
+    "eval": ("evaluate", "loss and metrics on data files; nothing is trained"),
+    "predict": ("predict", "the model's outputs for data files"),
+    "export": ("export", "write an inference model with the weights of a checkpoint"),
+    "quantize": ("quantize", "write a model of floats in integers, or in half floats"),
+    "federate": ("federate.command", "make and run a fleet's app for Flower"),
+    "doctor": ("doctor", "engine, processor, threads, versions and extras of this installation"),
+}
+"""By their names, the modules, each imported when its command is meant, and what the help says of them."""
 
 EPILOG = """\
 the first five minutes:
@@ -64,37 +49,32 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         found = re.search(r"unrecognized arguments: (-\S+)", message)
-        hint = ""
-        owners = [] if found is None else self._owners(found[1].partition("=")[0])
-        if owners:
-            hint = f"; it is an option of {', '.join(owners)}"
-        elif found:
-            words = [word for parser in self._all() for word in parser._option_string_actions]
-            name = likeness(
-                found[1].lstrip("-").partition("=")[0],
-                [w[2:].replace("-", "_") for w in words if w[:2] == "--"],
-            )
-            hint = name.replace("'", "'--", 1).replace("_", "-") or hint
-        super().error(message + hint)
-
-    def _owners(self, word: str) -> list[str]:
-        """The commands that know it."""
-        return [
-            str(parser.prog).rpartition(" ")[2]
-            for parser in self._all()
-            if word in parser._option_string_actions
-        ]
-
-    def _all(self) -> Iterator[argparse.ArgumentParser]:
-        """This parser and those of its commands."""
-        yield self
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                yield from action.choices.values()
+        super().error(message + (_meant(found[1].partition("=")[0]) if found else ""))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def _meant(option: str) -> str:
+    """Whose option it is, or which one of any command it may stand for."""
+    known = {
+        one.prog.removeprefix("circle-train "): one._option_string_actions for one in _and_below(parser())
+    }
+    if owners := [name for name, options in known.items() if option in options]:
+        return f"; it is an option of {', '.join(owners)}"
+    words = [word for options in known.values() for word in options if word[:2] == "--"]
+    name = likeness(option.lstrip("-"), [word[2:].replace("-", "_") for word in words])
+    return name.replace("'", "'--", 1).replace("_", "-")
+
+
+def _and_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """This parser and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from _and_below(one)
+
+
+def parser(asked: str | None = None) -> argparse.ArgumentParser:
+    """The command line: whole, or as far as the command that is asked for needs it."""
     top = Parser(
         prog="circle-train",
         description="Fine-tune .circle, .tflite and .onnx models, and get an inference file back.",
@@ -104,15 +84,19 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--debug", action="store_true", help="show where in the code an error arose")
     top.add_argument("--version", action="version", version=f"circle-train {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_parser(commands)
+    for name, (module, says) in COMMANDS.items():
+        command = commands.add_parser(name, help=says)
+        if asked in (None, name):
+            import_module(f"circle_train.cli.{module}").add_arguments(command)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
     take_any_text()
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    asked = next((word for word in words if not word.startswith("-")), "")
+    options = parser(asked).parse_args(words)
     return ended(lambda: options.run(options), options.debug)
 
 

@@ -33,8 +33,7 @@ from circle_train.session import TrainSession
 from circle_train.settings.config import TrainConfig
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("predict", help="the model's outputs for data files")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     parser.add_argument(
         "files",

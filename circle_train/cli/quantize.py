@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from circle_train.cli.runs.places import refuse_bad_output
 from circle_train.cli.settings import add_shapes, known_config, load_model, print_lines, refuse_idle
@@ -16,8 +15,7 @@ from circle_train.settings.quantization import IO, ON_LOSS, RANGES, SCHEMES, Int
 SUFFIXES = (".tflite", ".circle", ".onnx")
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("quantize", help="write a model of floats in integers, or in half floats")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .circle, .tflite or .onnx file")
     add_shapes(parser)
     parser.add_argument(

@@ -18,7 +18,7 @@ from circle_train.available import available_bytes
 from circle_train.checkpoints import by_suffix as checkpoints
 from circle_train.data.stored import read_npy
 from circle_train.errors import ConfigError
-from circle_train.fitting.metrics import BY_NAME as METRICS
+from circle_train.fitting.metrics.scores import BY_NAME as METRICS
 from circle_train.losses import Loss
 from circle_train.model import Model, load
 from circle_train.optimizers import Optimizer

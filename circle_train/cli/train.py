@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from circle_train.cli.runs.look import add_look
 from circle_train.cli.runs.places import MODELS, refuse_bad_output
@@ -36,13 +35,8 @@ examples:
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "train",
-        help="train a model on data files",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("model", nargs="?", help="a .circle, .tflite or .onnx file")
     add_shapes(parser)
     add_data(parser, required=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from circle_train import passes
 from circle_train.backends.base import Backend
 from circle_train.compile.asked import (
     choose_outputs,
@@ -21,11 +20,11 @@ from circle_train.compile.program import Draft, Mode, Prefix, Program
 from circle_train.errors import ConfigError, ModelError
 from circle_train.ir import Graph, Node, StateKey, Tensor
 from circle_train.ir.verify import verify
-from circle_train.losses import Joint
-from circle_train.losses.symbol import Symbol
+from circle_train.losses import Joint, Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
 from circle_train.ops.internal.gradient import Accumulate, GuardFinite, influence
 from circle_train.ops.internal.integers.on_grid import OnGrid
+from circle_train.passes import pipelines
 from circle_train.passes.batch import Shapes, batch_in, set_shapes
 from circle_train.passes.batch_norm import normalise_by_batch
 from circle_train.passes.bfloat16 import round_activations, round_operands, store_narrow
@@ -59,7 +58,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     Gradients are those of share · loss. With `keep` the frozen beginning ends where its results can be kept. With `rounding`
     activations and weights are rounded as the shipped model rounds them.
     """
-    graph = passes.run(passes.before_training(sizes), choose_outputs(model.copy(), config.outputs))
+    graph = pipelines.run(pipelines.before_training(sizes), choose_outputs(model.copy(), config.outputs))
     learn_through_loops(graph)
     parameters, trained = choose_parameters(graph, config, len(model.nodes))
     moves = behave_as_in_training(graph, config) if mode.has_backward else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from circle_train import passes
 from circle_train.backends.base import Backend
 from circle_train.compile.asked import choose_outputs
 from circle_train.compile.compile import (
@@ -20,6 +19,7 @@ from circle_train.compile.memory import plan_memory
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
 from circle_train.ir import Graph
+from circle_train.passes import pipelines
 from circle_train.passes.batch import Shapes
 from circle_train.passes.integers.as_stored import Stored, as_learned, as_reals, constants_of
 from circle_train.settings.config import TrainConfig
@@ -32,7 +32,9 @@ def compile_stored(  # noqa: PLR0913, PLR0917 -- compile's
     stored: Sequence[Stored], share: float = 1.0,
 ) -> Program:  # fmt: skip
     """Outputs are the reals that integers stand for; losses are those of training."""
-    graph = passes.run(passes.before_training(sizes, stored), choose_outputs(model.copy(), config.outputs))
+    graph = pipelines.run(
+        pipelines.before_training(sizes, stored), choose_outputs(model.copy(), config.outputs)
+    )
     changing = constants_of(graph, [weight for weight in stored if weight.moves])
     draft = begin(graph, config, engine)
     real, draft.extra = as_reals(graph, draft.outputs), as_reals(graph, draft.extra)

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from circle_train.convert.building.provenance import Provenance
+from circle_train.brought import brought
 from circle_train.errors import ConversionError, refusing
 from circle_train.ir import Module
 from circle_train.ir.tensor_type import Array
+
+if TYPE_CHECKING:
+    from circle_train.convert.building.provenance import Provenance
 
 __all__ = [
     "FIRST_BYTES",
@@ -24,6 +27,8 @@ __all__ = [
     "write_back",
 ]
 
+HOMES = {"building.provenance": ("Provenance",)}
+__getattr__ = brought(__name__, HOMES)
 OPTIONS = ("engine", "io", "fold_batchnorm", "shapes", "inputs")
 """Of load_onnx."""
 FIRST_BYTES = frozenset(

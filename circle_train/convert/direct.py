@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import circle_train.convert.handlers  # noqa: F401  (registers the handlers)
+import circle_train.convert.handlers.every  # noqa: F401  (registers the handlers)
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.provenance import Provenance
 from circle_train.convert.building.refusal import Blocked, Refusal, Refused

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.data.images import images
+from circle_train.data.pictures import images
 from circle_train.data.rows import numbered
 from circle_train.data.stored import array_in, reads, refuse_vast
 from circle_train.errors import DataError

@@ -13,10 +13,10 @@ import numpy as np
 from circle_train.data.arrays import table, windows
 from circle_train.data.dataset import Dataset, Stream, open_data, training_count
 from circle_train.data.files import one_hot
-from circle_train.data.images import images as pictures
 from circle_train.data.labelled import Labelled
+from circle_train.data.pictures import images as pictures
+from circle_train.data.recordings import sounds
 from circle_train.data.rows import Origin
-from circle_train.data.sounds import sounds
 from circle_train.data.texts.text import text
 from circle_train.data.unlabelled import files_of, origin_of, unlabelled
 from circle_train.errors import ConfigError, DataError

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,8 @@ def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
 
 def read(path: str | os.PathLike[str], tensors: Sequence[Tensor]) -> Any:
     file = Path(path)
+    for home in ("files", "raw"):
+        import_module(f"circle_train.data.{home}")  # each registers its own
     reader = READERS.get(file.suffix.lower())
     if reader is None:
         raise DataError(f"'{file}' ends in '{file.suffix}', expected one of {', '.join(sorted(READERS))}")

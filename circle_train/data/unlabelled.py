@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from circle_train.data.arrays import Arrays
-from circle_train.data.images import SUFFIXES as PICTURES
-from circle_train.data.images import UNREAD, Images
 from circle_train.data.labelled import Labelled
+from circle_train.data.pictures import SUFFIXES as PICTURES, UNREAD, Images
+from circle_train.data.recordings import SUFFIXES as RECORDINGS, Piece, Sounds
 from circle_train.data.rows import Origin, archive_in, found_in, numbers_of, read_table, starts_of
-from circle_train.data.sounds import SUFFIXES as RECORDINGS
-from circle_train.data.sounds import Piece, Sounds
 from circle_train.data.texts.text import Texts
 from circle_train.data.texts.tokenizer import Tokenizer
 from circle_train.errors import ConfigError, DataError

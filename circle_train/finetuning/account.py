@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from circle_train.data.images import Images, pillow, read_image
-from circle_train.data.sounds import Piece
+from circle_train.data.pictures import Images, pillow, read_image
+from circle_train.data.recordings import Piece
 from circle_train.finetuning.result import Judgement, Outcome
 from circle_train.format.atomic import write_text
 from circle_train.record import record

@@ -6,8 +6,8 @@ import logging
 from dataclasses import replace
 
 from circle_train.data.dataset import Dataset
-from circle_train.data.images import Images
 from circle_train.data.labelled import Labelled
+from circle_train.data.pictures import Images
 from circle_train.finetuning.result import judged
 from circle_train.format.metadata.description import Description
 from circle_train.session import TrainSession

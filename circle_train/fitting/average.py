@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.fitting.metrics import Scores
+from circle_train.fitting.metrics.scores import Scores
 from circle_train.ir.tensor_type import Array
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -107,7 +106,7 @@ def _temporary(target: str, made: list[str]) -> BinaryIO:
     """A new file beside the target, readable by those who may read the target, under a lock until it is closed."""
     folder, name = os.path.split(target)
     while True:
-        path = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(TOKEN)}")
+        path = os.path.join(folder, f".{name[:100]}.{os.urandom(TOKEN).hex()}")
         mode = _mode_of(target)
         made.append(path)
         file = os.fdopen(os.open(path, FLAGS, 0o666 if mode is None else mode & 0o600), "wb")

@@ -1,15 +1,29 @@
 """Losses by name: regression, classification, and a user's own."""
 
-from circle_train.losses.cross_entropy import (
-    BinaryCrossentropy,
-    CategoricalCrossentropy,
-    CrossEntropyLoss,
-    SparseCategoricalCrossentropy,
-)
-from circle_train.losses.custom_loss import Custom, Joint, Traced, TracedJoint, custom, trace, trace_jointly
-from circle_train.losses.loss import Loss, Reduction, Sum
-from circle_train.losses.regression import Huber, MeanAbsoluteError, MeanSquaredError, PassThrough, Unused
-from circle_train.losses.symbol import Symbol
+from typing import TYPE_CHECKING
+
+from circle_train.brought import brought
+
+if TYPE_CHECKING:
+    from circle_train.losses.cross_entropy import (
+        BinaryCrossentropy,
+        CategoricalCrossentropy,
+        CrossEntropyLoss,
+        SparseCategoricalCrossentropy,
+    )
+    from circle_train.losses.custom_loss import (
+        Custom,
+        Joint,
+        Traced,
+        TracedJoint,
+        custom,
+        trace,
+        trace_jointly,
+    )
+    from circle_train.losses.loss import Loss, Reduction, Sum
+    from circle_train.losses.named import BY_NAME
+    from circle_train.losses.regression import Huber, MeanAbsoluteError, MeanSquaredError, PassThrough, Unused
+    from circle_train.losses.symbol import Symbol
 
 __all__ = [
     "BY_NAME",
@@ -35,19 +49,20 @@ __all__ = [
     "trace_jointly",
 ]
 
-BY_NAME: dict[str, type[Loss]] = {
-    "mean_squared_error": MeanSquaredError,
-    "mse": MeanSquaredError,
-    "mean_absolute_error": MeanAbsoluteError,
-    "mae": MeanAbsoluteError,
-    "l1": MeanAbsoluteError,
-    "huber": Huber,
-    "categorical_crossentropy": CategoricalCrossentropy,
-    "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
-    "binary_crossentropy": BinaryCrossentropy,
-    "pass_through": PassThrough,
-    "unused": Unused,
+HOMES = {
+    "cross_entropy": (
+        "BinaryCrossentropy",
+        "CategoricalCrossentropy",
+        "CrossEntropyLoss",
+        "SparseCategoricalCrossentropy",
+    ),
+    "custom_loss": ("Custom", "Joint", "Traced", "TracedJoint", "custom", "trace", "trace_jointly"),
+    "loss": ("Loss", "Reduction", "Sum"),
+    "named": ("BY_NAME",),
+    "regression": ("Huber", "MeanAbsoluteError", "MeanSquaredError", "PassThrough", "Unused"),
+    "symbol": ("Symbol",),
 }
+__getattr__ = brought(__name__, HOMES)
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,15 @@
-"""All knowledge of one operator is one class; the modules of this package register theirs when it is imported."""
+"""All knowledge of one operator is one class; `registry` finds them all."""
 
-import pkgutil
-from importlib import import_module
+from typing import TYPE_CHECKING
 
-from circle_train.ops.base import INTERNAL, REGISTRY, Example, Op, register
+from circle_train.brought import brought
 
-for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
-    import_module(_module.name)
+if TYPE_CHECKING:
+    from circle_train.ops.base import Example as Example, Op as Op, register as register
+    from circle_train.ops.registry import INTERNAL as INTERNAL, REGISTRY as REGISTRY
 
-__all__ = ["INTERNAL", "REGISTRY", "Example", "Op", "register"]
+HOMES = {
+    "base": ("Example", "Op", "register"),
+    "registry": ("INTERNAL", "REGISTRY"),
+}
+__getattr__ = brought(__name__, HOMES)

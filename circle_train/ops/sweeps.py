@@ -7,7 +7,13 @@ from typing import Any
 
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.node import Hint
-from circle_train.ops.internal.sequence import Direction, OverSequence, SequenceGru, SequenceLstm, SequenceRnn
+from circle_train.ops.internal.sequence.operators import (
+    Direction,
+    OverSequence,
+    SequenceGru,
+    SequenceLstm,
+    SequenceRnn,
+)
 
 KINDS: dict[type[OverSequence], str] = {SequenceLstm: "LSTM", SequenceGru: "GRU", SequenceRnn: "RNN"}
 FLAGS = {"LSTM": "coupled", "GRU": "linear_before_reset"}

@@ -1,11 +1,13 @@
 """Optimizers by name, parameter groups, and schedules of the learning rate."""
 
-import pkgutil
-from collections.abc import Iterator
-from importlib import import_module
+from typing import TYPE_CHECKING
 
-from circle_train.optimizers.optimizer import Optimizer, ParameterGroup
-from circle_train.optimizers.rules import SGD, Adagrad, Adam, AdamW, AdamWStyle, RMSprop
+from circle_train.brought import brought
+
+if TYPE_CHECKING:
+    from circle_train.optimizers.named import BY_NAME
+    from circle_train.optimizers.optimizer import Optimizer, ParameterGroup
+    from circle_train.optimizers.rules import SGD, Adagrad, Adam, AdamW, AdamWStyle, RMSprop
 
 __all__ = [
     "BY_NAME",
@@ -19,18 +21,12 @@ __all__ = [
     "RMSprop",
 ]
 
-for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
-    import_module(_module.name)
-
-
-def _rules(base: type[Optimizer]) -> Iterator[type[Optimizer]]:
-    for rule in base.__subclasses__():
-        yield rule
-        yield from _rules(rule)
-
-
-BY_NAME: dict[str, type[Optimizer]] = {rule.__name__.lower(): rule for rule in _rules(Optimizer)}
-"""Every rule of this package, by its name in small letters."""
+HOMES = {
+    "named": ("BY_NAME",),
+    "optimizer": ("Optimizer", "ParameterGroup"),
+    "rules": ("Adagrad", "Adam", "AdamW", "AdamWStyle", "RMSprop", "SGD"),
+}
+__getattr__ = brought(__name__, HOMES)
 
 
 def __dir__() -> list[str]:

@@ -13,11 +13,11 @@ from circle_train.ops.integers import Scales
 from circle_train.ops.numeric.arithmetic import Div, Mul
 from circle_train.ops.numeric.fill import Shape
 from circle_train.ops.numeric.unary import Square
-from circle_train.passes import litert
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.integers.affine import fold_into_products, is_number
 from circle_train.passes.integers.masters import decode_weights, make_float_masters
+from circle_train.passes.litert.suit import is_refused, suit
 from circle_train.passes.order import sort_topologically
 
 
@@ -26,8 +26,8 @@ def make_ready(graph: Graph) -> None:
     sort_topologically(graph)
     make_float_masters(graph)
     decode_weights(graph)
-    if litert.is_refused(graph):
-        litert.suit(graph)
+    if is_refused(graph):
+        suit(graph)
     if not any(
         tensor.quantization for tensor in graph.all_tensors()
     ):  # else types are what scales make of them

@@ -7,7 +7,6 @@ depend on nothing but the sample and frozen weights (see prefix.Keep), and both 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +18,7 @@ from circle_train.data.coercion import coerce
 from circle_train.data.dataset import Batch, Dataset
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.rows import rows
 from circle_train.runtime.state import State
@@ -95,7 +95,7 @@ class Look:
         return different
 
 
-@dataclass(frozen=True)
+@record
 class KeptDataset(Dataset):
     """Arrays whose batches are places in them, so that a step may take what is kept of these samples."""
 
@@ -111,7 +111,7 @@ class KeptDataset(Dataset):
         return Samples(self, places), [array[indices] for array in self.targets]
 
 
-@dataclass(frozen=True)
+@record
 class KeptPart(Dataset):
     """Some samples of such a data set: what is kept of them is kept for all that look at them."""
 
@@ -126,7 +126,7 @@ class KeptPart(Dataset):
         return Samples(self.whole, self.places[indices]), [array[indices] for array in self.targets]
 
 
-@dataclass(frozen=True)
+@record
 class Samples:
     """Some samples of a data set."""
 

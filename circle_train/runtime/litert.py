@@ -11,7 +11,7 @@ from circle_train.format.metadata import hints
 from circle_train.format.model.carried import Signature
 from circle_train.ir import Graph, Module, Tensor
 from circle_train.ops.foreign.operator import Foreign
-from circle_train.passes import litert
+from circle_train.passes.litert.suit import is_refused, suit
 
 SIGNATURE = "serving_default"
 VERSION = 3
@@ -43,12 +43,12 @@ def for_litert(module: Module) -> Module:
         return module
     if module.version != VERSION:
         module = replace(module, version=VERSION)
-    if not any(litert.is_refused(graph) for graph in module.graphs):
+    if not any(is_refused(graph) for graph in module.graphs):
         return module if source is not None else _signed(module, module.main)
     graphs = [graph.copy() for graph in module.graphs]
     for graph, old in zip(graphs, module.graphs, strict=True):
         graph.carried = dict(old.carried)
-        litert.suit(graph)
+        suit(graph)
     constants = dict.fromkeys(
         t.buffer for graph in graphs for t in graph.all_tensors() if t.buffer is not None
     )

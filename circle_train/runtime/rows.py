@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
-from dataclasses import dataclass
 
 import numpy as np
 
 from circle_train.ir.tensor_type import Array
+from circle_train.record import record
 
 LARGE = 16 << 20
 """Bytes from which on they lie in a file."""
 
 
-@dataclass(frozen=True)
+@record
 class Rows:
     """An array, and the file's mapping that it is a view of, if it is one."""
 
@@ -34,6 +33,8 @@ def rows(shape: tuple[int, int], dtype: np.dtype[np.generic]) -> Rows:
     nbytes = shape[0] * shape[1] * dtype.itemsize
     if nbytes < LARGE or not hasattr(os, "posix_fallocate"):
         return Rows(np.empty(shape, dtype))
+    import tempfile  # and what finds names for files: for those alone whose rows are many
+
     try:
         with tempfile.TemporaryFile(prefix="circle-train-") as file:
             os.posix_fallocate(file.fileno(), 0, nbytes)

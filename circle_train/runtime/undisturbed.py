@@ -9,11 +9,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 try:  # what signal.signal and signal.getsignal call; these make enumerations of everything, 20 µs each
-    from _signal import getsignal as handler_of
-    from _signal import signal as set_handler
+    from _signal import getsignal as handler_of, signal as set_handler
 except ImportError:  # another Python
-    from signal import getsignal as handler_of
-    from signal import signal as set_handler
+    from signal import getsignal as handler_of, signal as set_handler
 
 NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGUSR1")
 INTERRUPTING = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, name))

@@ -16,10 +16,9 @@ from circle_train.losses import CategoricalCrossentropy, SparseCategoricalCrosse
 from circle_train.record import record
 from circle_train.report.confusion import CLASSES, SAMPLES, classes_of, confusion
 from circle_train.report.page import Run
-from circle_train.report.plan import Plan, make_plan
-from circle_train.session import keeping
 from circle_train.session.batches import Batches
 from circle_train.session.fit import predict
+from circle_train.session.keeping import plan_of
 
 
 @record
@@ -34,12 +33,6 @@ class FinishedFit:
     validation: Dataset | None = None
     made: Mapping[str, str] = field(default_factory=dict)
     """What repeats the run."""
-
-
-def plan_of(session: Batches) -> Plan:
-    """What will run."""
-    programs = session.programs
-    return make_plan(programs.whole, session.model, keeping.foreseen(session), programs.reserved)
 
 
 def account(session: Batches, fit: FinishedFit) -> Run:

@@ -11,7 +11,7 @@ from weakref import ref
 
 from circle_train.compile.program import Mode, Program
 from circle_train.data.coercion import coerce, count_samples, shapes_of
-from circle_train.fitting.metrics import Scores
+from circle_train.fitting.metrics.scores import Scores
 from circle_train.ir import Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
@@ -21,8 +21,8 @@ from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import Unspoiled, is_far, require_finite_gradients
 from circle_train.runtime.kept import Samples
 from circle_train.runtime.undisturbed import Undisturbed
+from circle_train.session import shipping
 from circle_train.session.learned import Learned
-from circle_train.session.shipping.judging import Scored
 from circle_train.session.turns import trains, waits
 
 LARGE = 1 << 20
@@ -100,9 +100,9 @@ class Batches(Learned):
         return Scores(self.config.metrics, self._losses, outputs, self._as_in_file(outputs))
 
     @property
-    def scored(self) -> Scored | None:
+    def scored(self) -> shipping.judging.Scored | None:
         """What a shipped model is measured by."""
-        return Scored(self.program.targets, self.metrics)
+        return shipping.judging.Scored(self.program.targets, self.metrics)
 
     @cached_property
     def _losses(self) -> tuple[Loss, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from circle_train import backends, passes
+from circle_train.backends import choice
 from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
 from circle_train.compile.thrift.spare import spare
@@ -12,6 +12,7 @@ from circle_train.errors import CircleTrainError
 from circle_train.info import OperatorInfo
 from circle_train.ir import Graph
 from circle_train.model import Model
+from circle_train.passes import pipelines
 from circle_train.record import record
 from circle_train.settings.as_json import describe_trainable
 from circle_train.settings.config import TrainConfig
@@ -125,7 +126,7 @@ def gradients_at(model: Model) -> dict[int, tuple[str, ...]]:
 
 def _prepared(model: Model) -> Graph:
     """As it is trained."""
-    return passes.run(passes.before_training(None), model.module.main.copy())
+    return pipelines.run(pipelines.before_training(None), model.module.main.copy())
 
 
 def nothing_to_train(model: Model) -> str:
@@ -181,7 +182,7 @@ def _choices(model: Model, config: TrainConfig) -> Iterator[Choice]:
 
 
 def _choice(model: Model, config: TrainConfig, name: str, where: str) -> Choice:
-    engine = backends.choose("auto", None)
+    engine = choice.choose("auto", None)
     program = compile_batch(model.module.main, config, Mode.TRAIN, config.batch_size, engine)
     if config.memory_budget is None and program.part is None:
         program = spare(program)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train import backends, passes
-from circle_train.backends import blas
+from circle_train.backends import blas, choice
 from circle_train.compile.asked import refuse_unrunnable
 from circle_train.compile.compile import compile_inference
 from circle_train.compile.divided import compile_inference_of_parts, parts_of
@@ -21,6 +20,7 @@ from circle_train.ir import Graph, Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, load
+from circle_train.passes import pipelines
 from circle_train.passes.batch import Shapes, set_shapes
 from circle_train.passes.control.variables import lower_variables
 from circle_train.runtime.divided import executor_of
@@ -51,13 +51,13 @@ class InferenceSession:
     ) -> None:
         self.model = load(model, inputs=inputs or {})
         refuse_nominal(self.model.module)
-        self.backend = backends.choose(backend, threads)
+        self.backend = choice.choose(backend, threads)
         self.backend.hold()
         self._graph = self.model.module.main.copy()
         self._inputs, self._outputs = list(self._graph.inputs), list(self._graph.outputs)
         self._made_for = next((t.shape[0] for t in self._inputs if t.shape), 1)
         self._memory = Memory(self._graph)
-        passes.run(passes.before_inference(), self._graph)
+        pipelines.run(pipelines.before_inference(), self._graph)
         refuse_unrunnable(self._graph)
         self._executors: dict[tuple[tuple[int, ...], ...], Executor | None] = {}
         self._fitting: set[Shapes] = set()

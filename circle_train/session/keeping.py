@@ -14,6 +14,7 @@ from circle_train.compile.thrift.budget import parse_bytes
 from circle_train.data.dataset import Dataset, Stream
 from circle_train.errors import ConfigError
 from circle_train.report.besides import besides_bytes
+from circle_train.report.plan import Plan, make_plan
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.kept import KEPT_BYTES, KeptDataset, Store
 from circle_train.session.learned import Learned
@@ -58,6 +59,12 @@ def with_results(session: Learned, data: Dataset) -> KeptDataset | None:
 def kept_bytes(*parts: Data | None) -> int:
     """What the results of these data sets take once they are all there."""
     return sum(part.store.nbytes for part in parts if isinstance(part, KeptDataset))
+
+
+def plan_of(session: Learned) -> Plan:
+    """What will run."""
+    programs = session.programs
+    return make_plan(programs.whole, session.model, foreseen(session), programs.reserved)
 
 
 def foreseen(session: Learned) -> int:

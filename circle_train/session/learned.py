@@ -8,26 +8,21 @@ from collections.abc import Sequence
 from functools import partial
 from numbers import Real
 
-from circle_train import backends
+from circle_train import checkpoints, runtime, session
+from circle_train.backends import choice
 from circle_train.backends.base import Backend
-from circle_train.checkpoints import by_suffix as checkpoints
 from circle_train.compile.program import Program
 from circle_train.errors import ConfigError
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.kinds import require_seed
 from circle_train.model import Model
-from circle_train.runtime import litert
 from circle_train.runtime.guard import require_numbers
 from circle_train.runtime.properties import Properties
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
-from circle_train.session.export import export, require_onnx, trained
+from circle_train.session import shipping
 from circle_train.session.programs import Programs
-from circle_train.session.shipping.into_onnx import ship_trained
-from circle_train.session.shipping.judging import Scored
-from circle_train.session.shipping.rescaled import rescaled
-from circle_train.session.shipping.ship import Shipped, as_settings, ship
 from circle_train.session.turns import Turns, trains, waits
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.quantization import Int8
@@ -44,7 +39,7 @@ class Learned:
         require_seed(seed)
         self.model, self.seed = model, seed
         self.turns = Turns()
-        self.programs = Programs(model, config or model.training, backends.choose(backend, threads))
+        self.programs = Programs(model, config or model.training, choice.choose(backend, threads))
 
     @property
     def config(self) -> TrainConfig:
@@ -103,13 +98,15 @@ class Learned:
         """Write weights and optimizer state: .ckpt as ONERT does, .safetensors with everything needed to go on."""
         require_unchanged(self.model.files)
         require_numbers(self.state, os.fspath(path))
-        checkpoints.save(path, self.model.module, self.state, self.config, self.seed)
+        checkpoints.by_suffix.save(path, self.model.module, self.state, self.config, self.seed)
         LOG.info("wrote %s, step %d", os.fspath(path), self.state.step)
 
     @trains
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Take over a checkpoint, whole or not at all."""
-        found = checkpoints.load(path, self.model.module, self.state, self.config, self.parameters.inward)
+        found = checkpoints.by_suffix.load(
+            path, self.model.module, self.state, self.config, self.parameters.inward
+        )
         self.seed = self.seed if found is None else found
         if self.config.quantize is not None and self.state.rounding != self.programs.rounding:
             self.programs.round(self.state.rounding)
@@ -122,7 +119,7 @@ class Learned:
         outputs: Sequence[str] | None = None,
         quantize: Int8 | str | None = None,
         rescale: bool = False,
-    ) -> Shipped | None:
+    ) -> shipping.ship.Shipped | None:
         """Write the model with its present weights: .circle, .tflite, or .onnx if it came from ONNX.
 
         With `outputs`, names of any of its tensors, the file computes those and nothing else. `quantize` ships it in
@@ -136,21 +133,23 @@ class Learned:
                 raise ConfigError(
                     "rescale goes with a .tflite or .circle file as it was loaded, without outputs and quantize"
                 )
-            litert.save(rescaled(self.model.module, self.state), path)
+            runtime.litert.save(shipping.rescaled.rescaled(self.model.module, self.state), path)
             return None
-        if quantize is not None and os.fspath(path).lower().endswith(".onnx"):
-            require_onnx(self.model, path)
-            write = partial(export, self.model, self.state, outputs=outputs)
-            return ship_trained(write, path, as_settings(quantize), self.scored, self.backend.threads)
-        if quantize is not None:
-            model, settings = trained(self.model, self.state, outputs), as_settings(quantize)
-            return ship(model, path, settings, self.scored, self.backend.threads, self.programs.rounding)
-        export(self.model, self.state, path, outputs)
+        threads = self.backend.threads
+        settings = None if quantize is None else shipping.ship.as_settings(quantize)
+        if settings is not None and os.fspath(path).lower().endswith(".onnx"):
+            session.export.require_onnx(self.model, path)
+            write = partial(session.export.export, self.model, self.state, outputs=outputs)
+            return shipping.into_onnx.ship_trained(write, path, settings, self.scored, threads)
+        if settings is not None:
+            model = session.export.trained(self.model, self.state, outputs)
+            return shipping.ship.ship(model, path, settings, self.scored, threads, self.programs.rounding)
+        session.export.export(self.model, self.state, path, outputs)
         LOG.info("wrote %s", os.fspath(path))
         return None
 
     @property
-    def scored(self) -> Scored | None:
+    def scored(self) -> shipping.judging.Scored | None:
         """What a shipped model is measured by."""
         return None
 
@@ -158,4 +157,4 @@ class Learned:
     def export_circleplus(self, path: str | os.PathLike[str]) -> None:
         """The same with the training settings in it (Circle+)."""
         require_numbers(self.state, os.fspath(path))
-        export(self.model.with_training(self.config), self.state, path)
+        session.export.export(self.model.with_training(self.config), self.state, path)

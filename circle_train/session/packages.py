@@ -11,6 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from circle_train.convert import back
 from circle_train.convert.back import portable
 from circle_train.errors import ConfigError
 from circle_train.format import read, save, write
@@ -73,7 +74,7 @@ def packaged(model: Model, without: State | None) -> Module:
     """The model with what training needs to know beside it; without the values of a state's parameters."""
     module = hints.attach(model.module)
     if model.provenance is not None:
-        module = hints.put_entry(module, portable.ENTRY, portable.describe(model.provenance))
+        module = hints.put_entry(module, back.ENTRY, portable.describe(model.provenance))
     if without is None:
         return module
     own = read(write(replace(module, carried={})))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from circle_train import report, session
 from circle_train.compile.program import Mode
 from circle_train.data.dataset import Dataset
 from circle_train.fitting.callback import Callback
@@ -13,11 +14,6 @@ from circle_train.fitting.history import History
 from circle_train.format.atomic import write_text
 from circle_train.model import Model, Source, checkpoint_of, load
 from circle_train.printable import as_table
-from circle_train.report.page import page
-from circle_train.report.plan import Plan
-from circle_train.session import fit as fitting
-from circle_train.session import profiling
-from circle_train.session.account import FinishedFit, account, opened, plan_of
 from circle_train.session.onert_steps import OnertSteps
 from circle_train.session.turns import refuse_copies, trains, waits
 from circle_train.settings.config import TrainConfig
@@ -73,16 +69,16 @@ class TrainSession(OnertSteps):
 
     @property
     @waits
-    def plan(self) -> Plan:
+    def plan(self) -> report.plan.Plan:
         """What will run: operators, trained parameters, bytes by class, FLOPs."""
-        return plan_of(self)
+        return session.keeping.plan_of(self)
 
     def report(self, path: str | os.PathLike[str], x: Any = None, y: Any = None) -> None:
         """Write one HTML file that tells of the last fit: curves, settings, plan; with data, what it takes for what."""
-        data = None if x is None else opened(self, (x, y))
+        data = None if x is None else session.account.opened(self, (x, y))
         examined = data if isinstance(data, Dataset) else None
-        fit = FinishedFit("Training", self.history, validation=examined)
-        write_text(path, page(account(self, fit)))
+        fit = session.account.FinishedFit("Training", self.history, validation=examined)
+        write_text(path, report.page.page(session.account.account(self, fit)))
 
     __reduce__ = refuse_copies
 
@@ -90,9 +86,9 @@ class TrainSession(OnertSteps):
         return as_table(str(self.plan))
 
     @trains
-    def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> profiling.Profile:
+    def profile(self, x: Any = None, y: Any = None, *, steps: int = 5) -> session.profiling.Profile:
         """Time training steps node by node, on this batch or on zeros; what was learned stays as it was."""
-        return profiling.profile(self, x, y, steps)
+        return session.profiling.profile(self, x, y, steps)
 
     def fit(  # noqa: PLR0913 -- Keras's arguments
         self,
@@ -125,9 +121,9 @@ class TrainSession(OnertSteps):
         and callbacks, which then know what they knew. The last, smaller batch is trained with its true weight.
         """
         if unknown:
-            fitting.refuse_unknown(next(iter(unknown)))
+            session.fit.refuse_unknown(next(iter(unknown)))
         with self.turns.alone("fit"):
-            self.history = fitting.fit(
+            self.history = session.fit.fit(
                 self, x, y, epochs=epochs, validation_split=validation_split, validation_data=validation_data,
                 shuffle=shuffle, callbacks=callbacks, verbose=verbose, keep_frozen=keep_frozen,
             )  # fmt: skip
@@ -135,8 +131,8 @@ class TrainSession(OnertSteps):
 
     def evaluate(self, x: Any, y: Any = None, batch_size: int | None = None) -> dict[str, float]:
         """Mean loss and metrics over the data."""
-        return fitting.evaluate(self, x, y, batch_size)
+        return session.fit.evaluate(self, x, y, batch_size)
 
     def predict(self, x: Any, batch_size: int | None = None) -> Any:
         """Outputs for any number of samples: an array, or a list for several outputs."""
-        return fitting.predict(self, x, batch_size)
+        return session.fit.predict(self, x, batch_size)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from circle_train import losses, optimizers
 from circle_train.errors import ConfigError, refusing
-from circle_train.fitting.metrics import BY_NAME as METRICS
+from circle_train.fitting.metrics.scores import BY_NAME as METRICS
 from circle_train.ir import Graph
+from circle_train.likeness import likeness
 from circle_train.losses import loss_graph
 from circle_train.optimizers import schedules
 from circle_train.optimizers.optimizer import ParameterGroup
@@ -178,8 +178,7 @@ def refuse_unknown(found: Iterable[str], known: Sequence[str], where: str) -> No
     for key in found:
         if key not in known:
             near = [name for name in known if name.lower() == str(key).lower()]
-            near = near or get_close_matches(str(key), known, 1, 0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = f"; did you mean '{near[0]}'?" if near else likeness(str(key), known)
             raise ConfigError(f"{where}: '{key}' is unknown, expected {', '.join(known) or 'nothing'}{hint}")
 
 

@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from circle_train import losses, optimizers
 from circle_train.errors import ConfigError
 from circle_train.ir import Tensor
 from circle_train.kinds import is_number, refuse_misfits
 from circle_train.likeness import likeness
 from circle_train.losses import Loss
+from circle_train.losses.named import BY_NAME as LOSSES
 from circle_train.losses.unjudged import losses_of
 from circle_train.optimizers import Optimizer
+from circle_train.optimizers.named import BY_NAME as OPTIMIZERS
 from circle_train.record import record
 from circle_train.settings.quantization import Int8
 
@@ -93,10 +94,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         if not isinstance(self.loss, (tuple, list)):
-            set_field(self, "loss", by_name(_loss(self.loss), losses.BY_NAME, Loss, "loss"))
+            set_field(self, "loss", by_name(_loss(self.loss), LOSSES, Loss, "loss"))
         else:
-            set_field(self, "loss", tuple(by_name(one, losses.BY_NAME, Loss, "loss") for one in self.loss))
-        set_field(self, "optimizer", by_name(self.optimizer, optimizers.BY_NAME, Optimizer, "optimizer"))
+            set_field(self, "loss", tuple(by_name(one, LOSSES, Loss, "loss") for one in self.loss))
+        set_field(self, "optimizer", by_name(self.optimizer, OPTIMIZERS, Optimizer, "optimizer"))
         is_whole = isinstance(self.batch_size, (int, np.integer)) and not isinstance(self.batch_size, bool)
         if not is_whole or self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size!r}, expected a whole number from 1")

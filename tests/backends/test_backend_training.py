@@ -29,7 +29,13 @@ from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops.internal.gradient import NotFinite
-from circle_train.ops.internal.sequence import Direction, OverSequence, SequenceGru, SequenceLstm, SequenceRnn
+from circle_train.ops.internal.sequence.operators import (
+    Direction,
+    OverSequence,
+    SequenceGru,
+    SequenceLstm,
+    SequenceRnn,
+)
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.state import State
 

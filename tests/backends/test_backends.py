@@ -8,8 +8,7 @@ from typing import Any
 import networks
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from single_operator import examples, is_constant, is_float
 
 from circle_train.backends import native

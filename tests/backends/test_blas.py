@@ -9,7 +9,8 @@ import pytest
 
 import circle_train as ct
 from circle_train.backends import blas
-from circle_train.ops.base import REGISTRY, Op
+from circle_train.ops.base import Op
+from circle_train.ops.registry import REGISTRY
 
 pytestmark = pytest.mark.skipif(blas.threads() is None, reason="numpy's BLAS is none whose threads we know")
 

@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from networks import cnn, finish, make, mlp, new_input, weight
 from test_backends import check, dense, error
 
 import circle_train as ct
-from circle_train import backends
-from circle_train.backends import native
+from circle_train.backends import choice, native
 from circle_train.backends.native import Native
 from circle_train.backends.native.engine import library
 from circle_train.backends.native.engine.abi import CopyArgs, Kernel
@@ -31,9 +29,10 @@ from circle_train.backends.native.engine.step import Call, Scratch
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.model import Model
-from circle_train.ops.base import INTERNAL, Op
+from circle_train.ops.base import Op
 from circle_train.ops.internal.norms.layer_norm import LayerNorm
 from circle_train.ops.layers.norm import RmsNorm
+from circle_train.ops.registry import INTERNAL
 
 needs_native = pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
 NATIVE_ALONE = {
@@ -325,7 +324,7 @@ def test_a_broken_library_is_none(absent: pathlib.Path) -> None:
     (absent / "libcircle_train_native.so").write_bytes(b"\x7fELF is not enough")
     assert not native.is_available()
     with pytest.raises(ct.ConfigError, match="backend 'native' was not built"):
-        backends.choose("native", None)
+        choice.choose("native", None)
 
 
 @needs_native
@@ -335,7 +334,7 @@ def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(library.abi, "ABI_VERSION", library.abi.ABI_VERSION ^ 1)
     assert not native.is_available()
     with pytest.raises(ct.ConfigError, match="was not built for this release"):
-        backends.choose("native", None)
+        choice.choose("native", None)
     library.load.cache_clear()
 
 

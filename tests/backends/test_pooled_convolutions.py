@@ -13,7 +13,7 @@ from test_memory_sharing import trained
 import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Reference
-from circle_train.backends.native import Native, fusion
+from circle_train.backends.native import Native, joining
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.fusion import pooled
 from circle_train.compile.compile import compile
@@ -124,7 +124,7 @@ def test_no_image_of_all_outputs_is_in_memory(monkeypatch: pytest.MonkeyPatch) -
     model = network(size=30, outputs=32)
     _, program = program_of(model, Native(1))
     passes = (pooled.join_pools, pooled.join_pooled_gradients)
-    monkeypatch.setattr(fusion, "PASSES", tuple(p for p in fusion.PASSES if p not in passes))
+    monkeypatch.setattr(joining, "PASSES", tuple(p for p in joining.PASSES if p not in passes))
     _, apart = program_of(model, Native(1))
     assert joined(apart) == []
     assert apart.arena_bytes - program.arena_bytes > 0.7 * BATCH * 30 * 32 * 32 * 4

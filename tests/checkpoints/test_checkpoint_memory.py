@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
+from circle_train.checkpoints import own
 
 WIDTH, DEPTH = 512, 4
 ARRAY = 4 * WIDTH * WIDTH
@@ -59,7 +60,7 @@ def test_a_checkpoint_that_is_written_to_while_it_is_read_changes_nothing(
     path = tmp_path / "state.safetensors"
     session.save_checkpoint(path)
     before = session.parameters.flat().copy()
-    decode = ct.session.learned.checkpoints.named_checkpoint.decode_state  # type: ignore[attr-defined]
+    decode = own.decode_state
 
     def overtaken(*arguments: object) -> object:
         found = decode(*arguments)
@@ -67,7 +68,7 @@ def test_a_checkpoint_that_is_written_to_while_it_is_read_changes_nothing(
             file.write(b"more")
         return found
 
-    monkeypatch.setattr(ct.session.learned.checkpoints.named_checkpoint, "decode_state", overtaken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(own, "decode_state", overtaken)
     session.parameters["w0"] = np.zeros((WIDTH, WIDTH), np.float32)
     with pytest.raises(ct.CheckpointError, match=r"when it was read and has .* nothing was changed"):
         session.load_checkpoint(path)

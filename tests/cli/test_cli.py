@@ -39,7 +39,7 @@ def test_every_command_of_the_contract_is_there_and_explains_itself() -> None:
         a for a in parser()._actions if a.dest == "==SUPPRESS==" or (hasattr(a, "choices") and a.choices)
     )
     assert set(commands.choices) >= CONTRACT
-    assert len(COMMANDS) == len(set(COMMANDS))
+    assert list(commands.choices) == list(COMMANDS)
     for command in commands.choices.values():
         for action in command._actions:
             assert action.help, f"{command.prog} {action.dest} has no help"

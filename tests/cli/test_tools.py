@@ -16,8 +16,7 @@ import pytest
 from idx_files import make_family
 
 import circle_train as ct
-from circle_train.cli.onert import circle_plus_gen, generate_datafile
-from circle_train.cli.onert import train as onert_train
+from circle_train.cli.onert import circle_plus_gen, generate_datafile, train as onert_train
 from circle_train.cli.onert.plus import read_settings
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,7 @@ from pathlib import Path
 import networks
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import circle_train as ct
 from circle_train.compile import prefix

@@ -14,7 +14,7 @@ from test_memory_sharing import growth, trained
 
 import circle_train as ct
 from circle_train.backends import native
-from circle_train.backends.native import Native, fusion
+from circle_train.backends.native import Native, joining
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.backends.native.fusion import masks
 from circle_train.compile.compile import compile
@@ -78,7 +78,7 @@ def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusion, "PASSES", tuple(p for p in fusion.PASSES if p is not masks.keep_bits))
+    monkeypatch.setattr(joining, "PASSES", tuple(p for p in joining.PASSES if p is not masks.keep_bits))
 
 
 def program_of(name: str, engine: Native, trainable: Any = only_vectors) -> tuple[ct.TrainConfig, Program]:

@@ -10,8 +10,7 @@ from typing import Any
 import networks
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from networks import finish, make, new_input, weight
 from test_backends import attention, residual
 from test_memory_sharing import engine, every_backend, growth, trained

@@ -21,8 +21,7 @@ from circle_train.cli.main import main
 from circle_train.compile import memory
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program
-from circle_train.ir import DType, Graph, Node, Tensor
-from circle_train.ir import lifetimes as lifetimes_of
+from circle_train.ir import DType, Graph, Node, Tensor, lifetimes as lifetimes_of
 from circle_train.ir.lifetimes import Block
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model

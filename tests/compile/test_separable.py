@@ -15,7 +15,7 @@ from circle_train.compile.separable import is_separable
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY, Example
-from circle_train.ops.base import INTERNAL
+from circle_train.ops.registry import INTERNAL
 
 NAMED = {**INTERNAL, **REGISTRY}
 BATCH = 3

@@ -19,7 +19,7 @@ from circle_train.data import stored
 from circle_train.data.files import read_csv, read_idx
 from circle_train.data.lazy import normalised
 from circle_train.data.prepare import Preparation, Source, prepare
-from circle_train.data.sounds import read_wave
+from circle_train.data.recordings import read_wave
 from circle_train.data.texts.tokenizer import GROWTH, Tokenizer
 from circle_train.format.metadata.description import OURS, Description
 from circle_train.format.metadata.training_info import put

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train.data.sounds import read_wave, resampled
+from circle_train.data.recordings import read_wave, resampled
 from circle_train.data.unlabelled import origin_of
 from circle_train.format.metadata.description import Description
 from circle_train.ir import DType, Tensor, TensorType

@@ -14,8 +14,8 @@ from PIL import Image
 import circle_train as ct
 from circle_train.data.augment import SMALLEST_CROP, vary_image
 from circle_train.data.dataset import Dataset
-from circle_train.data.images import Images, read_image
 from circle_train.data.labelled import mixture
+from circle_train.data.pictures import Images, read_image
 from circle_train.finetuning import look
 from circle_train.format.metadata.description import Description
 

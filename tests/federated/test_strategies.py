@@ -12,8 +12,7 @@ pytest.importorskip("flwr")
 from fleets import CLIENTS, CONFIG, MODEL, data
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp import strategy as strategies
+from flwr.serverapp import Grid, ServerApp, strategy as strategies
 
 import circle_train as ct
 from circle_train import federated

@@ -13,8 +13,7 @@ from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.cli.main import main
-from circle_train.finetuning import Result
-from circle_train.finetuning.account import best_epochs, class_rows, mistakes, untrained
+from circle_train.finetuning.account import Result, best_epochs, class_rows, mistakes, untrained
 
 SHAPES = Path(__file__).parents[1] / "data" / "shapes"
 

@@ -10,7 +10,7 @@ from picture_net import picture_net
 from PIL import Image
 
 import circle_train as ct
-from circle_train.data.images import Images
+from circle_train.data.pictures import Images
 from circle_train.finetuning.borne import borne
 
 

@@ -15,7 +15,8 @@ from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.cli.main import main
-from circle_train.finetuning import Result, answers
+from circle_train.finetuning.account import Result
+from circle_train.finetuning.answers import answers
 from circle_train.finetuning.result import Judgement
 from circle_train.format.metadata.description import Description
 

@@ -12,7 +12,7 @@ import pytest
 
 import circle_train as ct
 from circle_train.cli.main import main
-from circle_train.finetuning import answers
+from circle_train.finetuning.answers import answers
 from circle_train.format.metadata.description import Description
 
 MLP = Path(__file__).parents[1] / "data" / "mlp.circle"

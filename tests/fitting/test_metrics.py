@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from circle_train import metrics
 from circle_train.errors import ConfigError, DataError
-from circle_train.fitting import metrics
-from circle_train.fitting.metrics import Accuracy, BinaryAccuracy, Metric, Scores, TopKCategoricalAccuracy
+from circle_train.fitting.metrics.averages import Accuracy, BinaryAccuracy, Metric, TopKCategoricalAccuracy
+from circle_train.fitting.metrics.scores import Scores
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.losses import BinaryCrossentropy, MeanSquaredError, SparseCategoricalCrossentropy, Unused
 from circle_train.losses.symbol import Symbol

@@ -14,9 +14,7 @@ from circle_train import format
 from circle_train.convert.onnx_file.fields import _fixed, varints
 from circle_train.convert.onnx_file.protobuf import Damage
 from circle_train.errors import ConfigError, ModelError
-from circle_train.format.flatbuffer import decode as decoding
-from circle_train.format.flatbuffer import encode as encoding
-from circle_train.format.flatbuffer import unknown
+from circle_train.format.flatbuffer import decode as decoding, encode as encoding, unknown
 from circle_train.format.flatbuffer.decode import decode
 from circle_train.format.flatbuffer.encode import encode
 from circle_train.format.flatbuffer.schema import TABLES, UNIONS

@@ -18,8 +18,8 @@ from circle_train.ir.node import known_type
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.attributes import Activation, Padding
 from circle_train.ops.numeric.quantize import dequantize, quantize
-from circle_train.passes import before_inference, run
 from circle_train.passes.integers.quantized import run_quantized
+from circle_train.passes.pipelines import before_inference, run
 
 if importlib.util.find_spec("ai_edge_litert") is None:
     pytest.skip("LiteRT (ai-edge-litert) is not installed", allow_module_level=True)

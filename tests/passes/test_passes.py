@@ -7,10 +7,10 @@ import pytest
 from networks import finish, make, mlp, new_input, weight
 
 import circle_train as ct
-from circle_train import passes
 from circle_train.ir import DType, Graph, Node, StateKey, Tensor, TensorType
 from circle_train.ir.graph import constant
 from circle_train.ops.internal.gradient import Accumulate
+from circle_train.passes import pipelines
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.schedule import update_early
 
@@ -70,7 +70,7 @@ def test_shape_arithmetic_is_computed_beforehand() -> None:
     )
     x = graph.emit(make("RESHAPE"), graph.inputs[0], target, name="flat")
     model = finish(graph, x)
-    made = passes.run(passes.before_training(7), model.module.main.copy())
+    made = pipelines.run(pipelines.before_training(7), model.module.main.copy())
     assert [node.op.name for node in made.nodes] == ["RESHAPE"]
     assert made.outputs[0].shape == (7, 12)
 

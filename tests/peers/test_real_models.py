@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import circle_train as ct
-from circle_train import passes
 from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode, Program
 from circle_train.ir import StateKey
+from circle_train.passes import pipelines
 
 MODELS = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "models"
 TRAINED = {
@@ -103,5 +103,5 @@ class Float64Loss:
 def test_a_pipeline_leaves_the_loaded_model_alone() -> None:
     model = ct.load(MODELS / "hey_mycroft_ln_mlp_f32.tflite")
     before = [(node.op, [t and t.name for t in node.inputs]) for node in model.module.main.nodes]
-    passes.run(passes.before_training(4), model.module.main.copy())
+    pipelines.run(pipelines.before_training(4), model.module.main.copy())
     assert [(node.op, [t and t.name for t in node.inputs]) for node in model.module.main.nodes] == before

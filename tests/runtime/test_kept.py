@@ -15,7 +15,7 @@ from networks import make, new_input, weight
 
 import circle_train as ct
 from circle_train.backends import native
-from circle_train.backends.native.engine.abi import Tier
+from circle_train.backends.native.engine.abi import DOT_ROWS, Tier
 from circle_train.backends.native.engine.library import load
 from circle_train.compile import prefix
 from circle_train.ir import Graph
@@ -228,8 +228,8 @@ def test_kernels_give_a_sample_the_same_bits_in_any_batch(name: str, tier: Tier)
     x, _ = data(97, shape)
     session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=8))
     session.programs.backend = native.Native(2, tier)
-    few = [outputs(session, x, size) for size in (1, 2, 3, 5, 31, native.DOT_ROWS)]
-    many = [outputs(session, x, size) for size in (native.DOT_ROWS + 1, 64, 97)]
+    few = [outputs(session, x, size) for size in (1, 2, 3, 5, 31, DOT_ROWS)]
+    many = [outputs(session, x, size) for size in (DOT_ROWS + 1, 64, 97)]
     for found in (few, many):
         least = min(map(len, found))
         assert len({rows[:least].tobytes() for rows in found}) == 1

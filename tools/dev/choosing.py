@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import circle_train as ct
-from circle_train.finetuning.choosing import Choice
+from circle_train.finetuning.choosing.choice import Choice
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("SHARED_DATA") or ROOT.parent / "shared" / "data")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import circle_train as ct
-from circle_train.fitting.metrics import BY_NAME as METRICS
+from circle_train.fitting.metrics.scores import BY_NAME as METRICS
 from circle_train.settings.as_json import GROUP, QUANTIZE, SCHEDULES
 
 TARGET = Path(__file__).parents[2] / "docs" / "settings.schema.json"

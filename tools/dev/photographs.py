@@ -25,8 +25,8 @@ import numpy as np
 from PIL import Image
 
 import circle_train as ct
-from circle_train.data.images import read_image
 from circle_train.data.lazy import THREADS, normalised
+from circle_train.data.pictures import read_image
 from circle_train.format.metadata.description import Description
 from circle_train.ir import DType, Tensor, TensorType
 

@@ -24,11 +24,12 @@ MODELS = Path(os.environ.get("BENCH_MODELS") or Path(tempfile.gettempdir()) / "c
 STEP = """
 import gc, json, sys, time
 import numpy as np, circle_train as ct
-from circle_train.backends.native import fusion
+from circle_train.backends.native import joining
+import circle_train.session.keeping  # noqa: F401 -- its memory is not the session's
 path, budget, wish, count = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
 bits = wish.pop("bits", True)
 if not bits:
-    fusion.PASSES = tuple(p for p in fusion.PASSES if p.__name__ != "keep_bits")
+    joining.PASSES = tuple(p for p in joining.PASSES if p.__name__ != "keep_bits")
 def status(key):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(key))
 rng = np.random.default_rng(0)

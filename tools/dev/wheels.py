@@ -224,7 +224,7 @@ def try_wheel(wheel: Path, target: Target, folder: Path) -> str:
         run(*command, "-m", "circle_train", "doctor", cwd=scratch, env=environment)
         done = run(*command, "-m", "circle_train", "demo", cwd=scratch, env=environment, capture_output=True)
         engine = run(
-            *command, "-c", "from circle_train.backends import choose; print(type(choose('native', 1)).__name__)",
+            *command, "-c", "from circle_train.backends.choice import choose; print(type(choose('native', 1)).__name__)",
             cwd=scratch, env=environment, capture_output=True,
         ).stdout.strip()  # fmt: skip
     return f"{engine}: " + next(line for line in done.stdout.splitlines() if line.startswith("accuracy on"))

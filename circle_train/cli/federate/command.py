@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
 
 from circle_train.cli.federate.launch import deploy, simulate
 from circle_train.cli.settings import positive, print_lines
 from circle_train.federated.new_app import new_app
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "federate",
-        help="make and run a fleet's app for Flower",
-        description="Write a folder that `flwr run` takes, and run it without reaching for the network.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write a folder that `flwr run` takes, and run it without reaching for the network."
     kinds = parser.add_subparsers(title="what", metavar="WHAT", required=True, help="what to do")
     new = kinds.add_parser("new", help="write a ready app", description="Write an app that runs at once.")
     new.add_argument("folder", metavar="DIR", help="the app's folder, which is made")

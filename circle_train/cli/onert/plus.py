@@ -24,8 +24,7 @@ DOTTED = re.compile(r"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")
 """Python's reader takes minutes for a key of 50,000 parts."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("plus", help="Circle+: print, write or remove a model's training settings")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .circle or .tflite file")
     parser.add_argument(
         "settings", nargs="?", help="settings to write: our JSON or TOML, or ONERT's JSON as it is"

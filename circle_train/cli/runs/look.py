@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from circle_train.cli.settings import print_lines
-from circle_train.data.images import CROPS, asked_of
 from circle_train.data.opening import open_folder
+from circle_train.data.pictures import CROPS, asked_of
 from circle_train.errors import ConfigError
 from circle_train.format.metadata.description import Description
 from circle_train.session import TrainSession

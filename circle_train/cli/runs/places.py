@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from circle_train.errors import CircleTrainError, ConfigError
-from circle_train.finetuning import Result
+from circle_train.finetuning.account import Result
 from circle_train.session.shipping.ship import Shipped
 
 MODELS = (".tflite", ".circle", ".onnx")

@@ -9,9 +9,9 @@ from typing import Any
 
 from circle_train import data
 from circle_train.cli.runs.look import look_of
-from circle_train.data.images import SUFFIXES as PICTURES
 from circle_train.data.labelled import Labelled
-from circle_train.data.sounds import SUFFIXES as RECORDINGS
+from circle_train.data.pictures import SUFFIXES as PICTURES
+from circle_train.data.recordings import SUFFIXES as RECORDINGS
 from circle_train.errors import ConfigError
 
 KINDS = ("images", "sounds", "text", "table", "windows")

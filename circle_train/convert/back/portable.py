@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from circle_train.convert.back import ENTRY
 from circle_train.convert.building.provenance import (
     Converted,
     Lineage,
@@ -19,9 +20,6 @@ from circle_train.convert.building.provenance import (
 )
 from circle_train.errors import ModelError
 from circle_train.ir.tensor_type import Array
-
-ENTRY = "circle_train.onnx"
-"""The metadata entry's name."""
 
 
 def describe(provenance: Provenance) -> dict[str, Any]:

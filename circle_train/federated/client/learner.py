@@ -17,8 +17,7 @@ from circle_train.federated.client.frozen import FrozenResults
 from circle_train.federated.client.lesson import is_ready, learn
 from circle_train.federated.client.session import ClientSession
 from circle_train.federated.client.settings import Asked, How, asked
-from circle_train.federated.records import judged as judged_record
-from circle_train.federated.records import names, put, values
+from circle_train.federated.records import judged as judged_record, names, put, values
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source
 from circle_train.settings.config import TrainConfig

@@ -58,7 +58,6 @@ class Metric:
         raise TypeError(f"{type(self).__name__} defines no measure")
 
 
-@dataclass
 class CategoricalAccuracy(Metric):
     """How often the largest output is where the largest target is (last axis; the first of equals)."""
 
@@ -125,7 +124,6 @@ class TopKCategoricalAccuracy(Metric):
         return float(np.count_nonzero(hits)), labels.size
 
 
-@dataclass
 class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy):
     """How often fewer than k outputs are larger than that of the labelled class."""
 
@@ -151,7 +149,6 @@ class Accuracy(Metric):
         return _equal(output.argmax(-1), like(target, output).argmax(-1))
 
 
-@dataclass
 class MeanAbsoluteError(Metric):
     """Mean of |output - target| over all elements."""
 
@@ -161,7 +158,6 @@ class MeanAbsoluteError(Metric):
         return float(np.abs(output - like(target, output)).sum(dtype=np.float64)), output.size
 
 
-@dataclass
 class MeanSquaredError(Metric):
     """Mean of (output - target)² over all elements."""
 
@@ -171,7 +167,6 @@ class MeanSquaredError(Metric):
         return float(np.square(output - like(target, output)).sum(dtype=np.float64)), output.size
 
 
-@dataclass
 class RootMeanSquaredError(MeanSquaredError):
     """√ of the mean of (output - target)² over all elements."""
 

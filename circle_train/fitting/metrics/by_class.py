@@ -92,7 +92,6 @@ class ByClass(Metric):
         return np.eye(width, dtype=bool)[found], np.eye(width, dtype=bool)[truth]
 
 
-@dataclass
 class Precision(ByClass):
     """Of the samples taken for a class, how many are of it."""
 
@@ -102,7 +101,6 @@ class Precision(ByClass):
         return hits / np.maximum(found, 1)
 
 
-@dataclass
 class Recall(ByClass):
     """Of the samples of a class, how many are taken for it."""
 
@@ -112,7 +110,6 @@ class Recall(ByClass):
         return hits / np.maximum(truth, 1)
 
 
-@dataclass
 class F1(ByClass):
     """The harmonic mean of precision and recall: 2 hits / (found + truth)."""
 
@@ -123,7 +120,6 @@ class F1(ByClass):
         return values
 
 
-@dataclass
 class AUC(Metric):
     """The area under the curve of hits over false alarms, mean of all classes; scores are sorted into a thousand bins."""
 

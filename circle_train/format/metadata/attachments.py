@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import struct
 import warnings
-import zipfile
 from collections.abc import Mapping
 
 from circle_train.errors import shown
@@ -16,8 +15,6 @@ LARGEST = 4 << 20
 """Bytes behind the flatbuffer that are looked at; labels and vocabularies are far smaller."""
 _END = b"PK\x05\x06"
 _LONGEST_END = 22 + 0xFFFF
-DAMAGES = (zipfile.BadZipFile, OSError, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
-"""What zipfile raises for archives that lie."""
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
@@ -26,6 +23,9 @@ def unpack(data: Array) -> dict[str, bytes]:
     tail = data[-LARGEST:].tobytes()
     if _END not in tail[-_LONGEST_END:]:
         return {}
+    import zipfile  # and five packers behind it: an eighth of our import, for the few files that have an archive
+
+    damages = (zipfile.BadZipFile, OSError, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
     try:
         with zipfile.ZipFile(io.BytesIO(tail)) as archive:
             listed = archive.infolist()
@@ -35,7 +35,7 @@ def unpack(data: Array) -> dict[str, bytes]:
             if sum(one.file_size for one in plain) > len(tail):
                 raise ValueError("their directory names the same bytes often")
             return {one.filename: archive.read(one) for one in plain}
-    except DAMAGES as error:
+    except damages as error:
         _warn(f"they are damaged ({shown(error)}) and left out, labels too; get an intact copy")
         return {}
 
@@ -48,6 +48,8 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     """The archive; the same bytes for the same files."""
     if not files:
         return b""
+    import zipfile
+
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for name, raw in files.items():

@@ -7,7 +7,6 @@ written with, so that a record which another program has replaced since then is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -85,4 +84,6 @@ def put(module: Module, name: str, raw: bytes | None) -> Module:
 
 
 def _digest(raw: bytes | None) -> str:
+    import hashlib  # brings the system's library of ciphers, which few files want
+
     return "" if raw is None else hashlib.sha256(raw).hexdigest()

@@ -16,9 +16,10 @@ from circle_train.format.model.places import indices_of, pick
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.order import in_order
 from circle_train.ir.tensor_type import Array
-from circle_train.ops.base import REGISTRY, Op
+from circle_train.ops.base import Op
 from circle_train.ops.control.subgraph import WithGraphs
 from circle_train.ops.opaque import Opaque
+from circle_train.ops.registry import REGISTRY
 
 OPERATORS = {number: name for name, number in ENUMS["BuiltinOperator"].items()}
 CUSTOM = ENUMS["BuiltinOperator"]["CUSTOM"]

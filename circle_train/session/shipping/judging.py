@@ -13,7 +13,7 @@ from circle_train import format
 from circle_train.data.dataset import Dataset, Stream
 from circle_train.data.opening import open_any
 from circle_train.errors import ConfigError
-from circle_train.fitting.metrics import Scores
+from circle_train.fitting.metrics.scores import Scores
 from circle_train.ir import Module, Quantization, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model

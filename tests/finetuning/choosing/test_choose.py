@@ -14,7 +14,7 @@ from picture_net import picture_net
 
 import circle_train as ct
 from circle_train.cli.main import main
-from circle_train.finetuning.choosing import Choice
+from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.splits import Split
 from circle_train.finetuning.choosing.task import task_of
 from circle_train.finetuning.choosing.trial import Bench, attempt

@@ -23,13 +23,14 @@ from circle_train.backends.native.engine.binding import (
 )
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.ops.base import INTERNAL, REGISTRY, Op
+from circle_train.ops.base import Op
 from circle_train.ops.internal.active_bits import ActiveBits, PassActive
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.numeric import logic
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.numeric.select import Select
+from circle_train.ops.registry import INTERNAL, REGISTRY
 
 BITWISE = (ActiveBits, PassActive)
 """What writes or reads bits; to all others uint8 are numbers."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, reduce
 
 from circle_train.backends.native.binders.chain import Builder
 from circle_train.backends.native.engine.abi import ChainOp
 from circle_train.ops.base import Op
+from circle_train.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Formula:
     """What emits an operator's formulas; `inputs` are the builder's values of its inputs."""
 

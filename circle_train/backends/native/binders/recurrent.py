@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from circle_train.backends.native.engine.step import Call
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.sequence import OverSequence, SequenceGru, SequenceLstm, SequenceRnn
+from circle_train.ops.internal.sequence.operators import OverSequence, SequenceGru, SequenceLstm, SequenceRnn
 from circle_train.ops.internal.tape import Tape
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.layers.lstm import Lstm, UnidirectionalSequenceLstm
@@ -128,7 +127,7 @@ def _split(whole: Array | None, count: int, order: Sequence[int]) -> list[Any]:
     return [parts[i] for i in order]
 
 
-@dataclass(frozen=True)
+@record
 class Sweep:
     """One direction of an operator: its weights gate by gate, and what it keeps."""
 

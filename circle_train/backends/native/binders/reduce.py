@@ -26,8 +26,7 @@ from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.internal.padded import PADDED
 from circle_train.ops.internal.sum_to import SumTo
 from circle_train.ops.layers import conv
-from circle_train.ops.numeric import arithmetic
-from circle_train.ops.numeric import reduce as reducers
+from circle_train.ops.numeric import arithmetic, reduce as reducers
 
 CODES = {
     reducers.Sum: Reduce.SUM,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from circle_train.backends.native.binders.update import Fate
 from circle_train.backends.native.fusion.rewriter import Rewriter
@@ -24,7 +23,7 @@ class NormOptions:
     made: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Norm:
     """The kernel's name, what computes the statistics that the gradients read, and their names."""
 

@@ -13,8 +13,14 @@ from circle_train.convert.building.registry import Call, handles
 from circle_train.convert.handlers.numeric.activation import clipped, scaled_elu, softplus
 from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size
-from circle_train.ops.internal.sequence import Direction, OverSequence, SequenceGru, SequenceLstm, SequenceRnn
 from circle_train.ops.internal.sequence.cells import FUNCTIONS
+from circle_train.ops.internal.sequence.operators import (
+    Direction,
+    OverSequence,
+    SequenceGru,
+    SequenceLstm,
+    SequenceRnn,
+)
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}

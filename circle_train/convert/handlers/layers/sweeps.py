@@ -11,7 +11,7 @@ from circle_train.convert.stages.lower import FORMULAS, lower
 from circle_train.ir import Graph, Node, Tensor, TensorType
 from circle_train.ops.control.loop import While
 from circle_train.ops.control.subgraph import WithGraphs
-from circle_train.ops.internal.sequence import OverSequence
+from circle_train.ops.internal.sequence.operators import OverSequence
 from circle_train.ops.sweeps import KINDS, swept
 
 

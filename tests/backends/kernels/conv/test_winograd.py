@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from native import run, tiers
 from sized.call import RELU, RELU6, TANH, act, added, rand, slope, stored
 from sized.images import Case, Convolution

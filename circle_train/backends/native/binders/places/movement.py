@@ -23,8 +23,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gradient import Gradient, Zeros
-from circle_train.ops.shapes import join, pad, shape
-from circle_train.ops.shapes import slice as slices
+from circle_train.ops.shapes import join, pad, shape, slice as slices
 
 WORDS = (1, 2, 4, 8)
 

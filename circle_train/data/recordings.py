@@ -15,8 +15,8 @@ import numpy as np
 
 from circle_train.data.augment import vary_sound
 from circle_train.data.folders.by_class import files_by_class, intact
-from circle_train.data.images import chosen_augmentations
 from circle_train.data.labelled import Labelled
+from circle_train.data.pictures import chosen_augmentations
 from circle_train.errors import ConfigError, DataError, shown
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
