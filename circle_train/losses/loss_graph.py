@@ -79,8 +79,8 @@ def _constant(tensor: Tensor) -> dict[str, Any]:
 
 
 def _shape(sizes: Sequence[Any]) -> tuple[int, ...]:
-    if not all(type(size) is int and size >= -1 for size in sizes):
-        raise ValueError(f"a shape is {sizes}, expected whole numbers")
+    if not all(type(size) is int and size >= 0 for size in sizes):
+        raise ValueError(f"a shape is {sizes}, expected whole numbers from 0")
     return tuple(sizes)
 
 

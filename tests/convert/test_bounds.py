@@ -58,6 +58,11 @@ def test_messages_that_take_two_bytes_are_counted(
             "expected no more than 16777216",
         ),
         (
+            "(float[1, 1, 4, 4, 4] x) => (float[1, 1, N, M, K] y) "
+            "{ y = AveragePool <kernel_shape: ints = [70000, 2, 2], ceil_mode: int = 1> (x) }",
+            "more than 16400 operators",
+        ),
+        (
             "(float[1, 3, 28, 28] x) => (float[1, 3, N, M] y) "
             "{ y = MaxPool <kernel_shape: ints = [3, 3], strides: ints = [0, 1]> (x) }",
             "expected sizes from 1",

@@ -25,6 +25,8 @@ from circle_train.ops.open.values import LONGEST, computed
 
 FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""
+MOST = 1 << 14
+"""Operators that a graph may have beyond what its nodes usually become: some are written out cell by cell, or step by step."""
 SMALL = 4096
 """Elements of a tensor whose value is looked for behind initializers."""
 
@@ -69,6 +71,7 @@ class Emitter:
         self._materialized: dict[Tensor, Tensor] = {}
         self.outer: Emitter | None = None
         """Of the graph that runs this one, and whose tensors its nodes may read."""
+        self.most = MOST
         self._numbers = count()
 
     # Emitting
@@ -101,6 +104,8 @@ class Emitter:
         return self._emit_node(op, [self.at_run_time(tensor) for tensor in inputs])
 
     def _emit_node(self, op: Op, inputs: list[Tensor | None]) -> list[Tensor]:
+        if len(self.graph.nodes) >= self.most:
+            raise Refusal(f"written out, its graph has more than {self.most} operators")
         types = self._derived(op, inputs)
         try:
             outputs = self.graph.emit_all(op, *inputs)
