@@ -119,7 +119,7 @@ def test_missing_fields_have_the_schemas_defaults() -> None:
 
 @pytest.mark.parametrize(("old", "new", "name"), [
     (9, 0, "FULLY_CONNECTED"), (0, 9, "FULLY_CONNECTED"), (127, 150, "GELU"),
-    (127, 204, "STABLEHLO_RNG_BIT_GENERATOR"),
+    (127, 202, "STABLEHLO_TRANSPOSE"),
     (-2, 0, "INSTANCE_NORM"), (-2, -2, "INSTANCE_NORM"), (127, 999, "BUILTIN_999"),
 ])  # fmt: skip
 def test_both_fields_of_an_operators_number(old: int, new: int, name: str) -> None:

@@ -116,8 +116,8 @@ def rich() -> Table:
             "opcode_index": 4,
             "inputs": ints(0),
             "outputs": ints(3),
-            "builtin_options_2_type": TAGS["StablehloReduceWindowOptions"],
-            "builtin_options_2": {"window_dimensions": np.array([1, 2], np.int64)},
+            "builtin_options_2_type": TAGS["StablehloConvolutionOptions"],
+            "builtin_options_2": {"window_strides": np.array([1, 2], np.int64)},
         },
     ]
     return {
@@ -128,7 +128,7 @@ def rich() -> Table:
             {"deprecated_builtin_code": 9, "version": 6},
             {"deprecated_builtin_code": 32, "builtin_code": 32, "custom_code": "mine", "version": 2},
             {"deprecated_builtin_code": 127, "builtin_code": CODES["HASHTABLE"]},
-            {"deprecated_builtin_code": 127, "builtin_code": CODES["STABLEHLO_REDUCE_WINDOW"]},
+            {"deprecated_builtin_code": 127, "builtin_code": CODES["STABLEHLO_CONVOLUTION"]},
         ],
         "subgraphs": [
             {
