@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
-MEMINFO, OWN_GROUPS, GROUPS = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+MEMINFO, OWN_GROUPS, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def available_bytes() -> int | None:
@@ -15,7 +15,7 @@ def available_bytes() -> int | None:
 
 def _of_machine() -> int | None:
     try:
-        lines = MEMINFO.read_text().splitlines()
+        lines = _text(MEMINFO).splitlines()
     except OSError:
         return None
     sizes = {line.partition(":")[0]: line.split()[1] for line in lines if len(line.split()) > 1}
@@ -25,7 +25,7 @@ def _of_machine() -> int | None:
 def _of_groups() -> list[int | None]:
     """Of each group that the process is in, from its own up to the root: version 2's files, else version 1's."""
     try:
-        lines = OWN_GROUPS.read_text().splitlines()
+        lines = _text(OWN_GROUPS).splitlines()
     except OSError:
         return []
     found = []
@@ -33,23 +33,28 @@ def _of_groups() -> list[int | None]:
         _, kinds, path = line.split(":", 2)
         if kinds and "memory" not in kinds.split(","):
             continue
-        top = GROUPS / "memory" if kinds else GROUPS
+        top = os.path.join(GROUPS, "memory") if kinds else os.fspath(GROUPS)
         names = (
             ("memory.limit_in_bytes", "memory.usage_in_bytes") if kinds else ("memory.max", "memory.current")
         )
-        place = top / path.lstrip("/")
-        while place.is_relative_to(top):
-            found.append(_left(place, *names))
-            place = place.parent
+        place = os.path.join(top, path.strip("/"))
+        while place.startswith(top):
+            found.append(_left(place.rstrip("/"), *names))
+            place = os.path.dirname(place.rstrip("/"))
     return found
 
 
-def _left(group: Path, limit: str, used: str) -> int | None:
+def _text(path: str | os.PathLike[str]) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _left(group: str, limit: str, used: str) -> int | None:
     """What a group may still take; of what it has, files that are only cached count as free."""
     try:
-        most = int((group / limit).read_text())
-        taken = int((group / used).read_text())
-        statistics = (group / "memory.stat").read_text().split()
+        most = int(_text(f"{group}/{limit}"))
+        taken = int(_text(f"{group}/{used}"))
+        statistics = _text(f"{group}/memory.stat").split()
     except (OSError, ValueError):  # no such group here, or "max"
         return None
     pairs = dict(zip(statistics[::2], statistics[1::2], strict=False))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,11 @@ def functions() -> tuple[Callable[[int], Any], Callable[[], int]] | None:
     """Those of the library that numpy has loaded; None where it has none that we know."""
     names = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
     core: Any = next(sys.modules[name] for name in names if name in sys.modules)
-    beside = Path(np.__file__).parents[1] / "numpy.libs"
-    for path in (Path(core.__file__), *sorted(beside.glob("*openblas*"))):
+    beside = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs")
+    files = sorted(os.listdir(beside)) if os.path.isdir(beside) else []
+    for path in (core.__file__, *(os.path.join(beside, file) for file in files if "openblas" in file)):
         try:
-            library = ctypes.CDLL(
-                str(path)
-            )  # loaded already: its symbols, and those of what it is linked with
+            library = ctypes.CDLL(path)  # loaded already: its symbols, and those of what it is linked with
         except OSError:
             continue
         for setter, getter in FUNCTIONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import platform
 import sys
 
@@ -59,7 +60,7 @@ def engine() -> str:
     """The native library and the vector instructions that it uses here, or why numpy computes."""
     found, path = library.load(), library.path()
     if found is not None and path is not None:
-        size = path.stat().st_size / 1e6
+        size = os.path.getsize(path) / 1e6
         return f"native, {Tier(found.ct_best_tier()).name} vectors, {size:.1f} MB"
     if path is None:
         why = "the native engine was not built for this release; install a C++ compiler and reinstall circle-train"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -23,9 +22,15 @@ Cut = TypeVar("Cut")
 Taken = TypeVar("Taken")
 
 
+def _threads(count: int) -> Any:
+    from concurrent.futures import ThreadPoolExecutor  # with all of logging: when there are files to decode
+
+    return ThreadPoolExecutor(count)
+
+
 def ahead(take: Callable[[Cut], Taken], cuts: Iterable[Cut]) -> Iterator[Taken]:
     """What is taken at each cut, the next one while the present one is used."""
-    with ThreadPoolExecutor(1) as pool:
+    with _threads(1) as pool:
         waiting = None
         for cut in cuts:
             following = pool.submit(take, cut)
@@ -108,7 +113,7 @@ class Lazy:
             for number in range(len(places)):
                 fill(number)
             return samples
-        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        with _threads(min(THREADS, os.cpu_count() or 1)) as pool:
             for _ in pool.map(fill, range(len(places))):  # which raises what a decoder raised
                 pass
         return samples

@@ -11,6 +11,7 @@ import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir.tensor_type import Array, DType, Quantization, TensorType
+from circle_train.record import record
 
 EMPTY = np.empty(0, np.uint8)
 
@@ -76,7 +77,7 @@ class Role(enum.Flag):
     """An input of any number of samples in its source, of which only this one could be expressed: no parts stand for others."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parts:
     """Numbers for the entries of an axis."""
 
@@ -214,12 +215,12 @@ class Node:
         return f"{self.op.name} '{name}'{where}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hint:
     """What a formula stands for, told of the node that ends it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dropout(Hint):
     """Passes everything in inference; training drops elements with this probability."""
 
@@ -227,7 +228,7 @@ class Dropout(Hint):
     seed: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BatchNorm(Hint):
     """x·γ/σ + (β - γ·μ/σ) by running statistics, σ² = variance + ε; training may normalise by the batch's own."""
 
@@ -240,7 +241,7 @@ class BatchNorm(Hint):
     momentum: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rounding(Hint):
     """round(x) + zero, kept from low to high; gradients pass it as if nothing were rounded."""
 

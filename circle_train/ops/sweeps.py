@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from circle_train.ir import Graph, Node, Tensor
@@ -14,13 +13,14 @@ from circle_train.ops.internal.sequence.operators import (
     SequenceLstm,
     SequenceRnn,
 )
+from circle_train.record import record
 
 KINDS: dict[type[OverSequence], str] = {SequenceLstm: "LSTM", SequenceGru: "GRU", SequenceRnn: "RNN"}
 FLAGS = {"LSTM": "coupled", "GRU": "linear_before_reset"}
 OPERANDS = ("x", "w", "r", "b", "lengths", "h", "c", "p")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sweep(Hint):
     """One of ONNX's recurrent operators, which a file writes as loops; the node makes its outputs of all steps."""
 

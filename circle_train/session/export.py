@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ from circle_train.model import Model
 from circle_train.runtime import litert
 from circle_train.runtime.module import is_changed, with_outputs, with_values
 from circle_train.runtime.state import State
+
+LOG = logging.getLogger(__name__)
 
 
 def export(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -26,8 +25,6 @@ from circle_train.session.programs import Programs
 from circle_train.session.turns import Turns, trains, waits
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.quantization import Int8
-
-LOG = logging.getLogger(__name__)
 
 
 class Learned:
@@ -99,7 +96,7 @@ class Learned:
         require_unchanged(self.model.files)
         require_numbers(self.state, os.fspath(path))
         checkpoints.by_suffix.save(path, self.model.module, self.state, self.config, self.seed)
-        LOG.info("wrote %s, step %d", os.fspath(path), self.state.step)
+        session.export.LOG.info("wrote %s, step %d", os.fspath(path), self.state.step)
 
     @trains
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -145,7 +142,7 @@ class Learned:
             model = session.export.trained(self.model, self.state, outputs)
             return shipping.ship.ship(model, path, settings, self.scored, threads, self.programs.rounding)
         session.export.export(self.model, self.state, path, outputs)
-        LOG.info("wrote %s", os.fspath(path))
+        session.export.LOG.info("wrote %s", os.fspath(path))
         return None
 
     @property

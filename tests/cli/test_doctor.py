@@ -35,7 +35,7 @@ def test_a_missing_engine_says_what_to_do(
     monkeypatch.setattr(library, "path", lambda: None)
     assert main(["doctor"]) == 0
     assert "install a C++ compiler and reinstall" in capsys.readouterr().out
-    monkeypatch.setattr(library, "path", lambda: Path("old.so"))
+    monkeypatch.setattr(library, "path", lambda: "old.so")
     assert "old.so is not of this version or machine" in doctor.engine()
 
 

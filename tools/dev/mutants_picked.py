@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant("a second gradient replaces the first", "compile/autodiff.py",
            "gradient if so_far is None else graph.emit(Add(), so_far, gradient, name=f\"d({x.name})\")", "gradient", TRAIN),
     Mutant("the fused activation is not undone", "compile/autodiff.py", "    if node.op.activation:\n", "    if False:\n", TRAIN),
-    Mutant("influence ignores where gradients stop", "compile/autodiff.py", "not node.op.stops_gradient and not influenced", "not influenced", TRAIN),
+    Mutant("influence ignores where gradients stop", "ops/internal/gradient.py", "not node.op.stops_gradient and not influenced", "not influenced", TRAIN),
     Mutant("an update waits for nobody", "passes/schedule.py", "max([*makers, *others, guarded]", "max([*makers, guarded]", TRAIN),
     Mutant("last n counts one too many", "settings/parameters.py", "range(max(operators - count, 0), operators)",
            "range(max(operators - count - 1, 0), operators)", TRAIN),

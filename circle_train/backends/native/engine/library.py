@@ -6,19 +6,20 @@ import ctypes
 import os
 from ctypes import byref, c_int32, c_int64
 from functools import lru_cache
-from pathlib import Path
 
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Tier
 from circle_train.errors import ConfigError
 from circle_train.ir.tensor_type import Array
 
-FOLDER = Path(__file__).parents[1]
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def path() -> Path | None:
+def path() -> str | None:
     """The compiled library beside this folder, whatever its suffix is on this system."""
-    return next((FOLDER / name for name in sorted(os.listdir(FOLDER)) if _is_library(name)), None)
+    return next(
+        (os.path.join(FOLDER, name) for name in sorted(os.listdir(FOLDER)) if _is_library(name)), None
+    )
 
 
 def _is_library(name: str) -> bool:
@@ -32,7 +33,7 @@ def load() -> ctypes.CDLL | None:
     if found is None:
         return None
     try:
-        library = ctypes.CDLL(str(found))
+        library = ctypes.CDLL(found)
     except OSError:  # built for another machine: the reference runs
         return None
     library.ct_abi_version.restype = c_int32
