@@ -39,12 +39,15 @@ def open_shapes(graph: Graph) -> list[str]:
 def refuse_open_shapes(graph: Graph) -> None:
     """Training wants to know everything beforehand."""
     if found := open_shapes(graph):
+        shown = ", ".join(found[:MOST_SHOWN]) + (", and what follows" if len(found) > MOST_SHOWN else "")
         raise ModelError(
-            f"{len(found)} operator(s) have shapes that depend on the values of the data: {', '.join(found)}; "
+            f"{len(found)} operator(s) have shapes that depend on the values of the data: {shown}; "
             "such a model can be run by InferenceSession, not trained"
         )
 
 
+MOST_SHOWN = 5
+"""Operators whose shapes depend on data, of which the first is the reason of most others."""
 STRINGS = "it works on strings, circle_train on numbers"
 REASONS = dict.fromkeys(
     ("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "SKIP_GRAM"), STRINGS

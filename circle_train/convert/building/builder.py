@@ -40,6 +40,10 @@ class Builder(Emitter):
         ]
         return tuple(shape)
 
+    def partial_shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """The same, but sizes known only at run time are -1."""
+        return self.shape(tensor) if tensor.type.is_static else tensor.shape
+
     def value(self, tensor: Tensor | None) -> Array | None:
         """The elements, where they are known and depend on no symbol."""
         known = self.known(tensor)

@@ -49,6 +49,8 @@ def geometry(c: Call, spatial: Sizes, kernel: Sizes) -> Geometry:
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     auto = c.attr("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
+        if -1 in spatial:
+            raise Refusal(f"{auto} pads by sizes that are known only while running")
         pads = tuple(same_pads(n, e, s, auto) for n, e, s in zip(spatial, extents, strides, strict=True))
     elif auto == "VALID":
         pads = ((0, 0),) * rank
@@ -67,9 +69,11 @@ def same_pads(size: int, extent: int, stride: int, auto: str) -> tuple[int, int]
 
 
 def circle_padding(spatial: Sizes, g: Geometry) -> Padding | None:
-    """SAME or VALID where Circle's rule gives these pads for every symbolic size; else None."""
+    """SAME or VALID where Circle's rule gives these pads for every size that is open or -1; else None."""
     if all(pair == (0, 0) for pair in g.pads):
         return Padding.VALID
+    if -1 in spatial:
+        return None
     for size, extent, stride, pads in zip(spatial, g.extents, g.strides, g.pads, strict=True):
         if Padding.SAME.amounts(size, extent, stride) != pads:
             return None

@@ -21,7 +21,7 @@ def conv(c: Call) -> Tensor:
     rank = len(kernel)
     if rank not in (1, 2, 3):
         raise Refusal(f"it has {rank} spatial axes, Circle convolves over 1, 2 or 3")
-    g = geometry(c, c.shape()[2:], kernel)
+    g = geometry(c, b.partial_shape(c[0])[2:], kernel)
     group = int(c.attr("group", 1))
     x = b.channels_last(c[0])
     if rank == 1:
@@ -40,11 +40,15 @@ def microsoft_conv(c: Call) -> Result:
 
 def lifted(b: Builder, x: Tensor) -> Tensor:
     """Batch × length × channels as an image of height 1."""
+    if not x.type.is_static:
+        return b("EXPAND_DIMS", x, b.constant(1, np.int32))
     n, length, channels = b.shape(x)
     return b.reshape(x, (n, 1, length, channels))
 
 
 def squeezed(b: Builder, y: Tensor) -> Tensor:
+    if not y.type.is_static:
+        return b("SQUEEZE", y, squeeze_dims=(1,))
     n, _, length, channels = b.shape(y)
     return b.reshape(y, (n, length, channels))
 
@@ -61,15 +65,15 @@ def lift(g: Geometry) -> Geometry:
 def convolve_2d(b: Builder, x: Tensor, w: Tensor, bias: Tensor | None, g: Geometry, group: int) -> Tensor:
     """Channels-last image, ONNX kernel (outputs × inputs / groups × height × width)."""
     outputs, taken = b.shape(w)[:2]
-    channels = b.shape(x)[3]
-    if channels != taken * group:
+    channels = b.partial_shape(x)[3]
+    if channels not in (-1, taken * group):
         require_equal(channels, taken * group)
         raise Refusal(
             f"its input has {channels} channels, the kernel takes {taken} in each of {group} groups"
         )
     if outputs % group:
         raise Refusal(f"its {group} groups do not divide {outputs} output channels")
-    padding = circle_padding(b.shape(x)[1:3], g)
+    padding = circle_padding(b.partial_shape(x)[1:3], g)
     if padding is None:
         x, padding = padded(b, x, g.pads), Padding.VALID
     options = {

@@ -16,29 +16,32 @@ from circle_train.ops.base import REGISTRY
 from circle_train.ops.seldom.stablehlo import combining
 
 
-def counted_from_front(b: Builder, indices: Tensor, size: int) -> Tensor:
-    """Negative indices count from the end of an axis."""
+def counted_from_front(b: Builder, indices: Tensor, x: Tensor, axis: int) -> Tensor:
+    """Negative indices count from the end of an axis of x."""
     value = b.value(indices)
     if value is not None and (value.size == 0 or value.min() >= 0):
         return indices
     if indices.dtype.numpy is not None and indices.dtype.numpy.kind == "u":
         return indices
     kind = indices.dtype.numpy
-    length = b.reshape(b.integers([size], kind), ())
+    size = b.partial_shape(x)[axis]
+    length = (
+        b.reshape(b.integers([size], kind), ()) if size != -1 else b.cast(_size_of(b, x, axis), indices.dtype)
+    )
     return b("SELECT_V2", b("LESS", indices, b.like(indices, 0)), b("ADD", indices, length), indices)
 
 
 @handles("Gather")
 def gather(c: Call) -> Tensor:
     b, axis = c.b, c.axis(0)
-    return b("GATHER", c[0], counted_from_front(b, c[1], c.shape()[axis]), axis=axis, batch_dims=0)
+    return b("GATHER", c[0], counted_from_front(b, c[1], c[0], axis), axis=axis, batch_dims=0)
 
 
 @handles("GatherElements")
 def gather_elements(c: Call) -> Tensor:
     """GATHER along the last axis, all others being batch; where their sizes differ, GATHER_ND with full indices."""
     b, axis, rank = c.b, c.axis(0), c.rank()
-    indices = counted_from_front(b, c[1], c.shape()[axis])
+    indices = counted_from_front(b, c[1], c[0], axis)
     others = [[n for i, n in enumerate(b.shape(t)) if i != axis] for t in (c[0], indices)]
     if others[0] != others[1] or rank == 1:
         return b("GATHER_ND", c[0], element_places(b, indices, axis))
@@ -62,10 +65,14 @@ def _along(b: Builder, like: Tensor, axis: int) -> Tensor:
     if like.type.is_static:
         places = b.numbers(b.shape(like)[axis])
     else:
-        size = b("SLICE", _sizes_while_running(b, like), b.integers([axis]), b.integers([1]))
-        places = b("RANGE", b.constant(0, np.int32), b.reshape(size, ()), b.constant(1, np.int32))
+        places = b("RANGE", b.constant(0, np.int32), _size_of(b, like, axis), b.constant(1, np.int32))
     own = tuple(-1 if other == axis else 1 for other in range(like.type.rank))
     return b("ADD", b("RESHAPE", places, b.integers(own), new_shape=own), b("MUL", like, b.like(like, 0)))
+
+
+def _size_of(b: Builder, tensor: Tensor, axis: int) -> Tensor:
+    """A size that is known while running."""
+    return b.reshape(b("SLICE", _sizes_while_running(b, tensor), b.integers([axis]), b.integers([1])), ())
 
 
 def _sizes_while_running(b: Builder, tensor: Tensor) -> Tensor:
@@ -189,7 +196,7 @@ def _written(b: Builder, x: Tensor, indices: Tensor, updates: Tensor, combined: 
 @handles("ScatterElements", "Scatter")
 def scatter_elements(c: Call) -> Tensor:
     b, axis = c.b, c.axis(0)
-    places = element_places(b, counted_from_front(b, c[1], c.shape()[axis]), axis)
+    places = element_places(b, counted_from_front(b, c[1], c[0], axis), axis)
     return scattered(b, c[0], places, c[2], c.attr("reduction", "none"))
 
 

@@ -161,7 +161,6 @@ def concat(c: Call) -> Tensor:
 @handles("Split")
 def split(c: Call) -> list[Tensor]:
     b, axis, count = c.b, c.axis(0), c.output_count
-    total = c.shape()[axis]
     given = c.optional(1) if c.opset >= 13 else None
     lengths = c.attr("split")
     if given is not None:
@@ -171,7 +170,7 @@ def split(c: Call) -> list[Tensor]:
         if lengths is None:
             raise Refusal("its lengths are computed while running")
     if lengths is None:
-        count = int(c.attr("num_outputs", count))
+        count, total = int(c.attr("num_outputs", count)), c.shape()[axis]
         if isinstance(total, Size) and "num_outputs" not in c.attributes:
             require_equal(total % count, 0)
         part = -(-total // count)
