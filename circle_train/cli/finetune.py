@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize",
         choices=SCHEMES,
         help="ship it in integers, calibrated on these samples and judged on those held out: int8 for phones and "
-        "microcontrollers (see circle-train quantize)",
+        "microcontrollers; MediaPipe's clients take float files, or what circle-train quantize --io uint8 makes of them",
     )
     add_shapes(parser)
     parser.add_argument(

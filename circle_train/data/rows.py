@@ -48,7 +48,9 @@ def found_in(header: Sequence[str], origin: Origin, path: Any) -> Origin:
     """With the columns that the model reads; all that are named must be there."""
     for name in (*origin.targets, *([origin.group] if origin.group else []), *origin.columns):
         if name not in header:
-            raise DataError(f"'{path}' has no column '{name}', its columns are {', '.join(header)}")
+            raise DataError(
+                f"'{path}' has no column '{name}', its columns are {', '.join(header)}; name one of these, or rename it there"
+            )
     if origin.columns:
         return origin
     return replace(

@@ -78,7 +78,8 @@ def texts_in(
             texts.append(path)
             continue
         header, rows = read_table(path)
-        (column,) = found_in(header, Origin(origin_of(known).columns[:1] or ("text",)), path).columns
+        usual = tuple(header) if len(header) == 1 else ("text",)
+        (column,) = found_in(header, Origin(origin_of(known).columns[:1] or usual), path).columns
         names += [f"{path}:{line}" for line in range(2, 2 + len(rows))]
         texts += [row[header.index(column)] for row in rows]
     return names, texts

@@ -82,3 +82,25 @@ def test_a_column_that_is_not_there_is_named(
     )
     assert main(course.split()) == 1
     assert "has no column 'text', its columns are review, verdict" in capsys.readouterr().err
+
+
+def test_the_only_column_of_a_table_holds_the_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    monkeypatch.chdir(words(tmp_path))
+    for number, row in enumerate(ROWS):
+        text, _, verdict = row.partition(",")
+        folder = Path("mails", {"+": "good", "-": "bad"}[verdict])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.txt").write_text(text)
+    course = "finetune mails --tokenizer vocab.txt --learning-rate 0.1 --model net.tflite -o out.tflite"
+    assert main(course.split()) == 0
+    Path("new.csv").write_text("remark\na very fine film\na very dull film\n")
+    capsys.readouterr()
+    assert main(["predict", "out.tflite", "new.csv", "--tokenizer", "vocab.txt", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [(row.pop("file"), *row) for row in said] == [("new.csv:2", "good"), ("new.csv:3", "bad")]
+    Path("both.csv").write_text("remark,day\na dull film,Monday\n")
+    assert main(["predict", "out.tflite", "both.csv", "--tokenizer", "vocab.txt"]) == 1
+    assert "'both.csv' has no column 'text', its columns are remark, day; name one" in capsys.readouterr().err
