@@ -22,16 +22,26 @@ REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
+OVER_IMAGES = (
+    "AveragePool",
+    "MaxPool",
+    "LpPool",
+    "ConvTranspose",
+    "GridSample",
+    "DepthToSpace",
+    "SpaceToDepth",
+)
 Ranks = Callable[[Call], int | None]
 RANKS: dict[str, Ranks] = {
     **dict.fromkeys(
         ("Resize", "Upsample", "Slice", "Pad", "CumProd", "CumSum", "DFT", "Tile", "Expand", "Trilu"),
         lambda c: c[0].type.rank,
     ),
+    **dict.fromkeys(OVER_IMAGES, lambda c: c[0].type.rank if c.output_count == 1 else None),
     **dict.fromkeys(REDUCTIONS, lambda c: c[0].type.rank if c.attr("keepdims", 1) else None),
     "STFT": lambda c: 4,
 }
-"""By operator whose handler wants values: the rank of its result, where that follows from the node."""
+"""By operator whose handler wants values or sizes: the rank of its result, where that follows from the node."""
 
 
 def as_foreign(c: Call) -> Result | None:
@@ -63,9 +73,9 @@ def _known(c: Call) -> Foreign | None:
 
 
 def _converted_late(c: Call) -> Foreign | None:
-    """An operator that is converted anew in every run, when its inputs are known."""
+    """An operator that is converted anew in every run, when its inputs are known, or the size of the first."""
     unknown = [t for t in c.inputs[1:] if t is not None and c.b.known(t) is None]
-    if c.op not in RANKS or not unknown or not _is_text(c.attributes):
+    if c.op not in RANKS or not (unknown or not c[0].type.is_static) or not _is_text(c.attributes):
         return None
     declared = c.declared_shape()
     rank = len(declared) if declared is not None else RANKS[c.op](c)

@@ -69,3 +69,42 @@ def test_layers_over_a_length_that_the_data_decides(rank: int, strides: int) -> 
             np.testing.assert_allclose(found, expected, atol=1e-5)
         lengths.add(expected.shape[2])
     assert len(lengths) > 1
+
+
+@pytest.mark.parametrize(
+    ("op", "weight", "settings"),
+    [
+        ("AveragePool", None, {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+        ("MaxPool", None, {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1]}),
+        ("ConvTranspose", (4, 2, 3, 2), {"strides": [2, 1], "output_padding": [1, 0]}),
+        ("GridSample", (2, 3, 5, 2), {"align_corners": 1}),
+        ("DepthToSpace", None, {"blocksize": 2}),
+    ],
+)
+def test_layers_over_images_whose_height_the_data_decides(
+    op: str, weight: tuple[int, ...] | None, settings: dict[str, object]
+) -> None:
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("ReduceMax", ["x"], ["most"], axes=[0, 1, 3], keepdims=0),
+        node("Greater", ["most", "enough"], ["wanted"]),
+        node("NonZero", ["wanted"], ["found"]),
+        node("Squeeze", ["found", "first"], ["places"]),
+        node("Gather", ["x", "places"], ["kept"], axis=2),
+        node(op, ["kept", *(["w"] if weight else [])], ["y"], **settings),
+    ]  # fmt: skip
+    constants = {"enough": np.float32(0.4), "first": np.array([0])}
+    if weight:
+        constants["w"] = numbers(weight) / (4 if op == "GridSample" else 1)
+    graph = helper.make_graph(
+        nodes, "net", [info("x", FLOAT, ["B", 4, "N", 6])], [info("y", FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )  # fmt: skip
+    ours, theirs = sessions(graph)
+    shapes = set()
+    for size in (9, 14):
+        x = numbers((2, 4, size, 6)) - np.float32(0.8)
+        (found,), (expected,) = ours.run(None, {"x": x}), theirs.run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        shapes.add(expected.shape)
+    assert len(shapes) > 1 or op == "GridSample"
