@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, f
 from inspect import Parameter, Signature
 from operator import attrgetter
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from circle_train.likeness import likeness
 
@@ -34,15 +34,26 @@ def record(cls: Class) -> Class:
     """As @dataclass(frozen=True), which its subclasses may also be decorated with."""
     if cls.__doc__ is None:
         cls.__doc__ = ""
-    with _LOCK:
-        _declare_frozen(cls.__mro__[1:], False)
-        made = cast(Class, dataclass(init=False, repr=False, eq=False)(cls))
-        _declare_frozen(cls.__mro__, True)
+    if not _has_its_bases_fields(cls):
+        with _LOCK:
+            _declare_frozen(cls.__mro__[1:], False)
+            dataclass(init=False, repr=False, eq=False)(cls)
+            _declare_frozen(cls.__mro__, True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
         if method.__name__ not in cls.__dict__:
-            setattr(made, method.__name__, method)
-    made.__signature__ = _Arguments()  # type: ignore[attr-defined]
-    return made
+            setattr(cls, method.__name__, method)
+    cls.__signature__ = _Arguments()  # type: ignore[attr-defined]
+    return cls
+
+
+def _has_its_bases_fields(cls: type) -> bool:
+    """Half of all classes: what `dataclass` would make of them they inherit."""
+    records = [base for base in cls.__bases__ if hasattr(base, "__dataclass_fields__")]
+    return (
+        not vars(cls).get("__annotations__")
+        and len(records) == 1
+        and isinstance(vars(records[0]).get("__signature__"), _Arguments)
+    )
 
 
 class _Arguments:

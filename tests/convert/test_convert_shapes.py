@@ -144,3 +144,24 @@ def test_every_command_takes_them(path: Path, capsys: pytest.CaptureFixture[str]
     ]
     written = ["--export", str(path.with_name("trained.onnx"))]
     assert main(["train", *words, *train, *written, "--batch-size", "2"]) == 0
+
+
+def test_a_shape_that_initializers_compute_is_a_constant() -> None:
+    """Floats among them may be weights, so what is computed of them stays; of a shape the numbers are wanted."""
+    held = [
+        numpy_helper.from_array(np.array(numbers, np.float32), name)
+        for name, numbers in (("w", [1, 1.5]), ("two", [2, 2]))
+    ]
+    nodes = [
+        helper.make_node("Mul", ["w", "two"], ["product"]),
+        helper.make_node("Cast", ["product"], ["shape"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])], held,
+    )  # fmt: skip
+    model = ct.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    assert [one.name for one in model.operators] == ["RESHAPE"]
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(ct.InferenceSession(model)(x), x.reshape(2, 3))
