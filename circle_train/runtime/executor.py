@@ -16,6 +16,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
 from circle_train.ir.coded import Coded
+from circle_train.ir.remade import Remade
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import GuardFinite
 from circle_train.runtime.pages import aligned, allocate
@@ -211,6 +212,9 @@ class Executor:
             for member in node.originals or (node,):
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
+        for tensor in [t for t in self.arrays if isinstance(t.buffer, Remade) and t.state is None]:
+            if not isinstance(tensor.buffer, Coded):  # steps hold what they read; the others' have panels
+                del self.arrays[tensor]
         return steps
 
     def _coded(self, tensor: Tensor) -> Coded | None:

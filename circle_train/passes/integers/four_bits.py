@@ -1,16 +1,38 @@
-"""Constants of four bits, two to a byte in files, a byte each while something is computed."""
+"""Constants of four bits, two to a byte in files and in memory, a byte each while somebody looks at them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from circle_train.ir import DType, Graph, Tensor
-from circle_train.ir.graph import constant
+from circle_train.ir import DType, Graph, Tensor, TensorType
+from circle_train.ir.remade import Remade
 from circle_train.ir.tensor_type import Array
 
 WIDE = {DType.INT4: np.dtype(np.int8), DType.UINT4: np.dtype(np.uint8)}
 """What holds an element of them."""
 LIMITS = {DType.INT4: (-8, 7), DType.UINT4: (0, 15)}
+
+
+class Unpacked(Remade):
+    """A byte for each element of a packed constant, there for as long as somebody holds it: an engine has panels of its own."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Tensor) -> None:
+        super().__init__()
+        self._source = source
+
+    def make(self) -> Array:
+        return unpacked(self._source)
+
+    @property
+    def nbytes(self) -> int:
+        return self._source.type.size
+
+    @property
+    def behind(self) -> Array:
+        assert self._source.buffer is not None
+        return self._source.buffer.behind
 
 
 def unpack_four_bits(graph: Graph) -> None:
@@ -20,7 +42,8 @@ def unpack_four_bits(graph: Graph) -> None:
         packed = [t for t in node.inputs if t is not None and _is_packed(t)]
         for tensor in packed:
             if tensor not in wide:
-                made = constant(unpacked(tensor), tensor.name)
+                whole = TensorType(DType.of(WIDE[tensor.dtype]), tensor.shape)
+                made = Tensor(tensor.name, whole, Unpacked(tensor))
                 made.origin, made.role, made.quantization = tensor, tensor.role, tensor.quantization
                 wide[tensor] = made
         if packed:
@@ -33,13 +56,15 @@ def _is_packed(tensor: Tensor) -> bool:
 
 
 def unpacked(tensor: Tensor) -> Array:
-    """The low half of each byte first."""
+    """The low half of each byte first; an array that owns its memory."""
     assert tensor.buffer is not None
-    stored = tensor.buffer.bytes
-    halves = np.stack([stored & 15, stored >> 4], axis=1).reshape(-1)[: tensor.type.size]
+    stored, found = tensor.buffer.bytes, np.empty(tensor.shape, WIDE[tensor.dtype])
+    flat = found.reshape(-1).view(np.uint8)
+    flat[::2], flat[1::2] = stored[: -(-flat.size // 2)] & 15, stored[: flat.size // 2] >> 4
     if tensor.dtype is DType.INT4:
-        halves = (halves ^ 8).view(np.int8) - np.int8(8)
-    return halves.astype(WIDE[tensor.dtype]).reshape(tensor.shape)
+        flat ^= 8
+        found -= 8
+    return found
 
 
 def packed(values: Array) -> Array:

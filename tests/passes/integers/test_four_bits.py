@@ -10,9 +10,10 @@ from integer_weights import by_litert, in_integers, stored
 
 import circle_train as ct
 from circle_train import format
+from circle_train.backends import native
 from circle_train.ir import Buffer, DType, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
-from circle_train.passes.integers.four_bits import packed, unpacked
+from circle_train.passes.integers.four_bits import Unpacked, packed, unpacked
 
 RNG = np.random.default_rng(0)
 FULL = {"asymmetric_quantize_inputs": True}
@@ -63,3 +64,20 @@ def assert_alike(found: Array, wanted: Array) -> None:
         assert apart.max() <= 1 and (apart > 0).mean() <= 0.05
     else:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+@pytest.mark.parametrize("kind", ["float", "int8"])
+def test_an_engine_with_panels_keeps_no_byte_for_each(kind: str) -> None:
+    """Half of what int8 takes lies in the file, and nothing of it anywhere else."""
+    if kind == "float":
+        model = stored("FULLY_CONNECTED", (2, 64), (33, 64), 33, 4, **FULL)
+    else:
+        model = in_integers((2, 64), (33, 64), 33, 4)
+    infer = ct.InferenceSession(ct.load(model))
+    infer(np.ones((2, 64), infer.model.inputs[0].dtype))
+    held = [t.buffer for t in infer._graph.all_tensors() if isinstance(t.buffer, Unpacked)]
+    assert held
+    for buffer in held:
+        assert buffer._made() is None
+        assert buffer.behind.nbytes == 33 * 64 // 2

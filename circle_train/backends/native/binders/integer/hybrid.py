@@ -26,7 +26,7 @@ def hybrid(op: Hybrid, inputs: Values, outputs: Sequence[Array]) -> Calls:
     else:
         shape, kernel = long_row(y, w.shape), w.reshape(len(w), 1, 1, -1)
     panels = packed(kernel, 1, shape.dilation_w == 1)
-    counted = kernel.astype(np.int32).sum((1, 2, 3), dtype=np.int32)
+    counted = kernel.sum((1, 2, 3), dtype=np.int32)
     scale = np.broadcast_to(np.array(op.weights.scale, np.float32), len(w))
     added = np.zeros(len(w), np.float32) if b is None else b.reshape(-1)
     places = tuple(in_panels(values, 1) for values in (counted, scale, added))

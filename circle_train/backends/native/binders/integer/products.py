@@ -151,14 +151,15 @@ def _call(kernel: Kernel, op: Quantized, product: Product, weights: Weights, pan
     given, wanted = meaning(x, op.given[0]), made(op, y)
     if given is None or wanted is None:
         return None
-    stored = _signed(w).astype(np.int64)
-    sums = (stored - weights.zero).sum((1, 2, 3))
+    stored, terms = _signed(w), w[:1].size
+    sums = stored.sum((1, 2, 3), dtype=np.int64) - weights.zero * terms
     unit = np.float32(given.scale) * weights.scale
     bias, limits = _bias(op, product.b, unit, len(w)), wanted.range(op.of.activation)
     if bias is None or limits is None:
         return None
     bias = bias - given.unsigned_zero * sums
-    most = np.abs(bias) + 255 * (np.abs(stored) + abs(weights.zero)).sum((1, 2, 3))
+    sizes = np.abs(stored, dtype=np.int16).sum((1, 2, 3), dtype=np.int64)
+    most = np.abs(bias) + 255 * (sizes + abs(weights.zero) * terms)
     if most.max(initial=0) > LARGEST_SUM:
         return None
     bias = bias.astype(np.int32)
@@ -185,7 +186,11 @@ def _call_of_shorts(
     bias = _bias(op, product.b, unit, len(w))
     if bias is None:
         return None
-    most = int((np.abs(bias) + (np.abs(_signed(w).astype(np.int64)).sum((1, 2, 3)) << 15)).max(initial=0))
+    most = int(
+        (np.abs(bias) + (np.abs(_signed(w), dtype=np.int16).sum((1, 2, 3), dtype=np.int64) << 15)).max(
+            initial=0
+        )
+    )
     bits = min(31, 63 - most.bit_length()) if isinstance(op.of, FullyConnected) else 15
     factor, shift = fixed_point(np.broadcast_to(unit / wanted.scale, len(w)), bits)
     if most >= LARGEST_SHORT_SUM or shift.min(initial=1) < 1:
