@@ -38,8 +38,9 @@ def compile_batch(  # noqa: PLR0913 -- compile's
     """As `compile`, for any number of samples; a program of parts has a `part`. With `stored`, in these integers."""
 
     def made(of: Mode, sizes: int | Shapes, share: float = 1.0) -> Program:
-        if stored:
-            return compile_stored(model, config, of, sizes, engine, keep, stored)
+        program = compile_stored(model, config, of, sizes, engine, keep, stored) if stored else None
+        if program is not None:
+            return program
         return compile(model, config, of, sizes, engine, share, keep=keep, rounding=rounding)
 
     try:

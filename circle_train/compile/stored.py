@@ -18,11 +18,12 @@ from circle_train.compile.compile import (
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.prefix import Keep
 from circle_train.compile.program import Mode, Program
-from circle_train.ir import Graph
+from circle_train.ir import Graph, StateKey, Tensor
 from circle_train.passes import pipelines
 from circle_train.passes.batch import Shapes
 from circle_train.passes.integers.as_stored import Stored, as_learned, as_reals, constants_of
 from circle_train.settings.config import TrainConfig
+from circle_train.settings.parameters import find_parameters
 from circle_train.uncollected import uncollected
 
 
@@ -30,12 +31,17 @@ from circle_train.uncollected import uncollected
 def compile_stored(  # noqa: PLR0913, PLR0917 -- compile's
     model: Graph, config: TrainConfig, mode: Mode, sizes: int | Shapes, engine: Backend | None, keep: Keep | None,
     stored: Sequence[Stored], share: float = 1.0,
-) -> Program:  # fmt: skip
-    """Outputs are the reals that integers stand for; losses are those of training."""
+) -> Program | None:  # fmt: skip
+    """Outputs are the reals that integers stand for; losses are those of training. None: not all weights are found again."""
     graph = pipelines.run(
         pipelines.before_training(sizes, stored), choose_outputs(model.copy(), config.outputs)
     )
-    changing = constants_of(graph, [weight for weight in stored if weight.moves])
+    moves = [weight for weight in stored if weight.moves]
+    changing = constants_of(graph, [weight for weight in moves if weight.integers is not None])
+    floats = give_states(graph, [weight for weight in stored if weight.integers is None])
+    if not floats.keys() >= {weight.name for weight in moves if weight.integers is None}:
+        return None
+    changing = None if changing is None else [*changing, *(floats[w.name] for w in moves if w.name in floats)]
     draft = begin(graph, config, engine)
     real, draft.extra = as_reals(graph, draft.outputs), as_reals(graph, draft.extra)
     draft.forward = list(graph.nodes)
@@ -51,3 +57,15 @@ def compile_stored(  # noqa: PLR0913, PLR0917 -- compile's
     join(graph, draft.keep, engine, set(), {})
     memory = plan_memory(graph, draft.keep)
     return Program(mode, batch, graph, memory, [], draft, operators, prefix, share, stored=stored)
+
+
+def give_states(graph: Graph, floats: Sequence[Stored]) -> dict[str, Tensor]:
+    """Let parameters that are floats live in the session's state, as in the program that trains them; those found by name."""
+    names = {(weight.root, weight.readers): weight.name for weight in floats}
+    found: dict[str, Tensor] = {}
+    for parameter in find_parameters(graph):
+        name = names.get((parameter.root, parameter.readers))
+        if name is not None and name not in found:
+            parameter.tensor.state = StateKey("value", name)
+            found[name] = parameter.tensor
+    return found

@@ -172,7 +172,7 @@ class Programs:
 
     def _made(self, mode: Mode, sizes: int | Shapes, keep: Keep | None) -> Executor:
         require_unchanged(self.model.files)
-        stored = self._stored().weights if mode in IN_INTEGERS and self.rounding is None else ()
+        stored = self._stored().weights if mode in IN_INTEGERS and self.is_judged_in_integers else ()
         program = compile_batch(
             self.model.module.main, self.config, mode, sizes, self.backend, keep=keep, rounding=self.rounding,
             stored=stored,

@@ -169,11 +169,12 @@ def fit_arena(
     alike = []
     for samples in smaller_batches(whole.batch_size):
         share = share_of_loss(whole, whole.batch_size // samples) if whole.mode.has_loss else 1.0
-        if whole.stored:
-            part = compile_stored(model, config, whole.mode, samples, engine, None, whole.stored, share)
-        else:
-            part = compile(model, config, whole.mode, samples, engine, share)
-        part = part.in_one_lane()
+        alone = (
+            compile_stored(model, config, whole.mode, samples, engine, None, whole.stored, share)
+            if whole.stored
+            else None
+        )
+        part = (alone or compile(model, config, whole.mode, samples, engine, share)).in_one_lane()
         if whole.mode.has_loss and formula(part) != formula(whole):
             continue
         if part.arena_bytes <= room:

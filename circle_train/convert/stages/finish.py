@@ -30,7 +30,7 @@ def finish(builder: Builder, model: Source, assignment: Assignment, inner: Seque
     for index, node in enumerate(graph.nodes):
         node.index = index
     _set_types(builder, model, assignment)
-    _name(graph)
+    _name(graph, inner)
     turned = [t.name for t in (*graph.inputs, *graph.outputs) if t in builder.turned]
     facts = {"engine": "direct", "opset": model.opsets.get("", 0), "producer": str(model.model.producer_name)}
     note = conversion_note(facts | ({CHANNELS_LAST: turned} if turned else {}))
@@ -110,8 +110,8 @@ def _with_values(
     return [TensorType(t.dtype, v.shape, v) for t, v in zip(types, map(np.asarray, values), strict=True)]
 
 
-def _name(graph: Graph) -> None:
-    """Unique names; inputs, outputs and initializers keep the ONNX model's."""
+def _name(graph: Graph, inner: Sequence[Graph]) -> None:
+    """Names unique in the file; inputs, outputs and initializers keep the ONNX model's."""
     taken: set[str] = set()
     counts: dict[str, int] = {}
 
@@ -122,7 +122,7 @@ def _name(graph: Graph) -> None:
         tensor.name, counts[wanted] = name, count
         taken.add(name)
 
-    tensors = list(graph.all_tensors())
+    tensors = [*graph.all_tensors(), *dict.fromkeys(t for part in inner for t in part.all_tensors())]
     first = [*graph.inputs, *graph.outputs]
     chosen = set(first)
     constants = [t for t in tensors if t.is_constant and t.name != "constant" and t not in chosen]

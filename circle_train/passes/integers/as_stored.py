@@ -16,20 +16,23 @@ from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.movement import Movement
 from circle_train.ops.numeric.activation import Logistic, LogSoftmax, Softmax
 from circle_train.ops.numeric.quantize import Dequantize, Quantize
-from circle_train.passes.integers.on_grid import Grid, is_learned_on_grid
+from circle_train.passes.integers.on_grid import Grid
+from circle_train.passes.integers.which import is_learned_on_grid
 from circle_train.record import record
 
 
 @record
 class Stored:
-    """A weight's present integers, who reads them as such (None: everybody), and whether training moves them."""
+    """A parameter, who reads it as such (None: everybody), and whether training moves it."""
 
+    name: str
     root: Tensor
     """Of the loaded module."""
-    meaning: Quantization
     readers: tuple[int, ...] | None
-    integers: Array
     moves: bool
+    meaning: Quantization | None
+    integers: Array | None
+    """At present; None: it is floats."""
 
 
 def hold_stored(graph: Graph, weights: Sequence[Stored]) -> None:
@@ -38,7 +41,8 @@ def hold_stored(graph: Graph, weights: Sequence[Stored]) -> None:
         return
     known: dict[tuple[object, object], list[Stored]] = {}
     for weight in weights:
-        known.setdefault((weight.root.buffer, weight.meaning), []).append(weight)
+        if weight.integers is not None:
+            known.setdefault((weight.root.buffer, weight.meaning), []).append(weight)
     made: dict[tuple[Tensor, int], Tensor] = {}
     for node in graph.nodes:
         if not isinstance(node.op, Quantized):
@@ -55,6 +59,7 @@ def hold_stored(graph: Graph, weights: Sequence[Stored]) -> None:
 
 
 def _held(tensor: Tensor, weight: Stored) -> Tensor:
+    assert weight.integers is not None
     buffer = Buffer(np.ascontiguousarray(weight.integers).reshape(-1).view(np.uint8))
     return Tensor(
         tensor.name, tensor.type, buffer, quantization=tensor.quantization, origin=tensor, role=tensor.role

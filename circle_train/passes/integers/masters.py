@@ -48,7 +48,8 @@ def decode_weights(graph: Graph) -> None:
             isinstance(node.op, Hybrid)
             or not coded
             or not others
-            or not all(t.dtype.is_float for t in others)
+            or not all(t.dtype.is_float or t.quantization is None for t in others)
+            or not any(t.dtype.is_float for t in node.outputs)
         ):
             continue
         inputs = list(node.inputs)

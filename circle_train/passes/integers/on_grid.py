@@ -1,4 +1,4 @@
-"""A model whose weights are all integers, as it is trained: real numbers that lie where the integers lie.
+"""A model whose weights are integers up to its end, as it is trained: real numbers that lie where the integers lie.
 
 Masters of weights and biases are float32 in real units; every forward pass rounds them, and what operators make, to the file's
 grids. Gradients pass the rounding, and are 0 beside a grid's ends and beyond a fused activation. What trains is what the
@@ -26,8 +26,8 @@ from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.passes.bfloat16 import LEAST, Form, is_backward, store
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.integers.four_bits import LIMITS
+from circle_train.passes.integers.which import BYTES, is_learned_on_grid
 
-BYTES = (DType.INT8, DType.UINT8)
 SPAN = 127.0
 """Steps of a grid that an operand's largest numbers span."""
 WIDEST = 8.0
@@ -35,7 +35,7 @@ WIDEST = 8.0
 
 
 def learn_on_grid(graph: Graph) -> None:
-    """Rewrite a graph whose weights are all integers; one that has others is trained by those."""
+    """Rewrite a graph whose weights are integers up to its end; one that has a head of floats is trained by that."""
     if not is_learned_on_grid(graph):
         return
     grid = Grid(graph)
@@ -44,31 +44,6 @@ def learn_on_grid(graph: Graph) -> None:
     graph.nodes = grid.nodes
     graph.outputs = [grid.real(t) for t in graph.outputs]
     drop_dead_nodes(graph)
-
-
-def is_learned_on_grid(graph: Graph) -> bool:
-    """Whether all its weights are integers."""
-    nodes = (node for node in graph.nodes if isinstance(node.op, Quantized))
-    return any(_weights(node) for node in nodes) and not _has_float_weights(graph)
-
-
-def _weights(node: Node) -> list[int]:
-    """Places of constants in bytes that the operator calls weights."""
-    op = node.op.of if isinstance(node.op, Quantized) else node.op
-    return [
-        i for i, t in enumerate(node.inputs)
-        if t is not None and t.is_constant and t.dtype in BYTES and op.input_name(i) in op.parameters and op.scalar_parameters
-    ]  # fmt: skip
-
-
-def _has_float_weights(graph: Graph) -> bool:
-    return any(
-        t is not None and t.is_constant and t.dtype.is_float and node.op.input_name(i) in node.op.parameters
-        and node.op.scalar_parameters
-        for node in graph.nodes
-        if not isinstance(node.op, Quantized)
-        for i, t in enumerate(node.inputs)
-    )  # fmt: skip
 
 
 class Grid:

@@ -84,6 +84,34 @@ def test_every_form_of_file(net: Any, scheme: str, io: str, tmp_path: Path) -> N
 
 
 @needs_native
+def test_floats_between_integers_are_trained_with_them(tmp_path: Path) -> None:
+    """LiteRT has no PRELU of int16: it stays float, and what lies before and behind it learns in integers."""
+    graph = Graph("net", [new_input("x", 1, 12)])
+    x = graph.emit(
+        make("FULLY_CONNECTED"), graph.inputs[0], weight("a/w", 16, 12), weight("a/b", 16), name="a"
+    )
+    x = graph.emit(make("PRELU"), x, weight("alpha", 16), name="prelu")
+    x = graph.emit(make("FULLY_CONNECTED"), x, weight("b/w", 3, 16), weight("b/b", 3), name="y")
+    config, x_in = ct.TrainConfig(loss="mse", batch_size=8), RNG.normal(size=(8, 12)).astype(np.float32)
+    settings = ct.Int8(calibration=x_in, scheme="int16x8", io="float32")
+    with pytest.warns(UserWarning, match="stay float"):
+        ct.TrainSession(finish(graph, x), config).export(tmp_path / "net.tflite", quantize=settings)
+    session = ct.TrainSession(tmp_path / "net.tflite", config)
+    assert sum(session.plan.parameters.values()) == 12 * 16 + 16 + 16 + 3 * 16 + 3
+    before = {name: np.array(value) for name, value in session.parameters.items()}
+    session.fit(x_in, np.ones((8, 3), np.float32), epochs=5, verbose=0)
+    assert all(not np.array_equal(before[name], value) for name, value in session.parameters.items())
+    found, wanted = session.predict(x_in), as_file(session, x_in, tmp_path)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+    session.parameters["alpha"] = 0 * session.parameters["alpha"]
+    moved = session.predict(x_in)
+    assert not np.array_equal(found, moved)
+    np.testing.assert_allclose(
+        moved, as_file(session, x_in, tmp_path), rtol=0, atol=1e-4 * np.abs(wanted).max()
+    )
+
+
+@needs_native
 @pytest.mark.parametrize("bits", [4, 8])
 def test_weights_of_four_bits(bits: int, tmp_path: Path) -> None:
     model, x = in_integers((40, 64), (33, 64), 33, bits), RNG.integers(-128, 128, (40, 64)).astype(np.int8)
