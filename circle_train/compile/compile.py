@@ -80,7 +80,7 @@ def compile(  # noqa: PLR0913 -- the last two are for programs that stand in for
     batch = batch_of(draft, sizes)
     rounded = round_activations(graph, draft.forward, draft.keep) if narrow else set()
     operators = [*draft.forward, *(node for node in graph.nodes if node.index < 0)]
-    moving = [*(p.tensor for p in trained if p.trained), *draft.targets]
+    moving = *(p.tensor for p in trained if p.trained), *draft.targets
     prefix = separate_prefix(graph, find_beginning(draft, moving, batch, keep), batch, engine)
     grids = grids_of(graph) if mode.has_backward else {}
     join(graph, draft.keep, engine, rounded, grids)

@@ -15,6 +15,7 @@ class Remade(Buffer):
     """Base: `make` makes the numbers, which nobody keeps here."""
 
     __slots__ = ("_made",)
+    is_let_go = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,3 +36,8 @@ class Remade(Buffer):
     @property
     def bytes(self) -> Array:
         return self.real.reshape(-1).view(np.uint8)
+
+
+def is_let_go(buffer: Buffer | None) -> bool:
+    """Whether its numbers go when only an executor knows them."""
+    return isinstance(buffer, Remade) and buffer.is_let_go

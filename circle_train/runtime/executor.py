@@ -16,7 +16,7 @@ from circle_train.errors import ModelError
 from circle_train.ir import Node, Tensor
 from circle_train.ir.blame import Blame
 from circle_train.ir.coded import Coded
-from circle_train.ir.remade import Remade
+from circle_train.ir.remade import is_let_go
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import GuardFinite
 from circle_train.runtime.pages import aligned, allocate
@@ -26,8 +26,6 @@ from circle_train.uncollected import uncollected
 
 OPERATOR = 7_100
 """Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""
-
-
 LARGE = 1 << 20
 """Bytes of an arena from which Ctrl-C does not wait for those steps too that change nothing."""
 
@@ -212,9 +210,8 @@ class Executor:
             for member in node.originals or (node,):
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
-        for tensor in [t for t in self.arrays if isinstance(t.buffer, Remade) and t.state is None]:
-            if not isinstance(tensor.buffer, Coded):  # steps hold what they read; the others' have panels
-                del self.arrays[tensor]
+        for tensor in [t for t in self.arrays if t.state is None and is_let_go(t.buffer)]:
+            del self.arrays[tensor]  # steps hold what they read
         return steps
 
     def _coded(self, tensor: Tensor) -> Coded | None:

@@ -256,6 +256,13 @@ def test_a_budget_cannot_be_promised() -> None:
         ct.TrainSession(ct.load(cell()), config).prepare()
 
 
+def test_names_are_unique_in_the_file() -> None:
+    """Over all graphs: AI Edge Quantizer refuses others."""
+    graphs = ct.load(doubling(1 << 40, True)).module.graphs
+    names = [tensor.name for graph in graphs for tensor in graph.all_tensors()]
+    assert len(graphs) > 1 and len(names) == len(set(names))
+
+
 def test_a_state_that_changes_its_size_is_refused() -> None:
     nodes = [
         helper.make_node("Concat", ["s", "s"], ["t"], axis=0),
