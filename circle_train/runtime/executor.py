@@ -210,8 +210,7 @@ class Executor:
             for member in node.originals or (node,):
                 self.engines[member] = reference.name if step is None else backend.name
             steps.append((node, step or reference.bind(node, inputs, outputs)))
-        for tensor in [t for t in self.arrays if t.state is None and is_let_go(t.buffer)]:
-            del self.arrays[tensor]  # steps hold what they read
+        self.arrays = {t: a for t, a in self.arrays.items() if t.state is not None or not is_let_go(t.buffer)}
         return steps
 
     def _coded(self, tensor: Tensor) -> Coded | None:

@@ -111,7 +111,7 @@ def _with_values(
 
 
 def _name(graph: Graph, inner: Sequence[Graph]) -> None:
-    """Names unique in the file; inputs, outputs and initializers keep the ONNX model's."""
+    """Names unique in the file but for weights that loops share; inputs, outputs and initializers keep the ONNX model's."""
     taken: set[str] = set()
     counts: dict[str, int] = {}
 
@@ -122,7 +122,11 @@ def _name(graph: Graph, inner: Sequence[Graph]) -> None:
         tensor.name, counts[wanted] = name, count
         taken.add(name)
 
-    tensors = [*graph.all_tensors(), *dict.fromkeys(t for part in inner for t in part.all_tensors())]
+    tensors = list(graph.all_tensors())
+    shared = {t.buffer for t in tensors if t.is_constant}
+    tensors += dict.fromkeys(
+        t for part in inner for t in part.all_tensors() if t.buffer not in shared or not t.is_constant
+    )
     first = [*graph.inputs, *graph.outputs]
     chosen = set(first)
     constants = [t for t in tensors if t.is_constant and t.name != "constant" and t not in chosen]
