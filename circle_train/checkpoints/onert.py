@@ -79,6 +79,7 @@ def _require_optimizer(config: TrainConfig) -> None:
 def _owners(slots: Sequence[tuple[Tensor, int]], state: State) -> list[str | None]:
     """The parameter that each slot, a constant as one operator reads it, belongs to; None for what is no parameter."""
     known: dict[Tensor, list[Parameter]] = {}
+    held = {slot for slot, _ in slots}
     for name, parameter in state.parameters.items():
         for tensor in parameter.stands_for:
             known.setdefault(tensor, []).append(parameter)
@@ -86,6 +87,11 @@ def _owners(slots: Sequence[tuple[Tensor, int]], state: State) -> list[str | Non
             raise CheckpointError(
                 f"parameter '{name}' is {parameter.root.dtype.name.lower()} in the model, ONERT's checkpoint holds "
                 "float32; use a .safetensors file"
+            )
+        if parameter.trained and held.isdisjoint(parameter.stands_for):
+            raise CheckpointError(
+                f"parameter '{name}' belongs to a graph within the model's own, ONERT's checkpoint holds the weights of "
+                "that one alone; use a .safetensors file"
             )
     return [
         next((p.name for p in known.get(slot, ()) if p.is_read_as(slot, reader)), None)

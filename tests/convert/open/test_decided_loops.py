@@ -215,6 +215,20 @@ def test_what_a_loop_has_learned_is_in_the_files(tmp_path: Path) -> None:
     )
 
 
+def test_checkpoints_hold_the_loops_weights_or_refuse(tmp_path: Path) -> None:
+    config = ct.TrainConfig(loss="mse", optimizer="adam", batch_size=2)
+    session, resumed = (ct.TrainSession(ct.load(cell()), config) for _ in range(2))
+    x, y = np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    session.train_step(x, y)
+    with pytest.raises(ct.CheckpointError, match="parameter 'v' belongs to a graph within the model's own"):
+        session.save_checkpoint(tmp_path / "loop.ckpt")
+    assert not (tmp_path / "loop.ckpt").exists()
+    session.save_checkpoint(tmp_path / "loop.safetensors")
+    resumed.load_checkpoint(tmp_path / "loop.safetensors")
+    assert session.train_step(x, y).loss == resumed.train_step(x, y).loss
+    np.testing.assert_array_equal(session.parameters["v"], resumed.parameters["v"])
+
+
 def test_a_weight_that_the_loop_shares_is_one() -> None:
     step = [
         helper.make_node("MatMul", ["s", "w"], ["g"]),
