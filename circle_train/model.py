@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from circle_train import convert, runtime
+from circle_train import convert, format, runtime, settings
 from circle_train.convert import back
 from circle_train.convert.other.files import refuse_foreign
 from circle_train.errors import ConfigError, ModelError
-from circle_train.format import read, write
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import Description, describe, described
+from circle_train.format.model.reader import read
 from circle_train.info import OperatorInfo, TensorInfo
 from circle_train.ir import Module
 from circle_train.ir.mapped import files_behind
@@ -26,7 +26,6 @@ from circle_train.printable import as_table, printable
 from circle_train.runtime.module import with_float_head, with_head, with_inputs, with_values
 from circle_train.runtime.state import State
 from circle_train.runtime.weights import Parameters
-from circle_train.settings import circleplus
 from circle_train.settings.config import TrainConfig
 from circle_train.settings.parameters import find_parameters, make_states
 
@@ -83,11 +82,11 @@ class Model:
     @property
     def training(self) -> TrainConfig | None:
         """The settings that the file carries (Circle+), or None."""
-        return circleplus.training_of(self.module)
+        return settings.circleplus.training_of(self.module)
 
     def with_training(self, config: TrainConfig | None) -> Model:
         """A model that carries these settings (None: carries none)."""
-        return Model(circleplus.with_training(self.module, config), self.provenance)
+        return Model(settings.circleplus.with_training(self.module, config), self.provenance)
 
     def with_parameters(self, values: Mapping[str, Any]) -> Model:
         """A model with these values in its parameters, by name: what a session trained, a checkpoint held.
@@ -103,7 +102,7 @@ class Model:
         for name, value in values.items():
             parameters[name] = value
         state.require_values()
-        module = read(write(with_values(self.module, state)))
+        module = read(format.write(with_values(self.module, state)))
         hints.restore(module)
         return Model(module, self.provenance)
 

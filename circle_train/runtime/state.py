@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from circle_train import fitting
 from circle_train.errors import ConfigError
-from circle_train.fitting.course import BrokenOff, Course
 from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.coded import Coded
 from circle_train.ir.mapped import mapped
@@ -45,7 +45,7 @@ class State:
         """Training passes so far; with the session's seed it says what dropout drops."""
         self.properties: dict[str, int | float | str] = {}
         """What the session's user wants to go with the checkpoint."""
-        self.course: Course | BrokenOff | None = None
+        self.course: fitting.course.Course | fitting.course.BrokenOff | None = None
         """The fit under way, or broken off."""
         self.rounding: Rounding | None = None
         """The scales that ship, once training rounds to them."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError, shown
+from circle_train.format import flatbuffer
 from circle_train.format.flatbuffer.decode import Table, decode
-from circle_train.format.flatbuffer.encode import encode
 from circle_train.format.flatbuffer.schema import ENUMS, UNIONS
 from circle_train.format.metadata.training_info import find, put
 from circle_train.ir import Module
@@ -92,7 +92,7 @@ def describe(module: Module, description: Description | None) -> Module:
     ours = raw = None
     if description is not None:
         ours = json.dumps(asdict(description)).encode()
-        raw = encode("ModelMetadata", _table(module, description), IDENTIFIER)
+        raw = flatbuffer.encode.encode("ModelMetadata", _table(module, description), IDENTIFIER)
         if description.labels:
             files[LABELS] = f"{lines(description.labels)}\n".encode()
     carried = {key: value for key, value in module.carried.items() if key != "source"}

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError
+from circle_train.format import flatbuffer
 from circle_train.format.flatbuffer.decode import Table, decode
-from circle_train.format.flatbuffer.encode import encode
 from circle_train.ir import Buffer, Metadata, Module
 
 RECORD = "CIRCLE_TRAINING"
@@ -50,7 +50,7 @@ def read_settings(module: Module) -> dict[str, Any] | None:
 
 def attach(module: Module, record: Table | None, settings: dict[str, Any] | None) -> Module:
     """A module that carries these entries in place of those it had; None takes one away."""
-    raw = None if record is None else encode("ModelTraining", record, IDENTIFIER)
+    raw = None if record is None else flatbuffer.encode.encode("ModelTraining", record, IDENTIFIER)
     module = put(module, RECORD, raw)
     text = None if settings is None else json.dumps({"record": _digest(raw), "settings": settings}).encode()
     return put(module, SETTINGS, text)
