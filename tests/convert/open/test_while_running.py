@@ -108,3 +108,38 @@ def test_layers_over_images_whose_height_the_data_decides(
         np.testing.assert_allclose(found, expected, atol=1e-5)
         shapes.add(expected.shape)
     assert len(shapes) > 1 or op == "GridSample"
+
+
+def test_the_best_of_as_many_as_there_are() -> None:
+    """As detectors take the best k boxes, or all where there are fewer."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Greater", ["x", "enough"], ["wanted"]),
+        node("NonZero", ["wanted"], ["found"]),
+        node("Squeeze", ["found", "first"], ["places"]),
+        node("Gather", ["x", "places"], ["kept"], axis=0),
+        node("Shape", ["kept"], ["many"]),
+        node("Min", ["many", "most"], ["k"]),
+        node("TopK", ["kept", "k"], ["y", "at"], axis=0),
+        node("ArgMax", ["kept"], ["best"], axis=0, keepdims=1),
+        node("GatherND", ["kept", "ends"], ["both"]),
+    ]
+    constants = {
+        "enough": np.float32(0.3),
+        "first": np.array([0]),
+        "most": np.array([6]),
+        "ends": np.array([[-1], [0]]),
+    }
+    graph = helper.make_graph(
+        nodes, "net", [info("x", FLOAT, ["N"])],
+        [info("y", FLOAT, None), info("at", INT64, None), info("best", INT64, None), info("both", FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )  # fmt: skip
+    ours, theirs = sessions(graph)
+    shapes = set()
+    for size in (6, 40):
+        x = numbers((size,))
+        for found, expected in zip(ours.run(None, {"x": x}), theirs.run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(found, expected)
+            shapes.add(expected.shape)
+    assert len(shapes) == 4

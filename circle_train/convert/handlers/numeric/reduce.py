@@ -109,17 +109,18 @@ def _elementwise(b: Builder, op: str, x: Tensor) -> Tensor:
 def arg_extreme(c: Call) -> Tensor:
     b, axis = c.b, c.axis(0)
     name = "ARG_MAX" if c.op == "ArgMax" else "ARG_MIN"
-    shape = c.shape()
     x = c[0]
     if c.attr("select_last_index", 0):
         x = b("REVERSE_V2", x, b.integers([axis]))
     found = b(name, x, b.constant(axis, np.int32), output_type=DType.INT64)
     if c.attr("select_last_index", 0):
-        last = b.cast(b.reshape(b.integers([shape[axis] - 1]), ()), DType.INT64)
+        last = b.cast(b.reshape(b.integers([c.shape()[axis] - 1]), ()), DType.INT64)
         found = b("SUB", last, found)
     if not c.attr("keepdims", 1):
         return found
-    return b.reshape(found, tuple(1 if i == axis else n for i, n in enumerate(shape)))
+    if not c[0].type.is_static:
+        return b("EXPAND_DIMS", found, b.constant(axis, np.int32))
+    return b.reshape(found, tuple(1 if i == axis else n for i, n in enumerate(c.shape())))
 
 
 @handles("CumSum")
@@ -152,7 +153,7 @@ def cumulative_product(c: Call) -> Tensor:
 
 @handles("TopK", since=1)
 def top_k_attribute(c: Call) -> list[Tensor]:
-    return _top_k(c, int(c.required("k")))
+    return _top_k(c, c.b.integers([int(c.required("k"))]))
 
 
 @handles("TopK", since=10)
@@ -160,12 +161,12 @@ def top_k(c: Call) -> list[Tensor]:
     k = c.b.sizes(c[1])
     declared = c.declared_shape()
     if k is None and declared is None:
-        raise Refusal("its k is computed while running")
+        return _top_k(c, c.b.cast(c[1], DType.INT32))
     axis = c.axis(-1)
-    return _top_k(c, k[0] if k is not None else (declared or ())[axis])
+    return _top_k(c, c.b.integers([k[0] if k is not None else (declared or ())[axis]]))
 
 
-def _top_k(c: Call, k: int) -> list[Tensor]:
+def _top_k(c: Call, k: Tensor) -> list[Tensor]:
     """TOPK_V2 finds the largest of the last axis; the smallest are the largest of what is negated."""
     b, axis, largest = c.b, c.axis(-1), bool(c.attr("largest", 1))
     order = [i for i in range(c.rank()) if i != axis] + [axis]
@@ -176,7 +177,7 @@ def _top_k(c: Call, k: int) -> list[Tensor]:
             x = b("SUB", b.constant(np.array(np.iinfo(kind).max, kind)), x)
         else:
             x = b("BITWISE_XOR", x, b.constant(np.array(-1, kind))) if kind.kind == "i" else b("NEG", x)
-    values, indices = b.all("TOPK_V2", x, b.reshape(b.integers([k]), ()))
+    values, indices = b.all("TOPK_V2", x, b.reshape(k, ()))
     if not largest:
         if kind.kind == "u":
             values = b("SUB", b.constant(np.array(np.iinfo(kind).max, kind)), values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -82,12 +81,10 @@ def _sizes_while_running(b: Builder, tensor: Tensor) -> Tensor:
 @handles("GatherND")
 def gather_nd(c: Call) -> Tensor:
     b, x, batch = c.b, c[0], int(c.attr("batch_dims", 0))
-    indices, dims = c[1], c.shape()
-    depth = indices.type.shape[-1]
-    if depth < 0:
+    indices = c[1]
+    if indices.type.shape[-1] < 0:
         raise Refusal("how many axes its indices speak of is known only while running")
-    limits = dims[batch : batch + depth]
-    indices = _from_front(b, indices, limits)
+    indices = _from_front(b, indices, x, batch)
     if batch:
         rank, indices = indices.type.rank, b.cast(indices, DType.INT32)
         begin, first = b.integers([0] * rank), b.integers([-1] * (rank - 1) + [1])
@@ -97,12 +94,18 @@ def gather_nd(c: Call) -> Tensor:
     return b("GATHER_ND", x, indices)
 
 
-def _from_front(b: Builder, indices: Tensor, limits: Sequence[int]) -> Tensor:
-    """Negative entries of full indices, each counted from the end of its axis."""
+def _from_front(b: Builder, indices: Tensor, x: Tensor, first: int = 0) -> Tensor:
+    """Negative entries of full indices, each counted from the end of its axis of x, of which the first is this."""
     value = b.value(indices)
     if value is not None and (value.size == 0 or value.min() >= 0):
         return indices
-    length = b.integers(limits, indices.dtype.numpy)
+    depth = indices.type.shape[-1]
+    limits = b.partial_shape(x)[first : first + depth]
+    if -1 in limits:
+        length = b("SLICE", _sizes_while_running(b, x), b.integers([first]), b.integers([depth]))
+        length = b.cast(length, indices.dtype)
+    else:
+        length = b.integers(limits, indices.dtype.numpy)
     return b("SELECT_V2", b("LESS", indices, b.like(indices, 0)), b("ADD", indices, length), indices)
 
 
@@ -144,9 +147,7 @@ def trilu(c: Call) -> Tensor:
 @handles("ScatterND")
 def scatter_nd(c: Call) -> Tensor:
     b, x, indices, updates = c.b, c[0], c[1], c[2]
-    depth = c.shape(1)[-1]
-    indices = _from_front(b, indices, c.shape()[:depth])
-    return scattered(b, x, indices, updates, c.attr("reduction", "none"))
+    return scattered(b, x, _from_front(b, indices, x), updates, c.attr("reduction", "none"))
 
 
 COMBINED = {"none": None, "mul": "STABLEHLO_MULTIPLY", "max": "STABLEHLO_MAXIMUM", "min": "STABLEHLO_MINIMUM"}
