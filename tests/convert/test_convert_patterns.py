@@ -110,3 +110,19 @@ def test_a_folded_norm_keeps_its_epsilon() -> None:
     raw = model(nodes, {"x": [2, 2, 4, 5]}, {"y": [2, 3, 4, 5]}, **vectors)
     module = compare(raw, {"x": array(2, 2, 4, 5)}, fold_batchnorm=True)
     assert set(names(module)) == {"TRANSPOSE", "CONV_2D"}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        node("Sin", "x", "a"),
+        node("Abs", "x", "a"),
+        node("Transpose", "x", "a", perm=[1, 0]),
+        node("Softmax", "x", "a"),
+    ],
+    ids=lambda made: made.op_type,
+)
+def test_only_operators_that_have_activations_take_one(before: Any) -> None:
+    shape = [7, 2] if before.op_type == "Transpose" else [2, 7]
+    module = compare(model([before, node("Relu", "a", "y")], {"x": [2, 7]}, {"y": shape}), {"x": array(2, 7)})
+    assert names(module)["RELU"] == 1
