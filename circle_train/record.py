@@ -40,7 +40,7 @@ def record(cls: Class) -> Class:
             dataclass(init=False, repr=False, eq=False)(cls)
             _declare_frozen(cls.__mro__, True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
-        if method.__name__ not in cls.__dict__:
+        if method.__name__ not in vars(cls) and getattr(cls, method.__name__) is not method:
             setattr(cls, method.__name__, method)
     cls.__signature__ = _Arguments()  # type: ignore[attr-defined]
     return cls
