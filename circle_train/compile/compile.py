@@ -34,7 +34,7 @@ from circle_train.passes.dropout import randomise
 from circle_train.passes.fold import fold_constants
 from circle_train.passes.integers.affine import fold_into_products
 from circle_train.passes.integers.as_shipped import Rounding, round_as_shipped
-from circle_train.passes.integers.on_grid import grids_of, round_again, store_in_bytes
+from circle_train.passes.integers.on_grid import grids_of, round_again, round_trained, store_in_bytes
 from circle_train.passes.schedule import update_early
 from circle_train.settings.config import Activations, BatchNormMode, TrainConfig
 from circle_train.settings.parameters import Parameter, choose_trainable, find_parameters, make_states
@@ -94,6 +94,7 @@ def choose_parameters(
     """All that a program of this graph holds, with its state, and those of them that are to be trained."""
     found = find_parameters(graph)
     trained = choose_trainable(config.trainable, found, operators, config.frozen)
+    round_trained(graph, [parameter.tensor for parameter in trained])
     return make_states(found, config.batch_norm is BatchNormMode.TRAIN), trained
 
 
@@ -232,10 +233,7 @@ def _weighted_sum(graph: Graph, losses: Sequence[Tensor], weights: Sequence[floa
             f"loss_weights: {len(weights)} numbers for {len(losses)} outputs; give one for each output"
         )
     terms = [Symbol(graph, loss).sum() * float(weight) for loss, weight in zip(losses, weights, strict=True)]
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total.tensor
+    return sum(terms[1:], terms[0]).tensor
 
 
 def add_gradients(draft: Draft, trained: Sequence[Parameter], share: float) -> dict[Tensor, Tensor]:

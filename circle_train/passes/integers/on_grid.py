@@ -7,7 +7,7 @@ integers will compute, so that exporting is storing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from circle_train.errors import UnsupportedOpError
 from circle_train.ir import DType, Graph, Node, Parts, Quantization, Role, Tensor, TensorType, Weight
 from circle_train.ir.graph import constant
-from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.integers.on_grid import OnGrid
@@ -26,6 +25,7 @@ from circle_train.ops.numeric.quantize import Dequantize, Quantize, dequantize
 from circle_train.passes.bfloat16 import LEAST, Form, is_backward, store
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.integers.four_bits import LIMITS
+from circle_train.passes.integers.rounded import on_grid, rounded
 from circle_train.passes.integers.which import BYTES, is_learned_on_grid
 
 SPAN = 127.0
@@ -44,6 +44,23 @@ def learn_on_grid(graph: Graph) -> None:
     graph.nodes = grid.nodes
     graph.outputs = [grid.real(t) for t in graph.outputs]
     drop_dead_nodes(graph)
+
+
+def round_trained(graph: Graph, masters: Iterable[Tensor]) -> None:
+    """Let trained weights between floats, which the file holds in integers, be what they will be there."""
+    for master in masters:
+        root = master.root()
+        meaning = root.quantization
+        is_stored = root.dtype in (*BYTES, *LIMITS) and root.shape == master.shape
+        if master.quantization is not None or meaning is None or not meaning.scale or not is_stored:
+            continue
+        readers = list(graph.readers(master))
+        nodes = rounded(master, root.dtype, meaning)
+        for node in nodes:
+            graph.insert(node, before=readers[0])
+        made = nodes[-1].outputs[0]
+        for reader in readers:
+            graph.reconnect(reader, [made if t is master else t for t in reader.inputs])
 
 
 class Grid:
@@ -140,27 +157,10 @@ class Grid:
             else:
                 master.weight = weight_of(node.op, index, meaning)
             is_stored = tensor.dtype in (*BYTES, DType.INT32, DType.INT64)
-            self.masters[key] = self._rounded(master, tensor, meaning) if is_stored else master
+            nodes = rounded(master, tensor.root().dtype, meaning) if is_stored else []
+            self.nodes += nodes
+            self.masters[key] = nodes[-1].outputs[0] if nodes else master
         return self.masters[key]
-
-    def _rounded(self, master: Tensor, stored: Tensor, meaning: Quantization) -> Tensor:
-        """Where channels have scales of their own: rounded in units of them."""
-        if len(meaning.scale) == 1:
-            return self._emit(on_grid(meaning, stored.root().dtype, Activation.NONE), master)
-        shape = [1] * stored.type.rank
-        shape[meaning.axis] = -1
-        scale = np.array(meaning.scale, np.float32).reshape(shape)
-        zero = (meaning.zero_point or (0,))[0]
-        units = self._emit(Mul(), master, _fixed(_inverse(scale)))
-        rounded = self._emit(
-            on_grid(Quantization((1.0,), (zero,)), stored.root().dtype, Activation.NONE), units
-        )
-        return self._emit(Mul(), rounded, _fixed(scale))
-
-    def _emit(self, op: Op, *inputs: Tensor) -> Tensor:
-        made = Tensor(f"{inputs[0].name}:{op.name.lower()}", TensorType(DType.FLOAT32, inputs[0].shape))
-        self.nodes.append(Node(op, list(inputs), [made]))
-        return made
 
 
 def store_in_bytes(graph: Graph, grids: Mapping[Tensor, OnGrid]) -> None:
@@ -232,33 +232,6 @@ def in_bytes(grid: OnGrid) -> Form:
         Quantized(Quantize(), (None,), ((dtype, meaning),)),
         Quantized(Dequantize(), (meaning,), ((DType.FLOAT32, None),)),
     )
-
-
-def _fixed(scale: Array) -> Tensor:
-    tensor = constant(scale, "scales")
-    tensor.role = Role.FIXED | Role.GRID
-    return tensor
-
-
-def _inverse(scale: Array) -> Array:
-    inverse: Array = np.float32(1) / scale
-    return inverse
-
-
-def on_grid(meaning: Quantization, dtype: DType, clip: Activation) -> OnGrid:
-    """The grid of a tensor, within a fused activation."""
-    low, high = limits_of(dtype)
-    scale, zero = float(np.float32(meaning.scale[0])), float((meaning.zero_point or (0,))[0])
-    ends = [
-        float(edge if bound is None else np.clip(np.rint(bound / scale) + zero, low, high))
-        for bound, edge in zip(clip.bounds, (low, high), strict=True)
-    ]
-    return OnGrid(scale, zero, ends[0], max(ends))
-
-
-def limits_of(dtype: DType) -> tuple[int, int]:
-    """The least and the largest integer of a type."""
-    return LIMITS[dtype] if dtype in LIMITS else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
 
 
 def weight_of(op: Op, index: int, meaning: Quantization) -> Weight:

@@ -223,11 +223,16 @@ def test_export_of_what_nobody_trained_is_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "out.tflite").read_bytes() == (tmp_path / "in.tflite").read_bytes()
 
 
-def test_another_choice_of_what_is_trained_decodes_that() -> None:
+def test_another_choice_of_what_is_trained_decodes_that(tmp_path: Path) -> None:
+    """It moves as floats do, and is read as what the file will hold of it."""
     one, like = session(network(is_stored=True)), session(network(is_stored=False))
     for each in (one, like):
         each.train_step(X, Y)
         each.set_trainable(["FULLY_CONNECTED.w"], learning_rate=1e-3)
         each.train_step(X, Y)
     assert [key.owner for key in one.state.coded] == ["CONV_2D.w"]
-    np.testing.assert_allclose(one.predict(X), like.predict(X), rtol=1e-5, atol=1e-5)
+    moved = (each.parameters["FULLY_CONNECTED.w"] for each in (one, like))
+    np.testing.assert_allclose(*moved, rtol=1e-5, atol=1e-5)
+    one.export(tmp_path / "out.tflite")
+    again = session(ct.load(tmp_path / "out.tflite"))
+    np.testing.assert_allclose(one.predict(X), again.predict(X), rtol=1e-5, atol=1e-5)

@@ -81,3 +81,20 @@ def test_an_engine_with_panels_keeps_no_byte_for_each(kind: str) -> None:
     for buffer in held:
         assert buffer._made() is None
         assert buffer.behind.nbytes == 33 * 64 // 2
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_what_was_trained_between_floats_is_what_the_file_computes(bits: int, tmp_path: Path) -> None:
+    """Weights are rounded while they learn: steps far below one of four bits are not lost when the file is written."""
+    model, x = (
+        stored("FULLY_CONNECTED", (40, 16), (5, 16), 5, bits),
+        RNG.normal(size=(40, 16)).astype(np.float32),
+    )
+    y = (x @ RNG.normal(size=(16, 5)) * 0.1).astype(np.float32)
+    config = ct.TrainConfig(loss="mse", batch_size=40, optimizer=ct.optimizers.Adam(learning_rate=3e-4))
+    session = ct.TrainSession(ct.load(model), config)
+    session.fit(x, y, epochs=60, verbose=0)
+    session.export(tmp_path / "trained.tflite")
+    again = ct.TrainSession(tmp_path / "trained.tflite", config)
+    np.testing.assert_allclose(session.predict(x), again.predict(x), rtol=1e-5, atol=1e-5)
+    assert not np.array_equal(session.parameters["w"], again.parameters["w"])
