@@ -21,6 +21,7 @@ from circle_train.passes.integers.masters import decode_weights, make_float_mast
 from circle_train.passes.integers.on_grid import learn_on_grid
 from circle_train.passes.integers.quantized import run_quantized
 from circle_train.passes.integers.straight_through import learn_through_rounding
+from circle_train.passes.masks import add_masks
 from circle_train.passes.order import sort_topologically
 from circle_train.passes.shared import settle_shared_weights
 from circle_train.passes.states import reset_states
@@ -43,6 +44,7 @@ def before_training(sizes: int | Shapes | None, stored: Sequence[Stored] = ()) -
         write_out,
         learn_through_rounding,
         fold_integers,
+        add_masks,
         drop_dead_nodes,
     ]
 

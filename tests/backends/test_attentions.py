@@ -38,6 +38,8 @@ class Form:
     scores: Callable[[Graph, Tensor], Tensor] = lambda graph, z: z
     beta: float = 1.0
     keys_turned: bool = False
+    behind: Callable[[Graph, Tensor], Tensor] = lambda graph, p: p
+    """What is done to the probabilities."""
     shows: bool = False
     """Whether the probabilities are read elsewhere too."""
     is_joined: bool = True
@@ -58,6 +60,21 @@ def masked_first(graph: Graph, z: Tensor) -> Tensor:
     )
 
 
+LATER = np.triu(np.ones((STEPS, STEPS), bool), 1)
+
+
+def hidden(hides: np.ndarray, by: float) -> Callable[[Graph, Tensor], Tensor]:
+    """Scores, or that number where a constant says so."""
+    return lambda graph, z: graph.emit(
+        make("SELECT_V2"), constant(hides, "hides"), number(by), scaled(graph, z)
+    )
+
+
+def guarded(graph: Graph, p: Tensor) -> Tensor:
+    """0 where a probability is no number."""
+    return graph.emit(make("SELECT_V2"), graph.emit(make("NOT_EQUAL"), p, p), number(0.0), p)
+
+
 def biased(graph: Graph, z: Tensor) -> Tensor:
     """A table that is trained: its gradient is that of the scores."""
     return graph.emit(make("ADD"), z, weight("table", 1, HEADS, STEPS, STEPS))
@@ -70,6 +87,15 @@ FORMS = {
     "masked": Form(masked, keys_turned=True),
     "a mask of keys, first": Form(masked_first, beta=0.5),
     "keys turned": Form(scaled, keys_turned=True),
+    "chosen": Form(hidden(LATER, -1e9)),
+    "chosen, the other way": Form(
+        lambda graph, z: graph.emit(make("SELECT_V2"), constant(~LATER, "seen"), z, number(-3e38))
+    ),
+    "chosen and guarded": Form(hidden(LATER, -np.inf), behind=guarded),
+    "masked and guarded": Form(masked, behind=guarded),
+    "chosen, but seldom by much": Form(hidden(LATER, -1e4), is_joined=False),
+    "rows that see nothing": Form(hidden(LATER | (np.arange(STEPS)[:, None] == 3), -1e9), is_joined=False),
+    "a guard without a mask": Form(scaled, behind=guarded, is_joined=False),
     "probabilities are read": Form(scaled, shows=True, is_joined=False),
     "a function between": Form(lambda graph, z: graph.emit(make("TANH"), z), is_joined=False),
     "a trained table": Form(biased, is_joined=False),
@@ -91,7 +117,7 @@ def network(form: Form) -> Model:
     q, v = heads(graph, x, "q", rows), heads(graph, x, "v", rows)
     k = heads(graph, x, "k", (0, 2, 3, 1) if form.keys_turned else rows)
     z = graph.emit(make("BATCH_MATMUL", adjoint_rhs=not form.keys_turned), q, k)
-    p = graph.emit(make("SOFTMAX", beta=form.beta), form.scores(graph, z))
+    p = form.behind(graph, graph.emit(make("SOFTMAX", beta=form.beta), form.scores(graph, z)))
     y = graph.emit(
         make("TRANSPOSE"), graph.emit(make("BATCH_MATMUL"), p, v), constant(np.array(rows, np.int32), "perm")
     )

@@ -41,6 +41,28 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(batch, steps, 16)[:, -1])
 
 
+class HidingAttention(nn.Module):
+    """What is hidden is chosen away, as three kinds of code write it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.project, self.out, self.kind = nn.Linear(16, 48), nn.Linear(16, 3), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, steps, _ = x.shape
+        q, k, v = (part.view(batch, steps, 2, 8).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        seen = torch.tril(torch.ones(steps, steps, dtype=torch.bool))
+        scores = q @ k.transpose(-1, -2) / 8**0.5
+        if self.kind == "guarded":
+            y = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        elif self.kind == "by numbers of the input":
+            hidden = (x[..., 0] > 1.0)[:, None, None, :]
+            y = scores.masked_fill(hidden, torch.finfo(torch.float32).min).softmax(-1) @ v
+        else:
+            y = torch.where(seen, scores, torch.tensor(-1e9)).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).reshape(batch, steps, 16)[:, -1])
+
+
 class VisionTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -98,6 +120,9 @@ NEWER_NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "convnext_block": (ConvNeXtBlock, image(2, 3, 16, 16)),
     "attention": (lambda: Attention(False), image(3, 6, 16)),
     "causal_attention": (lambda: Attention(True), image(3, 6, 16)),
+    "attention_chosen": (lambda: HidingAttention("chosen"), image(3, 6, 16)),
+    "attention_guarded": (lambda: HidingAttention("guarded"), image(3, 6, 16)),
+    "attention_padded": (lambda: HidingAttention("by numbers of the input"), image(3, 6, 16)),
     "vision_transformer": (VisionTransformer, image(2, 3, 16, 16)),
     "shuffle_block": (ShuffleBlock, image(2, 3, 8, 8)),
     "einsum": (Mixture, image(3, 4, 6)),
