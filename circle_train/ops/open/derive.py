@@ -182,9 +182,18 @@ def _learn(runs: Sequence[Run], possible: Sequence[Run]) -> None:
 
 def require_equal(one: Number, two: Number) -> None:
     """Raise what symbols must be for two sizes to be equal, if these say so."""
-    difference = one - two
+    difference = _without_factors(one - two)
     if isinstance(difference, Size) and (found := solved(difference) or _multiple(difference)) is not None:
         raise Learnt(dict([found]))
+
+
+def _without_factors(zero: Number) -> Number:
+    """What is 0 where the Size is, divided by symbols that stand in each of its terms: they are sizes from 1."""
+    if isinstance(zero, Size):
+        for atom in zero.terms[0][0]:
+            if atom.kind == "symbol" and all(atom in atoms for atoms, _ in zero.terms):
+                return _without_factors(zero // symbol(atom.text))
+    return zero
 
 
 def _multiple(zero: Size) -> tuple[str, Number] | None:

@@ -256,3 +256,34 @@ def test_an_example_at_which_something_is_divided_by_zero_is_not_the_only_one() 
     loaded = ct.load(content)
     for samples in (5, 12):
         agrees(content, {"x": weights(samples, 4)}, loaded)
+
+
+HEADS = """
+    (float[B, T, 8] x) => (float[L, M, N, K] y) {
+        apart = Constant <value: tensor = int64[4] {-1, 4, 4, 2}> ()
+        own = Constant <value: tensor = int64[4] {0, 0, 4, 2}> ()
+        shape = Shape <start: int = 0, end: int = 1> (x)
+        count = Constant <value: tensor = int64[1] {4}> ()
+        n = Mul (shape, count)
+        two = Constant <value: tensor = int64[1] {2}> ()
+        target = Concat <axis: int = 0> (count, n, two)
+        turned = Transpose <perm: ints = [1, 0, 2]> (x)
+        joined = Reshape (turned, target)
+        first = Transpose <perm: ints = [1, 0, 2]> (joined)
+        k = Reshape (first, apart)
+        ready = Transpose <perm: ints = [0, 1, 3, 2]> (k)
+        split = Reshape (x, own)
+        q = Transpose <perm: ints = [0, 2, 1, 3]> (split)
+        y = MatMul (q, ready)
+    }
+"""
+
+
+def test_a_length_that_an_exporter_left_in_the_shapes_is_found() -> None:
+    """torch.onnx.export of nn.MultiheadAttention with an open batch and length: the length is the example's."""
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {HEADS}')
+    content = made.SerializeToString()
+    loaded = ct.load(content)
+    assert loaded.inputs[0].shape == (-1, 4, 8)
+    for batch in (1, 3):
+        agrees(content, {"x": weights(batch, 4, 8)}, loaded)

@@ -68,12 +68,13 @@ def reshape(c: Call) -> Tensor:
 
 
 def _resolved(b: Builder, dims: Sequence[int], source: Sequence[int], target: Tensor) -> tuple[int, ...]:
-    """The sizes with -1 computed, so that a symbolic one is recognised wherever it stands."""
+    """The sizes with -1 computed, so that a symbolic one is recognised wherever it stands; as many elements as there are."""
+    total: Any = prod(source, start=1)
     if -1 not in dims:
+        require_equal(total, prod(dims, start=1))
         return tuple(dims)
     at = list(dims).index(-1)
     rest: Any = prod((d for d in dims if d != -1), start=1)
-    total: Any = prod(source, start=1)
     if rest == 0:
         return tuple(0 if d == -1 else d for d in dims)
     if isinstance(left := total % rest, int) and left:
