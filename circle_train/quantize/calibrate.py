@@ -67,7 +67,7 @@ class Observed:
     def count(self, values: Array) -> None:
         """How its numbers lie between the extremes."""
         if self.high > self.low:
-            some = values.reshape(-1)[:: max(values.size // COUNTED, 1)]
+            some = values.reshape(-1)[:: max(values.size // COUNTED, 1)].astype(np.float64)
             self.counts += np.histogram(some, BINS, (self.low, self.high))[0]
 
     @property

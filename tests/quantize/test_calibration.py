@@ -37,3 +37,12 @@ def test_what_is_observed_runs_in_batches_that_have_room(
 
     (found,) = ship.observed(module, samples, module.main.outputs, 1)
     assert asked == [batch] and len(found[0]) == batch
+
+
+def test_numbers_at_the_ends_of_the_range_are_counted() -> None:
+    """Their distance is more than a float32 holds."""
+    values = np.array([-3e38, 0, 3e38, 3e38], np.float32)
+    one = Observed(Tensor("x", TensorType(DType.FLOAT32, (4,))))
+    one.see(values)
+    one.count(values)
+    assert one.counts.sum() == 4 and one.counts[-1] == 2
