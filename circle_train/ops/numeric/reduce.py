@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -116,6 +116,13 @@ class Extremum(Reducer):
         return chosen * share.astype(dy.dtype)
 
 
+def furthest(dtype: np.dtype[Any], is_high: bool) -> Any:
+    """What nothing is beyond: the least, or the largest, of no numbers, as ONNX has it."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max if is_high else np.iinfo(dtype).min
+    return is_high if dtype.kind == "b" else np.inf if is_high else -np.inf
+
+
 @register("REDUCE_MAX", "ReducerOptions")
 class ReduceMax(Extremum):
     in_integers = KEPT
@@ -123,7 +130,8 @@ class ReduceMax(Extremum):
     litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x: Array, axis: Array) -> Array:
-        return np.max(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims)
+        low = furthest(x.dtype, False)
+        return np.max(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims, initial=low)
 
 
 @register("REDUCE_MIN", "ReducerOptions")
@@ -133,7 +141,8 @@ class ReduceMin(Extremum):
     litert_lacks = frozenset({DType.BOOL})
 
     def forward(self, x: Array, axis: Array) -> Array:
-        return np.min(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims)
+        high = furthest(x.dtype, True)
+        return np.min(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims, initial=high)
 
 
 @register("REDUCE_PROD", "ReducerOptions")

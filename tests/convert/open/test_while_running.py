@@ -143,3 +143,24 @@ def test_the_best_of_as_many_as_there_are() -> None:
             np.testing.assert_array_equal(found, expected)
             shapes.add(expected.shape)
     assert len(shapes) == 4
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_the_largest_of_nothing(op: str) -> None:
+    """A detector on a picture that shows nothing."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Greater", ["x", "enough"], ["wanted"]),
+        node("NonZero", ["wanted"], ["found"]),
+        node("Squeeze", ["found", "first"], ["places"]),
+        node("Gather", ["x", "places"], ["kept"], axis=0),
+        node(op, ["kept"], ["y"], axes=[0], keepdims=0),
+    ]  # fmt: skip
+    constants = {"enough": np.float32(0.3), "first": np.array([0])}
+    graph = helper.make_graph(
+        nodes, "net", [info("x", FLOAT, ["N"])], [info("y", FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )  # fmt: skip
+    ours, theirs = sessions(graph)
+    for x in (numbers((9,)), np.zeros(4, np.float32)):
+        np.testing.assert_array_equal(ours.run(None, {"x": x})[0], theirs.run(None, {"x": x})[0])
