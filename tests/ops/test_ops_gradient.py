@@ -13,17 +13,19 @@ from circle_train.compile.autodiff import add_backward
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
-from circle_train.ops import REGISTRY, Example, Op
+from circle_train.ops import INTERNAL, REGISTRY, Example, Op
 from circle_train.ops.numeric.arithmetic import Add, Mul
 from circle_train.ops.numeric.reduce import Sum
 
+OURS = {name: cls for name, cls in INTERNAL.items() if name != "PADDED_ROUNDED_CONV_2D"}
+"""That one rounds its operands to bfloat16, in steps which are larger than those of the differences."""
 STEP = 1e-5
 DIRECTIONS = 3
 
 
 def _differentiable() -> Iterator[Any]:
-    """Every float input with a gradient, of every example."""
-    for parameter in examples():
+    """Every float input with a gradient, of every example; of our own operators too."""
+    for parameter in (*examples(), *examples(OURS)):
         example: Example = parameter.values[0]
         for index, value in enumerate(example.inputs):
             name = example.op.input_name(index)
