@@ -10,6 +10,7 @@ from test_memory import wide
 
 import circle_train as ct
 from circle_train.compile.program import Mode
+from circle_train.compile.thrift.budget import lessened
 from circle_train.runtime.divided import PartsExecutor
 
 BATCH = 12
@@ -89,3 +90,9 @@ def test_a_part_that_is_refused_takes_back_what_others_added() -> None:
         small.train_step(x, y, update=False, accumulate=True)
     for name, gradient in small.gradients.items():
         np.testing.assert_array_equal(gradient, before[name])
+
+
+def test_a_program_that_fits_exactly_stays_as_it_is() -> None:
+    program = ct.TrainSession(wide(), ct.TrainConfig(loss="mse", batch_size=BATCH)).program
+    assert lessened(program, program.arena_bytes) is program
+    assert lessened(program, program.arena_bytes - 1) is not program

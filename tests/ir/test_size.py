@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from circle_train.ir.size import Number, Size, evaluated, floor_divided, largest, smallest, symbol
+from circle_train.ir.sizes.bounds import times
 from circle_train.ir.sizes.judge import Undecided, judged_by
 
 Formula = Any
@@ -59,6 +60,11 @@ def test_expressions_and_their_bounds_hold_for_numbers(seed: int) -> None:
             assert high is None or high >= expected
             compared += 1
     assert compared > 500
+
+
+def test_a_product_that_begins_at_0_has_bounds() -> None:
+    assert times((0, 3), (2, 5)) == (0, 15)
+    assert times((-1, 3), (2, 5)) == (None, None)
 
 
 def test_equal_sizes_have_one_form() -> None:
