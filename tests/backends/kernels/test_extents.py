@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,9 +132,13 @@ def test_every_kernel_is_here() -> None:
     assert {kernel for kernel, _, _ in WAYS} == {kernel.name for kernel in abi.Kernel}
 
 
-def sizes(names: list[str], width: int, changed: int) -> Iterator[dict[str, int]]:
-    """All extents as usual but for so many, which take each value about the vector's width and the tile's."""
-    values = (0, 1, width - 1, width, width + 1, 2 * width + 1)
+def about(width: int) -> tuple[int, ...]:
+    """The vector's width and the tile's, and what lies beside them."""
+    return 0, 1, width - 1, width, width + 1, 2 * width + 1
+
+
+def sizes(names: list[str], values: tuple[int, ...], changed: int) -> Iterator[dict[str, int]]:
+    """All extents as usual but for so many, which take each of the values."""
     usual = {name: USUAL.get(name, 3) for name in names}
     for chosen in itertools.combinations(names, min(changed, len(names))):
         for taken in itertools.product(values, repeat=len(chosen)):
@@ -163,7 +168,7 @@ def panels_of(kernel: str, made: Any, tier: int) -> Iterator[None]:
     yield
 
 
-def check(kernel: str, call: Call, tier: int) -> None:
+def check(kernel: str, call: Call, tier: int, tolerance: float = 1e-4) -> None:
     fences = {name: fenced(array) for name, array in call.outputs.items()}
     outputs: Arrays = {name: inner for name, (inner, _) in fences.items()}
     made = call.make(outputs)
@@ -172,7 +177,7 @@ def check(kernel: str, call: Call, tier: int) -> None:
     for name, want in call.wants.items():
         inner, whole = fences[name]
         assert (whole[:MARGIN] == 77).all() and (whole[MARGIN + inner.size :] == 77).all(), f"beside {name}"
-        np.testing.assert_allclose(inner, want, 1e-4, 1e-4, err_msg=name)
+        np.testing.assert_allclose(inner, want, tolerance, tolerance, err_msg=name)
 
 
 def extents_of(made: Callable[..., Any]) -> list[str]:
@@ -184,7 +189,7 @@ def try_all(
     way: tuple[str, Callable[..., Any], Callable[[Any], Call]], tier: int, changed: int, most: int
 ) -> None:
     kernel, made, ask = way
-    found = list(sizes(extents_of(made), LANES[tier], changed))
+    found = list(sizes(extents_of(made), about(LANES[tier]), changed))
     for given in random.Random(0).sample(found, min(most, len(found))):
         with np.errstate(all="ignore"):
             call = ask(made(**given))
@@ -223,3 +228,18 @@ def test_a_convolution_without_channels_has_gradients(tier: int) -> None:
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 def test_three_extents_at_once(way: tuple[str, Callable[..., Any], Callable[[Any], Call]], tier: int) -> None:
     try_all(way, tier, 3, 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_wide_extents(way: tuple[str, Callable[..., Any], Callable[[Any], Call]]) -> None:
+    """Rows of a thousand numbers meet in the cache's sets: what a kernel does about it needs memory that it has asked for."""
+    kernel, made, ask = way
+    found = [
+        given
+        for given in sizes(extents_of(made), (70, 1024), 2)
+        if 1024 in given.values() and math.prod(given.values()) <= 1 << 20
+        if all(given[name] <= 70 for name in LEAST.keys() & given.keys() - {"width", "along"})
+    ]
+    for given in random.Random(0).sample(found, min(SAMPLES // 20, len(found))):
+        check(kernel, ask(made(**given)), max(tiers()), 1e-3)
