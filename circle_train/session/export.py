@@ -7,6 +7,8 @@ import logging
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from circle_train import convert, format
 from circle_train.errors import ConfigError
 from circle_train.format.metadata import hints
@@ -46,7 +48,7 @@ def export_onnx(
     values = {
         name: state.value(name)
         for name, parameter in state.parameters.items()
-        if is_changed(state, parameter)
+        if is_changed(state, parameter) and not np.array_equal(state.value(name), parameter.tensor.data)
     }
     assert model.provenance is not None
     convert.write_back(model.provenance, values, path, outputs, _said(model))

@@ -93,6 +93,26 @@ def test_write_back_changes_initializers_alone(tmp_path: Path) -> None:
         convert.write_back(provenance, {"strange": trained}, tmp_path / "out.onnx")
 
 
+def test_what_nobody_changed_is_written_as_it_was(tmp_path: Path) -> None:
+    """Numbers in a field of floats too, which new ones leave for raw bytes."""
+    net = onnx.load_from_string(
+        model([node("Gemm", "x w b", "y")], {"x": [1, 3]}, {"y": [1, 2]}, w=array(3, 2), b=array(2))
+    )
+    for one in net.graph.initializer:
+        one.CopyFrom(
+            helper.make_tensor(one.name, TensorProto.FLOAT, one.dims, numpy_helper.to_array(one).ravel())
+        )
+        assert one.float_data
+    onnx.save(net, tmp_path / "net.onnx")
+    session = ct.TrainSession(tmp_path / "net.onnx", ct.TrainConfig(loss="mse", batch_size=2))
+    session.export(tmp_path / "same.onnx")
+    assert (tmp_path / "same.onnx").read_bytes() == (tmp_path / "net.onnx").read_bytes()
+    session.parameters["b"][...] = 5
+    session.export(tmp_path / "b.onnx")
+    found = {one.name: one for one in onnx.load(tmp_path / "b.onnx").graph.initializer}
+    assert found["w"].float_data and numpy_helper.to_array(found["b"]).tolist() == [5, 5]
+
+
 def test_external_data_stays_external(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()

@@ -12,6 +12,7 @@ ort = pytest.importorskip("onnxruntime")
 from onnx import helper, numpy_helper  # noqa: E402
 
 import circle_train as ct  # noqa: E402
+from circle_train.ir import Role  # noqa: E402
 from circle_train.ir.tensor_type import Array  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -131,3 +132,10 @@ def test_zeros_alone_are_rounded_to_zeros() -> None:
         ort.InferenceSession(content).run(None, feeds),
     )
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_scales_of_an_lstms_weights_are_not_trained() -> None:
+    content, _ = model("lstm")
+    constants = {t.name: t for t in ct.load(content).module.main.all_tensors() if t.is_constant}
+    scales = [constants[name] for name in ("in8", "in10") if name in constants]
+    assert len(scales) == 2 and all(Role.FIXED in tensor.role for tensor in scales)

@@ -14,7 +14,7 @@ from circle_train.convert.handlers.layers.quantize import along, requantized
 from circle_train.convert.handlers.layers.recurrent import recurrent
 from circle_train.convert.handlers.microsoft.fused import MICROSOFT, standard
 from circle_train.convert.handlers.numeric.linear import product, scaled
-from circle_train.ir import DType, Tensor
+from circle_train.ir import DType, Role, Tensor
 from circle_train.ir.tensor_type import Array
 
 
@@ -109,6 +109,7 @@ def dynamic_quantize_lstm(c: Call) -> Result:
     weights = []
     for at, facts in ((1, 8), (2, 10)):
         scale, zero = c[facts], b.cast(c[facts + 1], DType.FLOAT32)
+        scale.role |= Role.FIXED
         directions = b.shape(c[at])[0]
         shape = (directions, 1, scale.type.size // int(directions))
         y = b("SUB", b.cast(c[at], DType.FLOAT32), b.reshape(zero, shape))
