@@ -135,9 +135,8 @@ def _add_course(course: argparse._ArgumentGroup) -> None:
     course.add_argument(
         "--label-smoothing",
         type=float,
-        default=0.0,
         metavar="F",
-        help="share of each label that goes to all classes alike (default: 0)",
+        help="share of each label that goes to all classes alike (default: none for the head, 0.1 later)",
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from circle_train.ir.tensor_type import Array
 
-SMALLEST_CROP = 0.7
+SMALLEST_CROP = 0.8
 """Of a picture's height and width."""
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, cos, pi
 from typing import ClassVar
 
 from circle_train.fitting.callback import Callback, Logs
+from circle_train.fitting.callbacks import EarlyStopping
 from circle_train.model import Model
 from circle_train.record import record
 from circle_train.session.foresight import trained_at
 
 RATE, SLOWER = 1e-4, 10
 """Unless a rate was given for the head; then a tenth of that. A tenth of the usual makes layers of trained networks forget."""
+SMOOTHING = 0.1
+"""The share of each label that goes to all classes alike: few samples are learned by heart, whose labels are no longer news."""
 RISE = 1 / 12
 """The share of the steps in which the rate rises."""
+
+NEAR = 1.1
+"""Of the least loss of those held out; so much chance makes of a few hundred."""
+
+
+def lower(head: float | None) -> float:
+    """The rate of this phase, if one was given for the head or not."""
+    return RATE if head is None else head / SLOWER
 
 
 def all_layers(model: Model) -> tuple[str, int] | None:
@@ -39,6 +51,17 @@ class Length:
 
 
 DEEPER_LENGTH = Length(steps=600, fewest=3, most=20)
+
+
+@dataclass
+class Settled(EarlyStopping):
+    """Early stopping for a rate that falls: the last stay of those weights between which chance would decide."""
+
+    def improves(self, value: float) -> bool:
+        if self.best is None or not value <= self.best * NEAR:
+            return super().improves(value)
+        self.best = min(self.best, value)
+        return True
 
 
 class Falling(Callback):

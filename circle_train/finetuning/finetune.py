@@ -21,7 +21,15 @@ from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.choose import choose_for
 from circle_train.finetuning.choosing.task import task_of_course
 from circle_train.finetuning.deadline import Deadline
-from circle_train.finetuning.deeper import DEEPER_LENGTH, RATE, SLOWER, Falling, Length, all_layers
+from circle_train.finetuning.deeper import (
+    DEEPER_LENGTH,
+    SMOOTHING,
+    Falling,
+    Length,
+    Settled,
+    all_layers,
+    lower,
+)
 from circle_train.finetuning.look import settle
 from circle_train.finetuning.recipe import PATIENCE, VARIANTS, Recipe
 from circle_train.finetuning.result import judged
@@ -54,7 +62,7 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
     patience: int | None = None,
     variants: int | None = None,
     class_weights: str | None = None,
-    label_smoothing: float = 0.0,
+    label_smoothing: float | None = None,
     memory_budget: int | str | None = None,
     budget: str | None = None,
     seed: int = 0,
@@ -71,13 +79,14 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
         epochs: passes over the data in each phase at the most.
         trainable: what the second phase trains, as in TrainConfig; "auto" all layers, "none" leaves it out.
         learning_rate: of the head (3e-3); the second phase begins with a tenth of it (unless given, 1e-4) and falls to nothing.
-        patience: epochs without a better validation after which a phase ends (5).
+        patience: epochs without a better validation that end a phase (5); the best weights stay.
         variants: how often each sample stands in an epoch, where the data are varied at random (4).
         class_weights: "balanced" lets rare classes count as much as frequent ones.
         budget: memory of a step and seconds of processor time for the whole course, as "150MB,60s"; what the second phase
             trains is then found out by trials (see `ct.choose`), and `result.choice` shows them.
         run_dir: a folder for a checkpoint after each epoch; a course that was stopped goes on where it finds its own there.
-        label_smoothing, memory_budget, batch_size, seed: as in TrainConfig and TrainSession.
+        label_smoothing: the share of each label that goes to all classes alike (none in the first phase, 0.1 in the second).
+        memory_budget, batch_size, seed: as in TrainConfig and TrainSession.
         callbacks, threads, verbose: as in TrainSession.
     """
     asked = Recipe(
@@ -180,8 +189,7 @@ class Finetuning:
 
     def _go_deeper(self, what: Any) -> str:
         """Train it with the head from here on; what the phase is called."""
-        given = self.recipe.learning_rate
-        rate = RATE if given is None else given / SLOWER
+        rate = lower(self.recipe.learning_rate)
         name = "all layers" if self.recipe.trainable == "auto" else describe_choice(what)
         LOG.info("the head is trained; now %s, at a rate of %g that falls", name, rate)
         if self.recipe.trainable == "auto":
@@ -225,8 +233,9 @@ class Finetuning:
 
     @property
     def best(self) -> float | None:
-        """The best validation of the last phase."""
-        return min(self.histories[-1].history.get(MONITOR, ()), default=None)
+        """The validation's loss in the last phase, by the weights that stay."""
+        losses = self.histories[-1].history.get(MONITOR, ())
+        return losses[self.kept[-1]] if losses else None
 
     @property
     def right(self) -> float:
@@ -245,24 +254,17 @@ class Finetuning:
         """One phase; with a budget it ends when this share of its time is over."""
         seconds = None if self.budget is None else self.budget.seconds
         end = [] if seconds is None else [Deadline(self.began + share * seconds)]
-        stop = (
-            [
-                EarlyStopping(
-                    MONITOR, min_delta=GAIN, patience=self.recipe.patience or PATIENCE, restore_best=True
-                )
-            ]
-            if self.held_out is not None
-            else []
-        )
-        mean = (
-            [Averaged()] if self.config.memory_budget is None else []
-        )  # which would take twice the weights more
-        validation = None if self.held_out is None else self._open(self.held_out)
         name = DEEPER if self.histories else HEAD
+        falls = name == DEEPER and self.choice is None
+        kind, patience = Settled if falls else EarlyStopping, self.recipe.patience or PATIENCE
+        ending = kind(MONITOR, min_delta=GAIN, patience=patience, restore_best=True)
+        stop = [] if self.held_out is None else [ending]
+        mean = [Averaged()] if self.config.memory_budget is None else []  # it takes twice the weights
+        validation = None if self.held_out is None else self._open(self.held_out)
         self._take_up(name)
         self.under_way = name
         history = self.session.fit(
-            self._open(self.train, self._variants(name)), epochs=epochs, validation_data=validation,
+            self._open(self.train, self._variants(name), SMOOTHING * falls), epochs=epochs, validation_data=validation,
             callbacks=[*mean, *stop, *end, *(self.stages.callbacks(name) if self.stages else ()), *callbacks], verbose=verbose,
         )  # fmt: skip
         self.under_way = ""
@@ -283,18 +285,16 @@ class Finetuning:
         if self.stages is None or (name == DEEPER and self.budget is not None):
             return
         if self.stages.take_up(self.session, name):
-            LOG.info(
-                "%d epochs of this phase are done, step %d", self.session.state.epoch, self.session.state.step
-            )
+            state = self.session.state
+            LOG.info("%d epochs of this phase are done, step %d", state.epoch, state.step)
 
     def _note(self, phase: str, history: History, best: int) -> None:
         self.histories.append(history)
         self.phases.append(phase)
         self.kept.append(best)
 
-    def _open(self, data: Labelled, variants: int = 0) -> Dataset:
-        tensor = self.session.program.inputs[0]
-        return Dataset(
-            [data.open(tensor, self.how, variants, self.recipe.seed)],
-            [data.targets(variants, self.recipe.seed)],
-        )
+    def _open(self, data: Labelled, variants: int = 0, smoothing: float = 0.0) -> Dataset:
+        tensor, targets = self.session.program.inputs[0], data.targets(variants, self.recipe.seed)
+        if data.scores == "softmax" and self.recipe.label_smoothing is None:
+            targets = (1 - smoothing) * targets + smoothing / targets.shape[1]
+        return Dataset([data.open(tensor, self.how, variants, self.recipe.seed)], [targets])

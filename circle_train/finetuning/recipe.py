@@ -37,7 +37,7 @@ class Recipe:
     """Forms of each sample in an epoch, where samples are varied."""
     class_weights: str | None = None
     """ "balanced": rare classes count as much as frequent ones."""
-    label_smoothing: float = 0.0
+    label_smoothing: float | None = None
     """The share of each label that goes to all classes alike."""
     memory_budget: int | str | None = None
     """What a step may take."""
@@ -68,7 +68,7 @@ class Recipe:
         loss: Loss
         if data.scores == "softmax":
             weights = _balanced(train) if self.class_weights == "balanced" else None
-            loss = CategoricalCrossentropy(class_weights=weights, label_smoothing=self.label_smoothing)
+            loss = CategoricalCrossentropy(class_weights=weights, label_smoothing=self.label_smoothing or 0.0)
         else:
             loss = BinaryCrossentropy() if data.scores == "sigmoid" else MeanSquaredError()
         return TrainConfig(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from networks import finish, make, mlp, new_input, weight
 from picture_net import picture_net
 
 import circle_train as ct
-from circle_train.finetuning.deeper import DEEPER_LENGTH, SLOWER, all_layers
+from circle_train.finetuning.deeper import DEEPER_LENGTH, SLOWER, Settled, all_layers
 from circle_train.fitting.callback import Callback
 from circle_train.ir import Graph
 
@@ -58,3 +60,29 @@ def test_the_rate_rises_and_falls_and_is_there_again() -> None:
         66 + 32 * (16 * 9 + 1) + 16 * (3 * 9 + 1)
     }
     assert result.phases == ("head",) or result.session.learning_rate == pytest.approx(rate)
+
+
+def test_the_last_of_weights_that_are_nearly_as_good_stay() -> None:
+    ending = Settled(patience=2)
+    ending.on_train_begin()
+    losses = [0.8, 0.5, 0.54, 0.51, 0.56, float("nan"), 0.4, 0.45]
+    assert [ending.improves(loss) for loss in losses] == [True, True, True, True, False, False, True, False]
+    assert ending.best == 0.4
+
+
+@pytest.mark.parametrize("asked, heads, laters", [(None, {0, 1}, {0.05, 0.95}), (0.0, {0, 1}, {0, 1})])
+def test_labels_are_not_learned_by_heart(
+    monkeypatch: pytest.MonkeyPatch, asked: float | None, heads: set[float], laters: set[float]
+) -> None:
+    pytest.importorskip("PIL")
+    seen, fit = [], ct.TrainSession.fit
+
+    def watched(self: ct.TrainSession, data: Any, **options: Any) -> Any:
+        seen.append({round(float(share), 6) for share in np.unique(data.targets[0])})
+        assert set(np.unique(options["validation_data"].targets[0])) == {0, 1}
+        return fit(self, data, **options)
+
+    monkeypatch.setattr(ct.TrainSession, "fit", watched)
+    data = ct.data.images(SHAPES, validation=0.25)
+    ct.finetune(picture_net(), data, epochs=1, trainable="last:3", label_smoothing=asked, verbose=0)
+    assert seen == [heads, laters]
