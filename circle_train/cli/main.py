@@ -95,6 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
     take_any_text()
     words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        parser("").print_help(sys.stderr)
+        raise SystemExit(2)
     asked = next((word for word in words if not word.startswith("-")), "")
     options = parser(asked).parse_args(words)
     return ended(lambda: options.run(options), options.debug)

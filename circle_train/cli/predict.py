@@ -91,6 +91,7 @@ def _name_files(options: argparse.Namespace, model: Model) -> int:
         text = as_json(data) if options.output.lower().endswith(".json") else _csv(rows)
         with atomic_write(options.output) as file:
             file.write(f"{text.rstrip()}\n".encode())
+        print_lines([f"wrote {options.output}: {len(rows)} {'sample' if len(rows) == 1 else 'samples'}"])
     elif options.json:
         print_json(data)
     else:

@@ -230,3 +230,10 @@ def test_one_output_that_differs_is_enough(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(export.peers, "compare", lambda path: found)
     with pytest.raises(ct.ConversionError, match=r"out.tflite: LiteRT .* 5\.0e-01"):
         export.verify("out.tflite")
+
+
+def test_who_asks_for_nothing_is_shown_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    shown = capsys.readouterr()
+    assert "finetune" in shown.err and "predict" in shown.err and not shown.out

@@ -243,6 +243,7 @@ def test_photographs_are_named(result: Result, tmp_path: Path, capsys: pytest.Ca
     assert main(["predict", net, str(SHAPES / "circle" / "0.png")]) == 0
     assert re.fullmatch(rf"{one} \d+ %\n", capsys.readouterr().out)
     assert main(["predict", net, str(SHAPES), "--top", "2", "--output", str(tmp_path / "all.csv")]) == 0
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'all.csv'}: 16 samples\n"
     rows = (tmp_path / "all.csv").read_text().splitlines()
     assert rows[0] == "file,class,score" and len(rows) == 1 + 2 * 16
     assert main(["predict", net, str(SHAPES), "--json"]) == 0
