@@ -15,6 +15,7 @@ from circle_train.data.labelled import Labelled
 from circle_train.errors import DataError
 from circle_train.finetuning.account import Result
 from circle_train.finetuning.averaged import Averaged
+from circle_train.finetuning.between import partway
 from circle_train.finetuning.borne import borne
 from circle_train.finetuning.choosing.budget import parse_budget
 from circle_train.finetuning.choosing.choice import Choice
@@ -163,7 +164,7 @@ class Finetuning:
     def train_deeper(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         """The layers before it, carefully; they go back to what they were where that does not help."""
         wish = self.recipe.trainable
-        best, right = self.best, self.right
+        best, right = self.best
         if wish == "none" or (wish == "auto" and (best is None or self.is_perfect)):
             if self.budget is not None and wish == "auto" and best is not None:
                 LOG.info("the head names all samples held out: nothing deeper is tried")
@@ -180,7 +181,10 @@ class Finetuning:
             phase = self._go_deeper(what)
             callbacks = (Falling(self.session.learning_rate), *callbacks)
         self._fit(phase, epochs, callbacks, verbose)
-        if best is not None and self.best is not None and (self.best >= best or self.right < right):
+        if best is None or self.held_out is None:
+            return
+        found = partway(self.session, before, self._open(self.held_out))
+        if not found["loss"] < best or found[self.config.metrics[0]] < right:
             for name, value in before.items():
                 self.session.parameters[name] = value
             LOG.info("that did not help: the weights of the head's phase stay")
@@ -232,16 +236,11 @@ class Finetuning:
         )  # fmt: skip
 
     @property
-    def best(self) -> float | None:
-        """The validation's loss in the last phase, by the weights that stay."""
-        losses = self.histories[-1].history.get(MONITOR, ())
-        return losses[self.kept[-1]] if losses else None
-
-    @property
-    def right(self) -> float:
-        """The share of right answers of the last phase, by the weights that stay; 0 where there is no such thing."""
-        shares = self.histories[-1].history.get(f"val_{self.config.metrics[0]}", ())
-        return shares[self.kept[-1]] if shares and self.data.classes else 0.0
+    def best(self) -> tuple[float | None, float]:
+        """The last phase's loss and share of right answers of those held out, by the weights that stay; None where none are."""
+        history, at = self.histories[-1].history, self.kept[-1]
+        losses, shares = (history.get(name, ()) for name in (MONITOR, f"val_{self.config.metrics[0]}"))
+        return losses[at] if losses else None, shares[at] if shares and self.data.classes else 0.0
 
     @property
     def is_perfect(self) -> bool:
