@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from circle_train.ops.axes import Axes
@@ -53,10 +55,16 @@ def _parameters(method: Any) -> tuple[str, ...]:
     return tuple(code.co_varnames[1 : code.co_argcount])
 
 
+@cache
+def _own(cls: type) -> tuple[str, ...]:
+    """The gradients that a class itself has, looked for once for all that derive from it."""
+    return tuple(name for name in vars(cls) if name.startswith("grad_"))
+
+
 def read_gradients(cls: Any) -> dict[str, GradientSpec]:
     names = {spec.name for spec in cls.inputs}
     known = {"dy", "dys", "y", "y_shape", "index", *names, *(f"{name}_shape" for name in names)}
-    methods = {name.removeprefix("grad_"): name for name in dir(cls) if name.startswith("grad_")}
+    methods = {name.removeprefix("grad_"): name for name in sorted({*chain(*map(_own, cls.__mro__))})}
     gradients = {}
     for wrt, method in {**methods, **dict.fromkeys(cls.together, "grads")}.items():
         if wrt not in names:
