@@ -70,6 +70,7 @@ def test_recurrent_weights_without_dimensions_are_refused() -> None:
         ({"fw_w": (3, 3)}, "rows"),
         ({"bw_b": (3,)}, "rows"),
         ({"bw_r": None}, "weights 'r' are missing"),
+        ({"fw_b": None}, "weights 'b' are missing"),
     ],
 )
 def test_weights_of_another_layers_size_are_refused(
@@ -92,6 +93,20 @@ def test_weights_of_another_layers_size_are_refused(
     shapes |= change
     with pytest.raises(ct.ModelError, match=message):
         infer()
+
+
+@pytest.mark.parametrize("left", ["w_i", "r_i", "b_i"])
+def test_a_gate_is_there_with_all_its_weights_or_with_none(left: str) -> None:
+    """The kernel read the others of it at address 0."""
+    for op in (networks.make("UNIDIRECTIONAL_SEQUENCE_LSTM"), networks.make("BIDIRECTIONAL_SEQUENCE_LSTM")):
+        given = next(iter(type(op).examples())).inputs
+        types = {
+            spec.name: None if value is None else TensorType(DType.FLOAT32, np.shape(value))
+            for spec, value in zip(op.inputs, given, strict=True)
+        }
+        types |= {name: None for name in types if name.endswith("_i") and not name.endswith(left)}
+        with pytest.raises(ct.ModelError, match="are missing: the file is damaged"):
+            op.infer(*types.values())
 
 
 def test_an_output_of_constants_is_not_of_the_samples() -> None:

@@ -22,7 +22,6 @@ from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
 
 Class = TypeVar("Class", bound="type[Swept]")
-
 STATES = ("h", "c")
 AUXILIARY, LENGTHS = "auxiliary", "lengths"
 
@@ -140,8 +139,15 @@ class Recurrent(Swept):
 
     def check_layer(self, weights: dict[str, TensorType | None]) -> None:
         """Refuse weights of which some are missing, or that are of layers of different sizes: kernels believe one of them."""
-        needed = ("w", "r") if "r" in weights else ("w_f", "w_g", "w_o", "r_f", "r_g", "r_o")
-        missing = [name for name in needed if weights.get(name) is None]
+        prefix, gate = self.prefixes[0], ("w_i", "r_i", "b_i")
+        needed = [
+            s.name.removeprefix(prefix) for s in self.inputs if not s.optional and s.name.startswith(prefix)
+        ]
+        if any(
+            weights.get(name) is not None for name in gate
+        ):  # without them all it is coupled to the forget gate
+            needed += gate
+        missing = [name for name in needed if name != "x" and weights.get(name) is None]
         if missing:
             raise ModelError(f"{self.name}: its weights '{missing[0]}' are missing: the file is damaged")
         here = {name: t for name, t in weights.items() if t is not None}
@@ -286,13 +292,8 @@ class Gru(Recurrent):
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        values = {
-            "r": random(12, 4),
-            "b_r": random(12, seed=1),
-            "w": random(12, 3),
-            "b_w": random(12, seed=2),
-        }
-        values["h"] = random(2, 4)
+        values = {"r": random(12, 4), "b_r": random(12, seed=1), "w": random(12, 3), "h": random(2, 4)}
+        values["b_w"] = random(12, seed=2)
         yield example(cls(), random(5, 2, 3), values)
         yield example(cls(), random(5, 2, 3), {name: values[name] for name in "rw"})
         yield example(cls(return_sequences=True), random(2, 5, 3), values)
