@@ -20,7 +20,7 @@ _HOMES = {
     "client_app": "client.app",
     "numpy_client": "client.numpy_client",
     "server_app": "server.app",
-    "simulate": "simulate",
+    "simulate": "simulation",
     "LocalGrid": "local_grid",
     "StreamingFedAvg": "streaming",
 }

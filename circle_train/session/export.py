@@ -7,14 +7,11 @@ import logging
 import os
 from collections.abc import Sequence
 
-import numpy as np
-
 from circle_train import convert, format
 from circle_train.errors import ConfigError
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import OURS
 from circle_train.format.metadata.training_info import find
-from circle_train.ir import Role
 from circle_train.model import Model
 from circle_train.runtime import litert
 from circle_train.runtime.module import is_changed, with_outputs, with_values
@@ -50,10 +47,6 @@ def export_onnx(
         name: state.value(name)
         for name, parameter in state.parameters.items()
         if is_changed(state, parameter)
-        and (
-            Role.NOMINAL in parameter.root.role
-            or not np.array_equal(state.value(name), parameter.tensor.data)
-        )
     }
     assert model.provenance is not None
     convert.write_back(model.provenance, values, path, outputs, _said(model))

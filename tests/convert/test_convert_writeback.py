@@ -113,6 +113,22 @@ def test_what_nobody_changed_is_written_as_it_was(tmp_path: Path) -> None:
     assert found["w"].float_data and numpy_helper.to_array(found["b"]).tolist() == [5, 5]
 
 
+def test_values_of_another_session_are_new_to_the_file(tmp_path: Path) -> None:
+    """A model that took them over holds them already; the file that it came from does not."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(
+        model([node("Gemm", "x w b", "y")], {"x": [1, 3]}, {"y": [1, 2]}, w=array(3, 2), b=array(2))
+    )
+    config = ct.TrainConfig(loss="mse", batch_size=2)
+    session = ct.TrainSession(path, config)
+    session.parameters["b"][...] = 5
+    session.export(tmp_path / "here.onnx")
+    ct.TrainSession(ct.load(path).with_parameters(session.parameters), config).export(tmp_path / "there.onnx")
+    assert (
+        (tmp_path / "there.onnx").read_bytes() == (tmp_path / "here.onnx").read_bytes() != path.read_bytes()
+    )
+
+
 def test_external_data_stays_external(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,9 @@ def test_settings_are_refused_by_name() -> None:
     app = federated.client_app(MODEL, CONFIG, data())
     run = simulated(app, FedAvg(), rounds=1, train_config={"local-epochs": 0})
     assert len(run.refused) == CLIENTS and "local-epochs is 0" in run.refused[0].why
+
+
+def test_a_name_stays_what_it_is_whoever_was_imported_before() -> None:
+    """No module has the name of a function of its package."""
+    for found in pkgutil.iter_modules(federated.__path__):
+        assert found.name not in federated.__all__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from itertools import chain
 
@@ -74,7 +75,8 @@ def outside() -> list[type[Op]]:
     """Every class of an operator with a name that no registry holds, wherever in the package it is."""
     for module in pkgutil.walk_packages(circle_train.__path__, "circle_train."):
         if not module.name.endswith(NOT_MODULES):
-            import_module(module.name)
+            with suppress(ModuleNotFoundError):  # of an extra that is not installed
+                import_module(module.name)
     ours = {cls for cls in below(Op) if cls.__module__.startswith("circle_train.")}
     named = {cls for cls in ours if cls.name and cls is not Opaque}
     return sorted(named - {*chain(REGISTRY.values(), INTERNAL.values())}, key=lambda cls: cls.__name__)

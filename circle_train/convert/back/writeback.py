@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from circle_train.convert.building.provenance import Provenance
-from circle_train.convert.onnx_file.elements import bytes_of, nbytes_of
+from circle_train.convert.onnx_file.elements import bytes_of, nbytes_of, to_array
 from circle_train.convert.onnx_file.importer import external_file
 from circle_train.convert.onnx_file.messages import ELEMENTS, EXTERNAL, OUTSIDE, RAW, read_model
 from circle_train.convert.onnx_file.protobuf import Data, Message
@@ -68,7 +68,11 @@ def write_back(
     for node in model.graph.node:
         if node.op_type == "Constant" and not fresh.keys().isdisjoint(node.output):
             held[node.output[0]] = next(a.t for a in node.attribute if a.name == "value")
-    changes = {held[name]: _with_elements(held[name], value) for name, value in fresh.items() if name in held}
+    changes = {
+        held[name]: _with_elements(held[name], value)
+        for name, value in fresh.items()
+        if name in held and not _holds(held[name], value)
+    }
     if not external:
         with atomic_write(path) as file:
             write_pieces(file, [*rewritten(model, changes), _properties(metadata or {})])
@@ -159,6 +163,11 @@ def _bytes_of(tensor: Message, make: Value) -> memoryview:
             f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}"
         )
     return bytes_of(value, tensor)
+
+
+def _holds(tensor: Message, make: Value) -> bool:
+    """Whether these are its elements already: in whatever field, they stay as they are."""
+    return bytes(_bytes_of(tensor, make)) == bytes(bytes_of(to_array(tensor), tensor))
 
 
 def _with_elements(tensor: Message, make: Value) -> list[Piece]:
