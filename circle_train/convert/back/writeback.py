@@ -68,27 +68,22 @@ def write_back(
     for node in model.graph.node:
         if node.op_type == "Constant" and not fresh.keys().isdisjoint(node.output):
             held[node.output[0]] = next(a.t for a in node.attribute if a.name == "value")
-    changes = {
-        held[name]: _with_elements(held[name], value)
-        for name, value in fresh.items()
-        if name in held and not _holds(held[name], value)
-    }
+    other = {t: fresh[name] for name, t in held.items() if name in fresh and not _holds(t, fresh[name])}
+    changes = {tensor: _with_elements(tensor, make) for tensor, make in other.items()}
     if not external:
         with atomic_write(path) as file:
-            write_pieces(file, [*rewritten(model, changes), _properties(metadata or {})])
+            write_pieces(file, [*rewritten(model, changes), _entries(METADATA_PROPS, metadata or {})])
         return
     beside = f"{os.fspath(path)}.data"
     with atomic_writes([beside, path]) as (data, file):
         changes |= _write_external(external, provenance, fresh, data, os.path.basename(beside))
-        write_pieces(file, [*rewritten(model, changes), _properties(metadata or {})])
+        write_pieces(file, [*rewritten(model, changes), _entries(METADATA_PROPS, metadata or {})])
 
 
-def _properties(metadata: Mapping[str, str]) -> bytes:
-    """Entries of metadata_props, which a reader adds to those before."""
-    entries = (
-        field_bytes(1, key.encode()) + field_bytes(2, value.encode()) for key, value in metadata.items()
-    )
-    return b"".join(field_bytes(METADATA_PROPS, entry) for entry in entries)
+def _entries(number: int, given: Mapping[str, str]) -> bytes:
+    """Pairs of strings in that field; behind others of it, a reader adds them to these."""
+    pairs = (field_bytes(1, key.encode()) + field_bytes(2, value.encode()) for key, value in given.items())
+    return b"".join(field_bytes(number, pair) for pair in pairs)
 
 
 def choose_outputs(raw: Data, names: Sequence[str]) -> bytes:
@@ -159,9 +154,7 @@ def _bytes_of(tensor: Message, make: Value) -> memoryview:
     """The value as the tensor's elements."""
     value = make()
     if tuple(value.shape) != tuple(tensor.dims):
-        raise ConversionError(
-            f"initializer '{tensor.name}' has shape {tuple(tensor.dims)}, the value has {value.shape}"
-        )
+        raise ConversionError(f"initializer '{tensor.name}' is {tuple(tensor.dims)}, the value {value.shape}")
     return bytes_of(value, tensor)
 
 
@@ -189,14 +182,11 @@ def _write_external(
     folder = provenance.source.parent
     changes: dict[Message, list[Piece]] = {}
     for tensor in external:
-        is_new = tensor.name in fresh
-        data = _bytes_of(tensor, fresh[tensor.name]) if is_new else _old_bytes(tensor, folder)
+        make = fresh.get(tensor.name)
+        data = _bytes_of(tensor, make) if make else _old_bytes(tensor, folder)
         offset, length = _append(file, data)
-        entries = (("location", name), ("offset", offset), ("length", length))
-        written = (
-            field_bytes(1, key.encode()) + field_bytes(2, str(value).encode()) for key, value in entries
-        )
-        changes[tensor] = [without(tensor, [OUTSIDE]), *(field_bytes(OUTSIDE, one) for one in written)]
+        entries = {"location": name, "offset": str(offset), "length": str(length)}
+        changes[tensor] = [without(tensor, [OUTSIDE]), _entries(OUTSIDE, entries)]
     return changes
 
 

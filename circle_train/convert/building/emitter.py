@@ -25,8 +25,8 @@ from circle_train.ops.open.values import LONGEST, computed
 
 FOLD_LIMIT = 1 << 16
 """Elements of a constant that is not folded if it is also four times as large as its operands."""
-MOST = 1 << 14
-"""Operators that a graph may have beyond what its nodes usually become: some are written out cell by cell, or step by step."""
+MOST, USUAL = 1 << 14, 16
+"""Operators that a graph may have beyond what each of its nodes usually becomes: some are written out cell by cell."""
 SMALL = 4096
 """Elements of a tensor whose value is looked for behind initializers."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.emitter import USUAL
 from circle_train.convert.building.foreign import as_foreign
 from circle_train.convert.building.provenance import Lineage
 from circle_train.convert.building.refusal import Refusal
@@ -22,8 +23,6 @@ from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
 
 KNOWN = frozenset(NUMPY.values())
-OPERATORS = 16
-"""That a node of the file usually becomes, at most."""
 VALUES: dict[int, str] = {
     Attribute.FLOAT: "f",
     Attribute.INT: "i",
@@ -73,7 +72,7 @@ class Walk:
     def nodes(self, nodes: Sequence[Any], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert nodes of which these outputs are wanted."""
         self._written.add(len(nodes), len(self._scopes))
-        self.b.most += OPERATORS * len(nodes)
+        self.b.most += USUAL * len(nodes)
         scope.used = names_read(nodes) | set(outputs)
         self._scopes.append(scope)
         for index, node in enumerate(nodes):
