@@ -11,8 +11,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SURVIVE = ROOT / "tools" / "dev" / "survive.py"
 DATA = ROOT.parent / "shared" / "data"
 FOUND = sorted(path for path in DATA.rglob("*") if path.suffix in (".onnx", ".tflite"))
-REFUSED = {("slanet_table.onnx", "train all"): "WHILE"}
-"""By model and stage: what the refusal names, where the data decides how often a loop between weights and loss runs."""
 
 
 def test_the_table_counts_what_came_through_and_names_the_rest() -> None:
@@ -45,5 +43,4 @@ def test_a_real_model_comes_through_the_whole_course(path: Path) -> None:
         pytest.importorskip("onnxruntime")
     tool = runpy.run_path(str(SURVIVE), run_name="survive")
     for stage, result in tool["run"](path, 300, 6).items():
-        named = REFUSED.get((path.name, stage))
-        assert result in (True, None) if named is None else named in str(result), (stage, result)
+        assert result in (True, None), (stage, result)
