@@ -41,6 +41,19 @@ class Unary(Op):
         yield Example(cls(), (np.array(0.4),))
 
 
+class OfFloats(Unary):
+    """Defined for floats only; integers with a scale stand for some."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        return only_floats(self.name, x)
+
+
+def only_floats(op: str, x: TensorType) -> TensorType:
+    if not x.dtype.is_float and x.quantization is None:
+        raise ModelError(f"{op}: input is {x}, expected floats; insert a CAST")
+    return TensorType(x.dtype, x.shape)
+
+
 def broadcast(op: str, *types: TensorType) -> tuple[int, ...]:
     """The common shape of operands, numpy's rule; -1 stands for any size."""
     shape: list[int] = []

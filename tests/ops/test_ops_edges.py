@@ -101,6 +101,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[TensorType], str]] = [
     ("RANGE", {}, [one(0), one(3), one(0)], "delta is 0"),
     ("EQUAL", {}, [X, TensorType(I, (4,))], "insert a CAST"),
     ("LOGICAL_AND", {}, [X, X], "expected BOOL"),
+    ("STABLEHLO_RNG_BIT_GENERATOR", {}, [ints(1, 2)], "expected 3 numbers of UINT64"),
     ("CAST", {"out_data_type": DType.STRING}, [X], "STRING"),
 ]
 
@@ -190,6 +191,13 @@ def test_power_of_zero_has_a_gradient() -> None:
     for exponent, slope in ((0.0, 0.0), (1.0, 1.0), (2.0, 0.0)):
         assert op.grad_x1(dy, zero, np.array([exponent])) == slope
         assert op.grad_x2(dy, zero, np.array([0.0])) == 0
+
+
+def test_coordinates_of_no_axis_mean_the_whole_table() -> None:
+    table, nothing = np.arange(6.0).reshape(2, 3), np.zeros((4, 0), int)
+    np.testing.assert_array_equal(run("GATHER_ND", table, nothing), np.stack([table] * 4))
+    op: Any = make("GATHER_ND")
+    np.testing.assert_array_equal(op.grad_table(np.ones((4, 2, 3)), nothing, (2, 3)), np.full((2, 3), 4))
 
 
 def test_integers_divide_towards_zero_or_down() -> None:

@@ -81,7 +81,11 @@ REFUSED: list[tuple[Op, list[TensorType | None], str]] = [
     (op("FULLY_CONNECTED", keep_num_dims=True), [f(2, 5, 2), f(3, 5)], "last dimension must be 5"),
     (op("FULLY_CONNECTED"), [f(2, 5), f(3, 5, 1)], "weights is float32 3×5×1 of rank 3, expected rank 2"),
     (op("BATCH_MATMUL"), [f(2, 3, 4), f(2, 5, 6)], "4 columns meet 5 rows"),
-    (op("BATCH_MATMUL"), [f(2, 3, 4), f(3, 4, 6)], "sizes 2 and 3 do not broadcast"),
+    (
+        op("BATCH_MATMUL"),
+        [f(2, 3, 4), f(3, 4, 6)],
+        "leading sizes of float32 2×3×4 and float32 3×4×6 do not broadcast",
+    ),
     (op("BATCH_MATMUL"), [f(4), f(4, 6)], "expected at least rank 2"),
     (op("LOCAL_RESPONSE_NORMALIZATION", radius=-1), [f(1, 2, 2, 3)], "radius -1"),
     (op("INSTANCE_NORM"), [f(1, 2, 2, 3), f(4), f(3)], "gamma is float32 4, expected 3 elements"),

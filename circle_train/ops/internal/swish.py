@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import register
-from circle_train.ops.numeric.activation import FloatUnary, Logistic
+from circle_train.ops.numeric.activation import Activating, Logistic
 
 
 @register("SWISH", internal=True)
-class Swish(FloatUnary):
+class Swish(Activating):
     """x / (1 + exp(-x))"""
 
     formula = "mul(x, logistic(x))"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation, WeightsFormat
 from circle_train.ops.axes import Matrix
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.elementwise import common_size
 from circle_train.ops.integers import InIntegers
 from circle_train.ops.versions import INT8_INT16, Versions, has_scales, is_hybrid, option, when
 from circle_train.ops.window import check_bias, check_floats, check_rank
@@ -128,18 +130,13 @@ class BatchMatMul(Op):
                 f"{self.name}: {inner} columns meet {taken} rows (operands {x} and {w}, adjoint_lhs "
                 f"{self.adjoint_lhs}, adjoint_rhs {self.adjoint_rhs}); the two must be equal"
             )
-        batch = []
-        first, second = x.shape[:-2], w.shape[:-2]
-        rank = max(len(first), len(second))
-        for a, b in zip(
-            (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second, strict=True
-        ):
-            if a != b and 1 not in (a, b) and -1 not in (a, b):
-                raise ModelError(
-                    f"{self.name}: sizes {a} and {b} do not broadcast ({x} and {w}); make them equal or 1"
-                )
-            batch.append(max(a, b) if -1 not in (a, b) else max(a, b) if max(a, b) > 1 else -1)
-        return TensorType(x.dtype, (*batch, rows, columns))
+        pairs = zip_longest(x.shape[-3::-1], w.shape[-3::-1], fillvalue=1)
+        batch = [size for pair in pairs if (size := common_size(pair)) is not None]
+        if len(batch) < max(x.rank, w.rank) - 2:
+            raise ModelError(
+                f"{self.name}: leading sizes of {x} and {w} do not broadcast; make them equal or 1"
+            )
+        return TensorType(x.dtype, (*reversed(batch), rows, columns))
 
     def forward(self, x: Array, w: Array) -> Array:
         product: Array = np.matmul(_turned(x, self.adjoint_lhs), _turned(w, self.adjoint_rhs))

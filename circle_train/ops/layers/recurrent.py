@@ -17,6 +17,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.axes import Axes, Steps
 from circle_train.ops.base import Example, Op, random, register
+from circle_train.ops.checks import same_size
 from circle_train.ops.layers.recurrence import Cell, GruCell, RnnCell
 from circle_train.ops.window import check_floats, check_rank
 from circle_train.record import record
@@ -119,6 +120,7 @@ class Recurrent(Swept):
         sizes = []
         for weights in self.split(values):
             self.check(x, weights)
+            self.check_states(x.shape[1 if self.is_time_major else 0], weights)
             sizes.append(self.units(weights))
         shapes = [(*x.shape[:2], sum(sizes))] if self.is_merged else [(*x.shape[:2], size) for size in sizes]
         return [TensorType(x.dtype, shape) for shape in shapes]
@@ -164,6 +166,19 @@ class Recurrent(Swept):
                 f"{self.name}: its weights have {sorted(rows)} rows, expected {self.gates * cells} each, and those of "
                 f"the state {sorted(columns)} columns, expected {out}: the file is damaged"
             )
+
+    def check_states(self, samples: int, weights: dict[str, TensorType | None]) -> None:
+        """Refuse states that are not a row for each sample, as LiteRT does."""
+        out, projection = self.units(weights), weights.get("w_p")
+        sizes = {"h": out, "c": out if projection is None else projection.shape[-1]}
+        for name, size in sizes.items():
+            state = weights.get(name)
+            if state is not None and not (
+                state.rank == 2 and same_size(state.shape[0], samples) and same_size(state.shape[1], size)
+            ):
+                raise ModelError(
+                    f"{self.name}: state '{name}' is {state}, expected {samples}×{size}: samples × units"
+                )
 
     def split(self, values: dict[str, Any]) -> list[dict[str, Any]]:
         """The weights of every direction without their prefix."""

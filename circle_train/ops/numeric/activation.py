@@ -12,19 +12,14 @@ from circle_train.ir import DType, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise, LastAxis
 from circle_train.ops.base import Example, Op, random, register
-from circle_train.ops.elementwise import Unary, broadcast, same_dtype
+from circle_train.ops.elementwise import OfFloats, broadcast, only_floats, same_dtype
 from circle_train.ops.integers import ONLY_8, OWN, OWN_8, InIntegers, fixed
 from circle_train.ops.versions import INT8, INT8_INT16, Versions
 from circle_train.record import record
 
 
-class FloatUnary(Unary):
-    """Defined for floats only."""
-
-    def infer(self, x: TensorType) -> TensorType:
-        if not x.dtype.is_float and x.quantization is None:
-            raise ModelError(f"{self.name}: input is {x}, expected floats; insert a CAST")
-        return TensorType(x.dtype, x.shape)
+class Activating(OfFloats):
+    """Of numbers small and large."""
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -33,7 +28,7 @@ class FloatUnary(Unary):
 
 
 @register("RELU")
-class Relu(FloatUnary):
+class Relu(Activating):
     in_integers = OWN
     versions = Versions({DType.INT8: 2, DType.UINT8: 2, DType.INT16: 3})
     formula = "max_imm(x, imm=0)"
@@ -46,7 +41,7 @@ class Relu(FloatUnary):
         return dy * (y > 0)
 
 
-class Clipped(FloatUnary):
+class Clipped(Activating):
     """Clips to an interval; the gradient passes strictly inside it."""
 
     low = 0.0
@@ -83,7 +78,7 @@ class Relu0To1(Clipped):
 
 @register("LEAKY_RELU", "LeakyReluOptions")
 @record
-class LeakyRelu(FloatUnary):
+class LeakyRelu(Activating):
     alpha: float = 0.2
 
     in_integers = OWN
@@ -145,7 +140,7 @@ class Prelu(Op):
 
 
 @register("ELU")
-class Elu(FloatUnary):
+class Elu(Activating):
     in_integers = OWN_8
     formula = "elu(x)"
     gradient_formulas = {"x": "elu_grad(y, dy)"}
@@ -159,7 +154,7 @@ class Elu(FloatUnary):
 
 @register("GELU", "GeluOptions")
 @record
-class Gelu(FloatUnary):
+class Gelu(Activating):
     """x Φ(x), Φ the normal distribution, or its approximation through tanh."""
 
     approximate: bool = False
@@ -197,7 +192,7 @@ _erf = np.frompyfunc(erf, 1, 1)
 
 
 @register("LOGISTIC")
-class Logistic(FloatUnary):
+class Logistic(Activating):
     """1 / (1 + exp(-x)), never through an exponential that overflows."""
 
     in_integers = fixed(1 / 256, -128, 1 / 32768)
@@ -214,7 +209,7 @@ class Logistic(FloatUnary):
 
 
 @register("TANH")
-class Tanh(FloatUnary):
+class Tanh(Activating):
     in_integers = fixed(1 / 128, 0, 1 / 32768)
     versions = Versions(INT8_INT16)
     formula = "tanh(x)"
@@ -228,7 +223,7 @@ class Tanh(FloatUnary):
 
 
 @register("HARD_SWISH", "HardSwishOptions")
-class HardSwish(FloatUnary):
+class HardSwish(Activating):
     """x relu6(x + 3) / 6."""
 
     in_integers = OWN_8
@@ -295,4 +290,4 @@ class LogSoftmax(Op):
 def _with_last_axis(op: str, x: TensorType) -> TensorType:
     if x.rank == 0:
         raise ModelError(f"{op}: input is a scalar, expected at least one axis to run over")
-    return TensorType(x.dtype, x.shape)
+    return only_floats(op, x)

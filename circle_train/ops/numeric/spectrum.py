@@ -27,6 +27,8 @@ class Rfft2D(Op):
                 f"{self.name}: x is {x}, fft_length {fft_length}; expected images of float32 and two lengths"
             )
         height, width = (-1, -1) if fft_length.value is None else sizes_in(fft_length.value)
+        if fft_length.value is not None and min(height, width) < 1:
+            raise ModelError(f"{self.name}: fft_length is {height}×{width}, expected lengths from 1")
         last = width // 2 + 1 if fft_length.value is not None else -1
         return TensorType(DType.COMPLEX64, (*x.shape[:-2], height, last))
 

@@ -9,7 +9,7 @@ import numpy as np
 from circle_train.ir import DType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.base import Example, register
-from circle_train.ops.elementwise import Unary, felt, where_felt
+from circle_train.ops.elementwise import OfFloats, Unary, felt, where_felt
 from circle_train.ops.integers import OWN, OWN_8
 from circle_train.ops.versions import BOTH_2, INT8_INT16, SMALL, Versions
 
@@ -74,7 +74,7 @@ class Sign(Rounding):
 
 
 @register("SQRT")
-class Sqrt(Unary):
+class Sqrt(OfFloats):
     steep = ("x",)
     in_integers = OWN_8
     positive_only = True
@@ -89,7 +89,7 @@ class Sqrt(Unary):
 
 
 @register("RSQRT")
-class Rsqrt(Unary):
+class Rsqrt(OfFloats):
     steep = ("x",)
     positive_only = True
     in_integers = OWN_8
@@ -105,7 +105,7 @@ class Rsqrt(Unary):
 
 
 @register("EXP", "ExpOptions")
-class Exp(Unary):
+class Exp(OfFloats):
     in_integers = OWN
     versions = Versions(BOTH_2)
     formula = "exp(x)"
@@ -119,7 +119,7 @@ class Exp(Unary):
 
 
 @register("LOG")
-class Log(Unary):
+class Log(OfFloats):
     steep = ("x",)
     positive_only = True
     in_integers = OWN_8
@@ -135,7 +135,7 @@ class Log(Unary):
 
 
 @register("SIN")
-class Sin(Unary):
+class Sin(OfFloats):
     formula = "sin(x)"
     gradient_formulas = {"x": "mul(dy, cos(x))"}
 
@@ -147,7 +147,7 @@ class Sin(Unary):
 
 
 @register("COS", "CosOptions")
-class Cos(Unary):
+class Cos(OfFloats):
     formula = "cos(x)"
     gradient_formulas = {"x": "neg(mul(dy, sin(x)))"}
 
@@ -171,7 +171,7 @@ class Square(Unary):
 
 
 @register("CEIL")
-class Ceil(Rounding):
+class Ceil(Rounding, OfFloats):
     formula = "ceil(x)"
 
     def forward(self, x: Array) -> Array:
@@ -179,7 +179,7 @@ class Ceil(Rounding):
 
 
 @register("FLOOR")
-class Floor(Rounding):
+class Floor(Rounding, OfFloats):
     formula = "floor(x)"
 
     def forward(self, x: Array) -> Array:
@@ -187,7 +187,7 @@ class Floor(Rounding):
 
 
 @register("ROUND")
-class Round(Rounding):
+class Round(Rounding, OfFloats):
     """To the nearest integer, halves to the even one."""
 
     formula = "round(x)"

@@ -14,6 +14,7 @@ from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import has_rank, indices_below, integers, length, same_size, sizes_in
 from circle_train.ops.movement import Movement, added
+from circle_train.ops.window import check_floats
 from circle_train.record import record
 
 
@@ -37,6 +38,7 @@ class EmbeddingLookupSparse(Op):
         for name, operand, rank in (("ids", ids, 1), ("places", places, 2), ("shape", shape, 1)):
             integers(self.name, name, operand)
             has_rank(self.name, name, operand, rank)
+        check_floats(self.name, weights, table)
         rank = length(self.name, "shape", shape)
         entries = [operand.shape[0] for operand in (places, weights) if operand.rank]
         fits = len(entries) == 2 and all(same_size(size, ids.shape[0]) for size in entries)

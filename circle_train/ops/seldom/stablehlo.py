@@ -12,7 +12,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Elementwise
 from circle_train.ops.base import Example, Op, random, register
 from circle_train.ops.checks import same_size
-from circle_train.ops.elementwise import Unary
+from circle_train.ops.elementwise import OfFloats
 from circle_train.ops.numeric.arithmetic import Add, Maximum, Minimum, Mul
 
 
@@ -74,7 +74,7 @@ def combining(op: Op | None, dtype: DType = DType.FLOAT32) -> Graph:
 
 
 @register("STABLEHLO_CBRT")
-class StablehloCbrt(Unary):
+class StablehloCbrt(OfFloats):
     steep = ("x",)
 
     def forward(self, x: Array) -> Array:

@@ -148,9 +148,14 @@ class GatherNd(Movement):
         return TensorType(table.dtype, (*indices.shape[:-1], *table.shape[depth:]))
 
     def forward(self, table: Array, indices: Array) -> Array:
-        return np.asarray(table[_coordinates(self.name, indices, table.shape)])
+        found = table[_coordinates(self.name, indices, table.shape)]
+        return (
+            found if indices.shape[-1] else np.broadcast_to(table, (*indices.shape[:-1], *table.shape)).copy()
+        )
 
     def grad_table(self, dy: Array, indices: Array, table_shape: tuple[int, ...]) -> Array:
+        if not indices.shape[-1]:
+            return dy.reshape(-1, *table_shape).sum(0)
         return added(dy, table_shape, _coordinates(self.name, indices, table_shape))
 
     @classmethod

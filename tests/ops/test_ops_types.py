@@ -1,0 +1,73 @@
+"""Type rules believe nothing: operands that are otherwise than an example's are computed as inferred, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from single_operator import computed, is_constant, single
+
+from circle_train.errors import CircleTrainError
+from circle_train.ir import DType, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.ops import REGISTRY, Example
+
+
+def otherwise(value: Array) -> Iterator[tuple[str, Array | None]]:
+    """The operand with one thing changed: its element type, a size, its rank, a number; or none."""
+    yield "absent", None
+    yield "two of it", np.stack([value, value])
+    yield "within one", value[None]
+    with np.errstate(all="ignore"):
+        for dtype in (np.float32, np.int32, np.int64, np.int8, np.bool_):
+            yield f"of {np.dtype(dtype)}", value.astype(dtype)
+    for axis, size in enumerate(value.shape):
+        for count in {size + 1, size - 1, 1, 0} - {size, -1}:
+            yield (
+                f"axis {axis} of {count}",
+                np.resize(value, (*value.shape[:axis], count, *value.shape[axis + 1 :])),
+            )
+        if size:
+            yield f"without axis {axis}", value.take(0, axis)
+    if value.dtype.kind == "i" and value.size <= 16:
+        for place in range(value.size):
+            for number in (-1, 0, 1, 7):
+                changed = np.array(value)
+                changed.reshape(-1)[place] = number
+                yield f"number {place} is {number}", changed
+
+
+def wrong(example: Example, values: list[Array | None]) -> str:
+    """In which way the results are not what was inferred; '' where they are, or where the operands were refused."""
+    types = [
+        None
+        if value is None
+        else TensorType(DType.of(value.dtype), value.shape, value if is_constant(example, i) else None)
+        for i, value in enumerate(values)
+    ]
+    try:
+        inferred = example.op.infer_types(types)
+        made = [(DType.of(y.dtype), y.shape) for y in computed(example.op, values)]
+    except CircleTrainError:
+        return ""
+    said = [
+        (t.dtype, tuple(b if a == -1 else a for a, b in zip(t.shape, y[1], strict=False)))
+        for t, y in zip(inferred, made, strict=True)
+    ]
+    return "" if said == made else f"said {said}, made {made}"
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_operands_are_refused_or_computed_as_inferred(name: str) -> None:
+    """What weakens a rule lets something through that numpy stumbles over, or of which it makes something else."""
+    found: dict[str, Any] = {}
+    for number, example in enumerate(REGISTRY[name].examples()):
+        values = single(example)
+        for i, value in enumerate(values):
+            for what, changed in [] if value is None else otherwise(value):
+                said = wrong(example, [changed if j == i else other for j, other in enumerate(values)])
+                if said:
+                    found[f"example {number}, {example.op.input_name(i)} {what}"] = said
+    assert found == {}
