@@ -88,7 +88,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 MEASURED = re.compile(r"^\|.*(?:\d (?:ms|µs|s|MB|MiB|%)\** *\||, (?:ms|MB|MiB) *\|)", re.MULTILINE)
 REPEATED_BY = re.compile(
-    r"(?:tools/dev|shared/bench)/[a-z0-9_]+\.py|circle-train |session\.profile\(\)|run as a test|tests/test_security\.py"
+    r"(?:tools/dev|shared/bench)/[a-z0-9_/]+\.py|circle-train |session\.profile\(\)|run as a test|tests/test_security\.py"
 )
 
 

@@ -71,12 +71,12 @@ def test_damaged_files_are_refused_or_right(target: str, tmp_path: Path) -> None
 def odd(body: str) -> str:
     """Code that puts a target in the place of one: its cases are their numbers, the body is what is done with one."""
     return (
-        "import fuzz_cases\n"
+        "from fuzzing import cases\n"
         f"def bad():\n {body}\n"
         "def run(case, rng, folder):\n if case == 1: bad()\n"
         "made = lambda name, number: (number, None)\n"
         "class Odd:\n seeds = staticmethod(list)\n run = staticmethod(run)\n made = staticmethod(made)\n"
-        "fuzz_cases.TARGETS['settings'] = Odd\n"
+        "cases.TARGETS['settings'] = Odd\n"
     )
 
 

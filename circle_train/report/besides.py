@@ -12,13 +12,13 @@ BATCHES = 3
 """Of the data: the one that is trained, the next, and the one that is being made."""
 ENTRY, EXPORTED, REPORTED = 2_600, 7_200, 2_800
 """Bytes for an array of a checkpoint, for an operator of an exported file, for one of a report; as measured by
-tools/dev/besides.py on models of 3 to 300 operators. The arrays themselves are written from where they lie."""
+tools/dev/measuring/besides.py on models of 3 to 300 operators. The arrays themselves are written from where they lie."""
 PACKAGE = 7_000_000
 """What Python, numpy with its random numbers and this package take before a model is opened, and what compiling and files leave
-behind, beyond 45 MB; as measured by tools/dev/budgets.py."""
+behind, beyond 45 MB; as measured by tools/dev/measuring/budgets.py."""
 ACCUMULATING = 4
 """Programs that accumulated gradients take: the batch's, its parts', what takes a part back, and what making them leaves;
-as measured by tools/dev/budgets.py on a model that is taken in parts."""
+as measured by tools/dev/measuring/budgets.py on a model that is taken in parts."""
 CONVERTER, CONVERTED = 2_100_000, 6_000
 """Bytes that stay taken: the converter's code, and what it leaves behind for one operator; as measured by
 tools/dev/memory.py on models of 3 to 300 operators."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own checkpoint files: read, gone on from, refused whole. Made by tools/dev/make_ort_golden.py."""
+"""ONNX Runtime's own checkpoint files: read, gone on from, refused whole. Made by tools/dev/making/make_ort_golden.py."""
 
 from __future__ import annotations
 

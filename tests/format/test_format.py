@@ -51,7 +51,7 @@ def assert_same_tables(one: bytes, other: bytes) -> None:
 def make_schema() -> ModuleType:
     pytest.importorskip("circle_schema")
     pytest.importorskip("tflite")
-    spec = importlib.util.spec_from_file_location("make_schema", ROOT / "tools/dev/make_schema.py")
+    spec = importlib.util.spec_from_file_location("make_schema", ROOT / "tools/dev/making/make_schema.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["make_schema"] = module
@@ -62,7 +62,7 @@ def make_schema() -> ModuleType:
 def test_schema_says_what_the_packages_say() -> None:
     script = make_schema()
     for path, text in script.generated(script.gather()).items():
-        assert (ROOT / path).read_text() == text, f"{path} is not what tools/dev/make_schema.py writes"
+        assert (ROOT / path).read_text() == text, f"{path} is not what tools/dev/making/make_schema.py writes"
 
 
 @pytest.mark.parametrize("cls", REGISTRY.values(), ids=REGISTRY.keys())

@@ -159,11 +159,11 @@ def test_what_no_file_can_hold_is_refused() -> None:
 def test_the_published_schema_is_of_these_settings() -> None:
     root = Path(__file__).parents[2]
     spec = importlib.util.spec_from_file_location(
-        "schema", root / "tools" / "dev" / "make_settings_schema.py"
+        "schema", root / "tools" / "dev" / "making" / "make_settings_schema.py"
     )
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     published = json.loads((root / "docs" / "settings.schema.json").read_text())
-    assert published == made.schema(), "run tools/dev/make_settings_schema.py"
+    assert published == made.schema(), "run tools/dev/making/make_settings_schema.py"
     assert set(published["properties"]) == {field.name for field in fields(ct.TrainConfig)}

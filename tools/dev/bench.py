@@ -3,7 +3,7 @@
 
 python tools/dev/bench.py                          all workloads, about half an hour on a quiet machine
 python tools/dev/bench.py --workloads w1b10,w2     some; the results of the others stay where RESULTS has them
-python tools/dev/bench.py --workloads r18          a network of ours (tools/dev/workloads.py), not one of ../shared/bench
+python tools/dev/bench.py --workloads r18   a network of ours (tools/dev/comparing/workloads.py), not one of ../shared/bench
 python tools/dev/bench.py --breadth                 the table of ordinary networks too (tools/dev/breadth.py, by itself)
 python tools/dev/bench.py --no-run                 only the page, from the results there are
 python tools/dev/bench.py --runner tools/dev/run_circle.py     our column by another runner than that of ../shared/bench
@@ -33,7 +33,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
-OWN_WORKLOADS = Path(__file__).with_name("workloads.py")
+OWN_WORKLOADS = Path(__file__).parent / "comparing" / "workloads.py"
 BREADTH = Path(__file__).with_name("breadth.py")
 COMPARE = ROOT.parent / "shared" / "bench" / "compare.py"
 OURS = "circle"

@@ -168,7 +168,7 @@ def judge(names: Iterable[str], options: argparse.Namespace) -> None:
     for name, (ours, theirs) in results(options.results, options.threads).items():
         if name not in names or name in known or not ours or not theirs or same_losses(ours, theirs):
             continue
-        script = str(Path(__file__).with_name("referees.py"))
+        script = str(Path(__file__).parent / "comparing" / "referees.py")
         environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
         made = subprocess.run(
             [interpreter("torch"), script, name], check=True, cwd=FOLDER, env=environment, capture_output=True

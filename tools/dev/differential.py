@@ -41,7 +41,7 @@ class Case:
 
     def __init__(self, number: int) -> None:
         import torch
-        from differential_nets import network
+        from comparing.torch_nets import network
 
         net, output, model = network(number)
         self.number, self.file, self.inputs = number, model.SerializeToString(), list(net.inputs.values())
@@ -200,7 +200,7 @@ def keras_cases(options: argparse.Namespace) -> int:
         print("TF_PYTHON is not set, expected an interpreter with TensorFlow", file=sys.stderr)
         return 2
     first, count = (options.case, 1) if options.case is not None else (options.first, options.cases)
-    maker = Path(__file__).with_name("differential_keras.py")
+    maker = Path(__file__).parent / "comparing" / "keras_nets.py"
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(

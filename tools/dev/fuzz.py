@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from fuzz_cases import TARGETS, kept
-from fuzz_workers import BYTES, Figures, run
+from fuzzing.cases import TARGETS, kept
+from fuzzing.workers import BYTES, Figures, run
 
 from circle_train.backends.native import Native
 

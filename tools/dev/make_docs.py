@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from api_page import api_page
+from making.api_page import api_page
 
 from circle_train.cli.main import parser as command_line
 from circle_train.compile.asked import REASONS

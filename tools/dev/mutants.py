@@ -32,8 +32,8 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
-from mutants_picked import MUTANTS, Mutant
-from mutants_random import slips
+from mutating.picked import MUTANTS, Mutant
+from mutating.slips import slips
 
 ROOT = Path(__file__).resolve().parents[2]
 REACH = ROOT / "build/reach"
@@ -150,7 +150,7 @@ def run(tree: Path, tests: Sequence[str], seconds: float, wanted: Sequence[str] 
     """'' where the tests pass on this copy of the tree, else in which way they do not. Chosen by `-k` behind their place."""
     chosen = tree / "wanted.txt"
     chosen.write_text("\n".join(wanted), encoding="utf-8")
-    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "reach"]
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "mutating.reach"]
     for test in tests:
         place, _, names = test.partition(" -k ")
         if (tree / place.partition("::")[0]).exists():
@@ -245,7 +245,7 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
 def learn(rooms: Sequence[str]) -> int:
     """Room by room, so that what is known of one may be learned anew."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tools/dev")])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "reach"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutating.reach"]
     codes = []
     for room in rooms or sorted(place.name for place in (ROOT / "tests").iterdir()):
         folder = REACH / room

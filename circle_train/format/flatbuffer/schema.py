@@ -1,4 +1,4 @@
-"""The facts of Circle 0.10, CTR0 and TFLite's metadata; written by tools/dev/make_schema.py."""
+"""The facts of Circle 0.10, CTR0 and TFLite's metadata; written by tools/dev/making/make_schema.py."""
 
 from __future__ import annotations
 

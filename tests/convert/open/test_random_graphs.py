@@ -1,4 +1,4 @@
-"""A share of what tools/dev/open_sizes.py compares: random graphs with open sizes, at three sizes each."""
+"""A share of what tools/dev/comparing/open_sizes.py compares: random graphs with open sizes, at three sizes each."""
 
 from __future__ import annotations
 
