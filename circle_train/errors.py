@@ -12,11 +12,15 @@ LONGEST = 300
 """Characters of a foreign error, or of an operator's options, that a message quotes."""
 
 
+LONGEST_MESSAGE = 1 << 14
+"""Characters of a message: names and shapes that it quotes may be as long as a file."""
+
+
 class CircleTrainError(Exception):
     """Base of every error that circle_train raises on purpose: one sentence on one line, whatever names it quotes."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(printable(str(message)))
+        super().__init__(within_bounds(printable(str(message))))
 
 
 class ModelError(CircleTrainError):
@@ -62,6 +66,12 @@ FOREIGN = (
     struct.error,
 )
 """What Python and numpy raise where sizes, types and values that were read contradict each other."""
+
+
+def within_bounds(message: str) -> str:
+    """A message by its ends where it is too long to be read: the place stands at one, what to do at the other."""
+    half = LONGEST_MESSAGE // 2
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[: half - 3]} … {message[-half:]}"
 
 
 def shown(value: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from circle_train.errors import CheckpointError
+from circle_train.errors import FOREIGN, CheckpointError
 from circle_train.fitting.callbacks import Callback
 from circle_train.fitting.history import History
 from circle_train.fitting.saving import ModelCheckpoint
@@ -18,6 +18,8 @@ from circle_train.session import TrainSession
 
 HEAD, DEEPER, DONE = "head.safetensors", "deeper.safetensors", "course.json"
 FILES = (HEAD, DEEPER, DONE)
+TOLD = ("run.json", "report.html", "metrics.json", "plan.txt")
+"""What a command writes beside them."""
 
 
 class Stages:
@@ -27,7 +29,7 @@ class Stages:
         self, folder: str | os.PathLike[str], every: int | None = None, is_kept: bool = True
     ) -> None:
         self.folder, self.every, self.is_kept = Path(folder), every, is_kept
-        make_folder(self.folder, "run folder")
+        make_folder(self.folder, "run folder", (*FILES, *TOLD))
 
     def callbacks(self, name: str) -> list[Callback]:
         """What keeps a phase's checkpoint up to date; none where only its end is of interest."""
@@ -62,7 +64,7 @@ class Stages:
             history.history = {str(name): [*map(float, row)] for name, row in told["history"].items()}
             history.epoch = [*map(int, told["epoch"])]
             return history, int(told["best"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, *FOREIGN):
             raise CheckpointError(
                 f"'{path}' is damaged; remove it, and the head is trained to its end again"
             ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
@@ -31,7 +31,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 @contextmanager
 def atomic_writes(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[BinaryIO]]:
     """Files that belong together: none takes its place before all are on the disk; they do in the order given."""
-    targets = [os.path.realpath(os.fspath(path)) for path in paths]
+    targets = [_target(path) for path in paths]
     made: list[str] = []
     now = paths[0]
     try:
@@ -70,9 +70,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         file.write(text.encode())
 
 
-def make_folder(path: str | os.PathLike[str], what: str) -> None:
-    """The folder, there after a power cut too; ConfigError where it cannot be."""
-    folder = os.path.abspath(path)
+def make_folder(path: str | os.PathLike[str], what: str, names: Iterable[str] = ()) -> None:
+    """The folder, there after a power cut too; ConfigError where it cannot be.
+
+    Nobody asked for the `names` in it that are written without being told: none may be a link that leads out of the folder,
+    or whoever hands somebody a folder decides which other file is overwritten.
+    """
+    home = folder = _target(path)
     made = []
     while folder and not os.path.isdir(folder) and os.path.dirname(folder) != folder:
         made.append(folder)
@@ -86,6 +90,11 @@ def make_folder(path: str | os.PathLike[str], what: str) -> None:
         raise ConfigError(
             f"{what} {os.fspath(path)} cannot be made: {reason}; choose another place"
         ) from None
+    for name in names:
+        if os.path.dirname(found := os.path.realpath(os.path.join(home, name))) != home:
+            raise ConfigError(
+                f"{what} {os.fspath(path)}: '{name}' is a link to '{found}', expected a file in the folder; remove the link"
+            )
 
 
 def sweep(target: str) -> None:
@@ -100,6 +109,14 @@ def sweep(target: str) -> None:
             with suppress(OSError), open(path, "rb") as file:
                 _lock(file, wait=False)
                 os.unlink(path)
+
+
+def _target(path: str | os.PathLike[str]) -> str:
+    """Where a file of this name lies, links followed; no system has names with a NUL or half of a character."""
+    with suppress(ValueError):
+        if b"\0" not in os.fsencode(path):
+            return os.path.realpath(os.fspath(path))
+    raise ConfigError(f"{os.fspath(path)}: cannot be written (no file can have this name); choose another")
 
 
 def _temporary(target: str, made: list[str]) -> BinaryIO:

@@ -60,7 +60,7 @@ def make_artifacts(
         config = config.replace(trainable=tuple(session.parameters.trainable()) or "none")
     module = packaged(loaded.with_training(config), session.state if nominal else None)
     folder = Path(out)
-    make_folder(folder, "package folder")
+    make_folder(folder, "package folder", (PACKAGED, CHECKPOINT))
     if checkpoint is not None:
         session.load_checkpoint(checkpoint)
         if nominal:  # then the checkpoint must hold what the model no longer does

@@ -121,6 +121,38 @@ def test_what_cannot_be_gone_on_with(
 
 
 @pytest.mark.parametrize(
+    "word, value",
+    [
+        ("model", ["a"]), ("input", {"a": 1}), ("input", "a\0b"), ("input", "\ud800"), ("shape", [[1]]), ("shape", "x=1"),
+        ("epochs", "3"), ("epochs", True), ("batch_size", 2.5), ("learning_rate", "0.1"), ("seed", None),
+        ("checkpoint_every", 0), ("loss", "no such loss"), ("metric", ["no such metric"]), ("no_shuffle", 1),
+        ("scale", {"a": 1}), ("new", 1), ("run", "x"),
+    ],
+)  # fmt: skip
+def test_a_record_says_what_a_command_line_could_say(
+    word: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anybody may have written it: each of these ended in an exception of Python's."""
+    assert train("--run-dir", "run") == 0
+    Path("run/report.html").unlink()
+    told = json.loads(Path("run/run.json").read_text())
+    told["options"][word] = value
+    Path("run/run.json").write_text(json.dumps(told))
+    capsys.readouterr()
+    assert main(["train", "--resume", "run"]) == 1
+    assert f"run.json has {word} = " in capsys.readouterr().err
+
+
+def test_words_that_a_record_lacks_are_those_of_who_says_nothing() -> None:
+    assert train("--run-dir", "run") == 0
+    told = json.loads(Path("run/run.json").read_text())
+    for word in ("keep", "scale", "seed", "no_shuffle", "export_checkpoint"):
+        del told["options"][word]
+    Path("run/run.json").write_text(json.dumps(told))
+    assert main(["train", "--resume", "run", "--epochs", "4"]) == 0
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["train", "no.circle", "--input", "d.npz", "--export", "x.h5"],

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import TextIO
 
-from circle_train.errors import CircleTrainError, shown
+from circle_train.errors import CircleTrainError, shown, within_bounds
 from circle_train.printable import printable
 
 
@@ -68,10 +68,10 @@ def _fail(message: str) -> int:
         sys.stdout.flush()  # what was printed stands before the error
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor is it tried again at the end
-    print(f"error: {printable(message)}", file=sys.stderr)
+    print(f"error: {within_bounds(printable(message))}", file=sys.stderr)
     return 1
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """One line, without the place in our code."""
-    print(f"warning: {printable(str(message))}", file=sys.stderr)
+    print(f"warning: {within_bounds(printable(str(message)))}", file=sys.stderr)

@@ -18,8 +18,8 @@ from circle_train.report.page import page
 from circle_train.session import TrainSession
 from circle_train.session.account import FinishedFit, account, opened
 
-LAST, BEST, REPORT = "last.safetensors", "best.safetensors", "report.html"
-WRITTEN = ("plan.txt", "log.csv", LAST, BEST, "metrics.json", "curves.png", REPORT)
+RECORD, LAST, BEST, REPORT = "run.json", "last.safetensors", "best.safetensors", "report.html"
+WRITTEN = (RECORD, "plan.txt", "log.csv", LAST, BEST, "metrics.json", "curves.png", REPORT)
 """In a run's folder, besides the model. What a killed run left half of them is removed when the next begins."""
 
 
@@ -47,8 +47,9 @@ class RunFolder:
         self.monitor, self.every = monitor, every
         self.path, self.session, self.model_path = Path(path), session, Path(model_path)
         self.clock = Clock()
-        make_folder(self.path, "run folder")
-        for name in (*WRITTEN, self.model_name):
+        names = (*WRITTEN, self.model_name)
+        make_folder(self.path, "run folder", (*names, f"{self.model_name}.data"))
+        for name in names:
             sweep(os.path.realpath(self.path / name))
         write_text(self.path / "plan.txt", f"{session.plan}\n")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from circle_train.cli.runs.look import opened_input
 from circle_train.cli.runs.places import MODELS, unused
-from circle_train.cli.runs.record import RECORD, checkpoint_in, write_record
+from circle_train.cli.runs.record import checkpoint_in, write_record
 from circle_train.cli.runs.run_folder import LAST, REPORT, WRITTEN, RunFolder
 from circle_train.cli.settings import print_json, print_lines
 from circle_train.data.opening import Folder
@@ -159,5 +159,5 @@ def _run_place(options: argparse.Namespace) -> Path | None:
         return Path(options.run_dir) if options.run_dir else None
     wish = Path(options.run_dir)
     goes_on = options.checkpoint and Path(options.checkpoint).resolve().parent == wish.resolve()
-    is_taken = any((wish / name).exists() for name in (RECORD, *WRITTEN))
+    is_taken = any((wish / name).exists() for name in WRITTEN)
     return unused(wish) if is_taken and not goes_on else wish

@@ -27,6 +27,9 @@ from circle_train.session import TrainSession
 from circle_train.settings.config import TrainConfig
 
 RUN_FILE, PAGE = "run.safetensors", "report.html"
+MODELS = ("model.circle", "model.tflite", "model.onnx", "model.onnx.data")
+WRITTEN = (RUN_FILE, PAGE, *MODELS, *(f"trial-{name}" for name in MODELS))
+"""In a run's folder."""
 Chooses = Callable[[Context], Strategy]
 
 
@@ -133,7 +136,7 @@ class Server:
         fresh = Run(values(self.session), settings.monitor)
         if settings.run_dir is None:
             return fresh
-        make_folder(settings.run_dir, "run folder")
+        make_folder(settings.run_dir, "run folder", WRITTEN)
         path = Path(settings.run_dir) / RUN_FILE
         found = resumed(path, fresh) if path.exists() else fresh
         if found.finished and found.done >= settings.rounds:

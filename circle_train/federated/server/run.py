@@ -15,6 +15,7 @@ from circle_train.errors import CheckpointError, ConfigError, refusing
 from circle_train.federated.server.replies import Refused
 from circle_train.fitting.watcher import Watcher
 from circle_train.format.atomic import atomic_write
+from circle_train.ir.mapped import open_bytes
 from circle_train.ir.tensor_type import Array
 
 FORMAT = "circle_train.federated/1"
@@ -111,13 +112,19 @@ class Run:
 def resumed(path: Path, fresh: Run) -> Run:
     """The run that the file holds, where it is one of the same arrays."""
     where = str(path)
+    try:
+        data = bytes(open_bytes(path))
+    except OSError as error:
+        raise CheckpointError(
+            f"run {where}: cannot be read ({error.strerror}); remove it to begin anew"
+        ) from None
     with refusing(CheckpointError, f"run {where}", "remove it to begin anew"):
-        named, told = safetensors.decode(path.read_bytes(), where)
+        named, told = safetensors.decode(data, where)
         if told.get("format") != FORMAT:
             raise CheckpointError(f"run {where}: its format is {told.get('format')!r}, expected '{FORMAT}'")
         parts = {prefix: _part(named, prefix) for prefix in (GLOBAL, BEST, STRATEGY)}
-        here = {name: array.shape for name, array in fresh.arrays.items()}
-        if {name: array.shape for name, array in parts[GLOBAL].items()} != here:
+        here = _kinds(fresh.arrays)
+        if _kinds(parts[GLOBAL]) != here or (parts[BEST] and _kinds(parts[BEST]) != here):
             raise CheckpointError(
                 f"run {where} is of another model: it holds {len(parts[GLOBAL])} arrays of other names or shapes than these "
                 f"{len(here)}; choose another run_dir"
@@ -126,15 +133,32 @@ def resumed(path: Path, fresh: Run) -> Run:
         return Run(
             parts[GLOBAL],
             fresh.monitor,
-            [Round(**one) for one in json.loads(told["rounds"])],
-            [Refused(**one) for one in json.loads(told["refused"])],
+            _rounds(json.loads(told["rounds"])),
+            [Refused(int(r["round"]), int(r["client"]), str(r["why"])) for r in json.loads(told["refused"])],
             {int(client): float(score) for client, score in json.loads(told["scores"])},
             parts[BEST],
             int(best_round),
-            best_value,
+            None if best_value is None else float(best_value),
             (json.loads(told["strategy"]), parts[STRATEGY]),
             json.loads(told["finished"]) is True,
         )
+
+
+def _rounds(told: list[dict[str, Any]]) -> list[Round]:
+    """As they were written: numbers that a page can add up and draw, one round after the other."""
+    found = [Round(**one) for one in told]
+    for number, one in enumerate(found, 1):
+        counts = (one.clients, one.bytes_down, one.bytes_up, one.clients_evaluated)
+        measured = (one.seconds, *one.training.values(), *one.evaluation.values(), *one.server.values())
+        if one.number != number or any(type(n) is not int or not 0 <= n < 1 << 63 for n in counts):
+            raise ValueError(f"round {number} counts what cannot be counted")
+        if any(type(value) is not float for value in measured):
+            raise ValueError(f"round {number} has no numbers")
+    return found
+
+
+def _kinds(arrays: Mapping[str, Array]) -> dict[str, tuple[Any, ...]]:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
 def _part(named: Mapping[str, Array], prefix: str) -> dict[str, Array]:

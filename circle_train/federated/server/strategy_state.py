@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
+from circle_train.errors import CheckpointError, shown
 from circle_train.federated.records import decoded, record_of
 from circle_train.ir.tensor_type import Array
 
@@ -27,12 +28,29 @@ def snapshot(strategy: Strategy) -> tuple[Tree, dict[str, Array]]:
 
 
 def restore(strategy: Strategy, tree: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Set the attributes that the tree tells of."""
+    """Set the attributes that the tree tells of: it may not put something else in the place of what a strategy does."""
+    known = snapshot(strategy)[0]
     for name, told in tree.items():
+        is_new = name not in known and name.isidentifier() and not hasattr(strategy, name)
+        if not is_new and not (name in known and _could_become(known[name], told)):
+            raise CheckpointError(
+                f"the run's file sets '{name}' of {type(strategy).__name__} to {shown(told)}; remove it to begin anew"
+            )
         if "strategy" in told:
             restore(getattr(strategy, name), told["strategy"], arrays)
         else:
             setattr(strategy, name, _value(told, arrays))
+
+
+def _could_become(before: Tree, told: Mapping[str, Any]) -> bool:
+    """What is not there yet may become anything but a strategy; the rest stays what it is."""
+    if before == {"plain": None}:
+        return "strategy" not in told
+    ((kind, value),) = before.items()
+    if kind != "plain":
+        return kind in told
+    numbers = (int, float)
+    return type(told.get("plain")) in (numbers if type(value) in numbers else (type(value),))
 
 
 def changed(strategy: Strategy, before: tuple[Tree, dict[str, Array]]) -> tuple[Tree, dict[str, Array]]:

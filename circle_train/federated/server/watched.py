@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from circle_train.errors import DataError
+from circle_train.errors import CheckpointError, DataError, refusing
 from circle_train.federated.records import decoded, judged, record_of
 from circle_train.federated.server import strategy_state
 from circle_train.federated.server.replies import PlaceOf, Replies
@@ -45,7 +45,8 @@ class Watched(Strategy):
     def __init__(self, inner: Strategy, watch: Watch) -> None:
         self.inner, self.watch, self.run = inner, watch, watch.run
         self.before = strategy_state.snapshot(inner)
-        strategy_state.restore(inner, *watch.run.strategy)
+        with self._remembering():
+            strategy_state.restore(inner, *watch.run.strategy)
         self.first = watch.run.done
         self.shapes = {name: array.shape for name, array in watch.run.arrays.items()}
         self.weight = setting_of(inner, "weighted_by_key") or WEIGHT
@@ -77,7 +78,8 @@ class Watched(Strategy):
         fitting = judge(replies)
         if self.watch.statistics:
             fitting = self._without_statistics(fitting, averages)
-        arrays, metrics = self.inner.aggregate_train(self.round.number, _listed(fitting, replies))
+        with self._remembering() if self.first else nullcontext():
+            arrays, metrics = self.inner.aggregate_train(self.round.number, _listed(fitting, replies))
         self.round.clients, self.round.bytes_up = judge.clients, judge.bytes
         self.round.training = _plain(metrics)
         self.run.refused += judge.refused
@@ -105,6 +107,13 @@ class Watched(Strategy):
         self.run.refused += judge.refused
         self._tell(judge)
         return metrics
+
+    @staticmethod
+    def _remembering() -> AbstractContextManager[None]:
+        """Where what the strategy remembers comes from a run's file."""
+        return refusing(
+            CheckpointError, "what the run's file says of its strategy", "remove the file to begin anew"
+        )
 
     def _judged(self, arrays: ArrayRecord, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
         """What the strategy made of the replies: no round can begin with weights of another kind."""
