@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from circle_train.errors import ModelError
 from circle_train.ir.node import Node
@@ -13,9 +13,18 @@ def in_order(nodes: Sequence[Node]) -> list[Node]:
     """Each node behind the makers of what it reads, otherwise as they were; a cycle is a ModelError."""
     makers = {tensor: number for number, node in enumerate(nodes) for tensor in node.outputs}
     needed = [{makers[t] for t in node.inputs if t in makers} for node in nodes]
+    found = order_of(needed)
+    if len(found) < len(nodes):
+        stuck = nodes[min(set(range(len(nodes))) - set(found))]
+        raise ModelError(f"{stuck}: waits for its own result, the graph has a cycle; the file is damaged")
+    return [nodes[number] for number in found]
+
+
+def order_of(needed: Sequence[Set[int]]) -> list[int]:
+    """Numbers, each behind those that it needs, otherwise as counted; those of cycles, and what waits for them, are missing."""
     if all(max(before, default=-1) < number for number, before in enumerate(needed)):
-        return list(nodes)
-    readers: list[list[int]] = [[] for _ in nodes]
+        return list(range(len(needed)))
+    readers: list[list[int]] = [[] for _ in needed]
     for number, before in enumerate(needed):
         for maker in before:
             readers[maker].append(number)
@@ -24,12 +33,9 @@ def in_order(nodes: Sequence[Node]) -> list[Node]:
     order = []
     while ready:
         number = heapq.heappop(ready)
-        order.append(nodes[number])
+        order.append(number)
         for reader in readers[number]:
             waiting[reader] -= 1
             if not waiting[reader]:
                 heapq.heappush(ready, reader)
-    if len(order) < len(nodes):
-        stuck = next(node for node, count in zip(nodes, waiting, strict=True) if count)
-        raise ModelError(f"{stuck}: waits for its own result, the graph has a cycle; the file is damaged")
     return order

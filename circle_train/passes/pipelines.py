@@ -51,7 +51,7 @@ def before_training(sizes: int | Shapes | None, stored: Sequence[Stored] = ()) -
 
 def before_inference() -> list[Pass]:
     """The same without a batch size: it comes with the data. Weights in integers are multiplied as such."""
-    return _before([multiply_in_bytes, decode_weights])
+    return [*_before([multiply_in_bytes, decode_weights]), widen_float16]
 
 
 def _before(of_integer_weights: Sequence[Pass]) -> list[Pass]:
@@ -74,7 +74,7 @@ def _before(of_integer_weights: Sequence[Pass]) -> list[Pass]:
 def _prepare(graph: Graph, of_integer_weights: Sequence[Pass]) -> None:
     """A graph that an operator runs."""
     refuse_draws(graph)
-    run(_before(of_integer_weights), graph)
+    run([*_before(of_integer_weights), widen_float16], graph)
 
 
 def run(passes: list[Pass], graph: Graph) -> Graph:

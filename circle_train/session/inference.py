@@ -16,7 +16,7 @@ from circle_train.data.coercion import to_tensor
 from circle_train.errors import ConversionError, DataError, MadeForFewer
 from circle_train.format.metadata.hints import refuse_nominal
 from circle_train.info import TensorInfo
-from circle_train.ir import Graph, Tensor
+from circle_train.ir import DType, Graph, Tensor
 from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source, load
@@ -55,6 +55,8 @@ class InferenceSession:
         self.backend.hold()
         self._graph = self.model.module.main.copy()
         self._inputs, self._outputs = list(self._graph.inputs), list(self._graph.outputs)
+        self._halves = [t.dtype is DType.FLOAT16 for t in self._outputs]
+        """Outputs that the file has in halves: they are computed as floats."""
         self._made_for = next((t.shape[0] for t in self._inputs if t.shape), 1)
         self._memory = Memory(self._graph)
         pipelines.run(pipelines.before_inference(), self._graph)
@@ -107,12 +109,13 @@ class InferenceSession:
         if shapes not in self._fitting:
             self._check_shapes(arrays)
             self._fitting = {*self._fitting, shapes} if len(self._fitting) < CACHED_SHAPES else {shapes}
-        if not self._memory.first:
-            return self._outputs_of(arrays)
-        remembered = self._memory.recall(shapes, self._made_for)
+        remembered = self._memory.recall(shapes, self._made_for) if self._memory.first else []
         found = self._outputs_of([*arrays, *remembered])
         self._memory.keep(found[len(self._outputs) :])
-        return found[: len(self._outputs)]
+        return [
+            made.astype(np.float16) if is_half else made
+            for made, is_half in zip(found, self._halves, strict=False)
+        ]
 
     def _outputs_of(self, arrays: list[Array]) -> list[Array]:
         key = tuple([array.shape for array in arrays])

@@ -26,12 +26,15 @@ def meaning(*scale: float, zero: int = 0) -> Quantization:
 
 
 def held(shape: Sequence[int], scales: int, bits: int, axis: int = 0) -> Tensor:
-    """Weights of 8 or 4 bits."""
+    """Weights of 8 or 4 bits; of 8 with signs that the file does not speak of, if -8 are asked for."""
+    bits, is_called_unsigned = abs(bits), bits < 0
     most = (1 << (bits - 1)) - 1
     codes = RNG.integers(-most, most + 1, shape).astype(np.int8)
     tensor = constant(codes, "w")
     if bits == 4:
         tensor = Tensor("w", TensorType(DType.INT4, tuple(shape)), Buffer(packed(codes)))
+    if is_called_unsigned:
+        tensor.type = TensorType(DType.UINT8, tensor.shape)
     about = meaning(*(0.127 / most * (1 + i % 5) for i in range(scales)))
     tensor.quantization = replace(about, axis=axis)
     return tensor

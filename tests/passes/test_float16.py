@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import erf
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,27 @@ def test_choices_of_last_operators_count_halves(kind: str, tmp_path: Path) -> No
     found = choices(model, "mse", "adam", 2)
     session = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=2))
     assert found[-1].parameters == sum(session.plan.parameters.values()) > 0
+
+
+def test_a_chain_of_halves_is_computed_in_floats(tmp_path: Path) -> None:
+    """Of twenty layers and error functions only what goes out is rounded: float64 says what it would be."""
+    from onnx import helper, numpy_helper
+
+    weights = [(RNG.normal(size=(6, 6)) / 2).astype(np.float16) for _ in range(20)]
+    nodes, last, x = [], "x", X.astype(np.float16).astype(np.float64)
+    for number, weight in enumerate(weights):
+        names = [f"{kind}{number}" for kind in ("product", "erf", "sum")]
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{number}"], names[:1]),
+            helper.make_node("Erf", names[:1], names[1:2]),
+            helper.make_node("Add", names[:2], names[2:]),
+        ]
+        product, last = x @ weight.astype(np.float64), names[2]
+        x = product + np.vectorize(erf)(product)
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, ["n", 6]) for name in ("x", last)]
+    constants = [numpy_helper.from_array(weight, f"w{number}") for number, weight in enumerate(weights)]
+    graph = helper.make_graph(nodes, "halves", infos[:1], infos[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "net.onnx")
+    found = ct.InferenceSession(tmp_path / "net.onnx")(X)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(np.float64), x, rtol=2**-11, atol=2**-11 * np.abs(x).max())

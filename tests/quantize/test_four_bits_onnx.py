@@ -83,3 +83,19 @@ def test_what_comes_in_is_rounded_in_blocks() -> None:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     data = made.SerializeToString()
     np.testing.assert_allclose(ct.InferenceSession(data)(X), theirs(data), atol=1e-6)
+
+
+def test_a_bias_has_blocks_too() -> None:
+    """A vector of eight bits whose scales are fewer than its numbers."""
+    stored = {"q": RNG.integers(-100, 100, 8, np.int8), "zero": np.array([3, -2], np.int8)}
+    stored["scale"] = np.array([0.1, 0.02], np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["w"], axis=0, block_size=4),
+        helper.make_node("Add", ["x", "w"], ["y"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, Kind.FLOAT, ["n", 8]) for name in "xy"]
+    constants = [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()]
+    graph = helper.make_graph(nodes, "net", infos[:1], infos[1:], constants)
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    wanted = onnx.reference.ReferenceEvaluator(data).run(None, {"x": X})[0]
+    np.testing.assert_allclose(ct.InferenceSession(data)(X), wanted, atol=1e-5)

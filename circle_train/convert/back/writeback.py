@@ -23,7 +23,7 @@ from circle_train.convert.onnx_file.rewriting import (
     without,
     write_pieces,
 )
-from circle_train.convert.stages.walk import names_read
+from circle_train.convert.stages.names import names_read
 from circle_train.errors import ConversionError
 from circle_train.format.atomic import atomic_write, atomic_writes
 from circle_train.ir.mapped import open_bytes

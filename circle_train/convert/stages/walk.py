@@ -17,6 +17,7 @@ from circle_train.convert.onnx_file.elements import NUMPY, element_type, to_arra
 from circle_train.convert.onnx_file.importer import declared_shapes
 from circle_train.convert.onnx_file.messages import Attribute
 from circle_train.convert.stages.functions import defaults, expansion, is_defined
+from circle_train.convert.stages.names import names_read, sorted_places
 from circle_train.convert.stages.written import Written
 from circle_train.errors import FOREIGN, DataError, ModelError, shown
 from circle_train.ir import Tensor
@@ -73,10 +74,11 @@ class Walk:
         """Convert nodes of which these outputs are wanted."""
         self._written.add(len(nodes), len(self._scopes))
         self.b.most += USUAL * len(nodes)
-        scope.used = names_read(nodes) | set(outputs)
+        read = [names_read([node]) for node in nodes]
+        scope.used = set(outputs).union(*read)
         self._scopes.append(scope)
-        for index, node in enumerate(nodes):
-            self._node(node, scope, index)
+        for index in sorted_places(nodes, read):
+            self._node(nodes[index], scope, index)
         self._scopes.pop()
 
     def _node(self, node: Any, scope: Scope, index: int) -> None:
@@ -245,17 +247,6 @@ class Walk:
             raise Refusal("")
         outputs = [self.lookup(info.name, scope) for info in graph.output]
         return [tensor for tensor in outputs if tensor is not None]
-
-
-def names_read(nodes: Iterable[Any]) -> set[str]:
-    """Inputs of the nodes and of all graphs within them."""
-    found: set[str] = set()
-    for node in nodes:
-        found.update(node.input)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                found |= names_read(attribute.g.node) | {info.name for info in attribute.g.output}
-    return found - {""}
 
 
 def _python(attribute: Any) -> Any:

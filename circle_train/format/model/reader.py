@@ -16,7 +16,7 @@ from circle_train.format.metadata.description import ENTRY
 from circle_train.format.model.carried import OperatorCode, Signature, Source
 from circle_train.format.model.nodes import link_graphs, read_node, read_operator_code, sort_nodes
 from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
-from circle_train.format.model.tensors import read_tensor
+from circle_train.format.model.tensors import read_signs, read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
 from circle_train.ir.mapped import open_bytes
 from circle_train.ir.node import EMPTY
@@ -138,6 +138,7 @@ def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[Operator
         key: value for key, value in table.items() if isinstance(key, int) or key == "debug_metadata_index"
     }
     _settle_buffers(graph)
+    read_signs(graph)
     if sort_nodes(graph):
         graph.carried["file_order"] = True
     return graph

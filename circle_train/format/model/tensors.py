@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from circle_train.format.flatbuffer.decode import Damage, Table
 from circle_train.format.model.places import pick
-from circle_train.ir import Buffer, DType, Quantization, Tensor, TensorType
+from circle_train.ir import Buffer, DType, Graph, Node, Quantization, Tensor, TensorType
 from circle_train.ir.node import EMPTY
 
 MAX_RANK = 32
@@ -47,6 +48,24 @@ def read_tensor(table: Table, buffers: Sequence[Buffer]) -> Tensor:
     if min(type_.shape, default=0) < 0:
         tensor.carried["open_shape"] = True
     return tensor
+
+
+def read_signs(graph: Graph) -> None:
+    """Weights between floats that converters of before 2019 called UINT8: LiteRT reads their bytes with signs, around 0."""
+    for tensor in graph.tensors:
+        meaning = tensor.quantization
+        if tensor.dtype is not DType.UINT8 or not tensor.is_constant or meaning is None:
+            continue
+        readers = graph.readers(tensor)
+        made = [output for node in readers for output in node.outputs]
+        if made and all(t.dtype is DType.FLOAT32 for t in made) and not any(map(_decodes, readers)):
+            tensor.type = TensorType(DType.INT8, tensor.shape)
+            tensor.quantization = replace(meaning, zero_point=(0,) * len(meaning.scale))
+            tensor.carried |= {"called_unsigned": True, "quantization": tensor.quantization}
+
+
+def _decodes(node: Node) -> bool:
+    return bool(node.op.name == "DEQUANTIZE")
 
 
 DTYPE_OF = {int(dtype): dtype for dtype in DType}
@@ -110,7 +129,7 @@ def write_tensor(tensor: Tensor, buffer_index: int, buffer: Buffer) -> Table:
         )  # as converters do
     if shape or "no_shape" not in tensor.carried:
         table["shape"] = np.array(shape, np.int32)
-    table["type"] = int(tensor.dtype)
+    table["type"] = int(DType.UINT8 if "called_unsigned" in tensor.carried else tensor.dtype)
     table["buffer"] = buffer_index
     table["name"] = tensor.name
     table["is_variable"] = tensor.is_variable
@@ -136,4 +155,4 @@ def write_quantization(tensor: Tensor, loaded: Table | None) -> Table | None:
     return fields
 
 
-__all__ = ["EMPTY", "constant_size", "read_tensor", "write_tensor"]
+__all__ = ["EMPTY", "constant_size", "read_signs", "read_tensor", "write_tensor"]

@@ -44,15 +44,16 @@ def _fits(node: Node) -> bool:
 def _rounding(node: Node, w: Tensor) -> tuple[Rounding, bool]:
     """To whose bytes, and whether sample by sample whatever the window.
 
-    XNNPACK leaves some int4 weights to LiteRT's own kernels: those of products with an odd number of inputs, which
-    are rounded as the file asks, and all of convolutions.
+    XNNPACK leaves some weights to LiteRT's own kernels: bytes that the file calls unsigned, and of int4 those of products
+    with an odd number of inputs, which are rounded as the file asks, and all of convolutions.
     """
     assert w.quantization is not None
+    is_left = "called_unsigned" in w.root().carried
     if isinstance(node.op, FullyConnected):
-        if not _has_four_bits(w) or w.shape[-1] % 2 == 0:
+        if not (is_left or (_has_four_bits(w) and w.shape[-1] % 2)):
             return Rounding.XNNPACK, False
         return Rounding.OWN if node.op.asymmetric_quantize_inputs else Rounding.SYMMETRIC, False
-    if not _has_four_bits(w):
+    if not (is_left or _has_four_bits(w)):
         return Rounding.XNNPACK, False
     return Rounding.SYMMETRIC if len(set(w.quantization.scale)) == 1 else Rounding.OWN, True
 

@@ -32,7 +32,10 @@ def model_of(operator: str, attributes: dict[str, Any], inputs: list[Array], out
     ]
     node = helper.make_node(operator, [info.name for info in infos], names, domain="ai.onnx.ml", **attributes)
     graph = helper.make_graph([node], "net", infos, [onnx.ValueInfoProto(name=name) for name in names])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    opsets = [
+        helper.make_opsetid("", 17),
+        helper.make_opsetid("ai.onnx.ml", 5 if operator == "TreeEnsemble" else 3),
+    ]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 
@@ -110,11 +113,56 @@ def test_support_vectors(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("branch", ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT"])
-@pytest.mark.parametrize("how", ["SUM", "AVERAGE"])
+@pytest.mark.parametrize("how", ["SUM", "AVERAGE", "MIN", "MAX"])
 def test_regression_by_trees(branch: str, how: str) -> None:
     nodes, leaves = forest(branch)
     leaf = said("target", leaves, RNG.integers(0, 2, len(leaves)).tolist(), RNG.normal(size=len(leaves)))
     compared("TreeEnsembleRegressor", {**nodes, **leaf, "n_targets": 2, "aggregate_function": how}, X)
+
+
+def ensemble(kind: type, modes: list[int]) -> dict[str, Any]:
+    """Four trees of the newer operator: questions of these kinds, leaves that have numbers of their own."""
+    nodes: list[list[Any]] = []
+    leaves: list[int] = []
+
+    def grow(depth: int) -> tuple[int, int]:
+        if not depth or (depth < 4 and RNG.random() < 0.15):
+            leaves.append(int(RNG.integers(0, 2)))
+            return len(leaves) - 1, 1
+        place = len(nodes)
+        nodes.append([])
+        kept, left = grow(depth - 1), grow(depth - 1)
+        nodes[place] = [
+            RNG.integers(5),
+            RNG.choice(modes),
+            RNG.integers(-1, 2),
+            *kept,
+            *left,
+            RNG.integers(2),
+        ]
+        return place, 0
+
+    roots = [grow(4)[0] for _ in range(4)]
+    names = "featureids", "modes", "splits", "truenodeids", "trueleafs", "falsenodeids", "falseleafs", GAP
+    made: dict[str, Any] = {f"nodes_{name}": [int(node[i]) for node in nodes] for i, name in enumerate(names)}
+    made |= {"tree_roots": roots, "leaf_targetids": leaves, "n_targets": 2}
+    sets = [[*RNG.permutation(5)[: RNG.integers(1, 4)] - 2, np.nan] for node in nodes if node[1] == MEMBER]
+    tables = {"nodes_splits": made["nodes_splits"], "leaf_weights": RNG.normal(size=len(leaves))}
+    tables |= {"membership_values": np.concatenate(sets)} if sets else {}
+    made |= {name: onnx.numpy_helper.from_array(np.asarray(values, kind)) for name, values in tables.items()}
+    return made | {"nodes_modes": onnx.numpy_helper.from_array(np.array(made["nodes_modes"], np.uint8))}
+
+
+GAP, MEMBER = "missing_value_tracks_true", 6
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("modes", [[0], [1], [3], [4, 0], [MEMBER], [MEMBER, 0, 5]])
+@pytest.mark.parametrize("how", range(4))
+def test_ensembles_of_trees(how: int, modes: list[int], kind: type) -> None:
+    """Also where nodes ask in several ways, and for membership in sets."""
+    x = np.where(RNG.random((40, 5)) < 0.1, np.nan, RNG.integers(-2, 3, (40, 5))).astype(kind)
+    compared("TreeEnsemble", ensemble(kind, modes) | {"aggregate_function": how}, x)
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])

@@ -118,3 +118,24 @@ def test_an_open_file_is_read() -> None:
     np.testing.assert_allclose(
         ct.InferenceSession(ct.load(io.BytesIO(model().SerializeToString())))(x), x @ WEIGHT
     )
+
+
+def test_nodes_stand_in_any_order() -> None:
+    """As float16 converters leave them, whose casts come last; also within a branch."""
+    names = ["product", "above", "twice"]
+    nodes = [
+        helper.make_node("MatMul", ["cast", "w"], names[:1]),
+        helper.make_node("Abs", ["twice"], ["size"]),
+        helper.make_node("Add", ["product", "above"], ["twice"]),
+        helper.make_node("Relu", ["product"], ["above"]),
+    ]
+    inner = helper.make_graph(nodes, "inner", [], [helper.make_tensor_value_info("size", 1, ["N", 3])])
+    proto = model()
+    proto.graph.ClearField("node")
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(True), "always"))
+    outer = helper.make_node("If", ["always"], ["chosen"], then_branch=inner, else_branch=inner)
+    cast = helper.make_node("Cast", ["x"], ["cast"], to=TensorProto.FLOAT)
+    proto.graph.node.extend([helper.make_node("Neg", ["chosen"], ["y"]), outer, cast])
+    x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    wanted = -np.abs(x @ WEIGHT + np.maximum(x @ WEIGHT, 0))
+    np.testing.assert_allclose(ct.InferenceSession(proto.SerializeToString())(x), wanted, rtol=1e-6)

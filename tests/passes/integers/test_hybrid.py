@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,24 @@ def test_the_numbers_are_those_of_litert(
 ) -> None:
     """Also where LiteRT has kernels of its own for int4 that round what comes in otherwise."""
     assert_litert_agrees(stored(name, fed, weights, weights[0] if is_along else 1, bits, **options), fed)
+
+
+@pytest.mark.parametrize(("name", "fed", "weights", "options"), CASES)
+def test_bytes_that_older_files_call_unsigned_have_signs(
+    tmp_path: Path, name: str, fed: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    """They are trained as such too, and written under the type that they had."""
+    model = stored(name, fed, weights, 1, bits=-8, **options)
+    assert_litert_agrees(model, fed)
+    x = RNG.normal(size=fed).astype(np.float32)
+    config = ct.TrainConfig(loss="mse", batch_size=fed[0], optimizer=ct.optimizers.SGD(1e-2))
+    session = ct.TrainSession(ct.load(model), config)
+    before = session.predict(x)
+    session.train_step(x, np.zeros_like(before))
+    session.export(tmp_path / "trained.tflite")
+    found = by_litert((tmp_path / "trained.tflite").read_bytes(), x)
+    np.testing.assert_allclose(found, session.predict(x), rtol=0, atol=2e-2 * np.abs(before).max())
+    assert np.abs(found - before).max() > 0 and np.square(found).sum() < np.square(before).sum()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def along(b: Builder, vector: Tensor, axis: int, rank: int, block: int, length: 
     """Scales or zero points, shaped so that they broadcast over a tensor."""
     if vector.type.rank == 0 or (vector.type.rank == 1 and vector.type.size == 1):
         return b.reshape(vector, ()) if vector.type.rank else vector
-    if vector.type.rank == 1:
+    is_whole = vector.shape[:1] == (length,) or not block
+    if vector.type.rank == 1 and (rank > 1 or is_whole):
         return b.reshape(vector, tuple(vector.shape[0] if i == axis else 1 for i in range(rank)))
     if not block:
         raise Refusal("its scale has a rank of its own, but block_size is not given")

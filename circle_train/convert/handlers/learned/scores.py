@@ -40,9 +40,9 @@ def dense(c: Call, x: Tensor, weights: Array, bias: Array | None = None) -> Tens
     return c.b("FULLY_CONNECTED", x, *learnt)
 
 
-def transformed(c: Call, scores: Tensor) -> Tensor:
+def transformed(c: Call, scores: Tensor, name: str | None = None) -> Tensor:
     """The scores after the transformation that the node names."""
-    b, name = c.b, c.attr("post_transform", "NONE")
+    b, name = c.b, name or c.attr("post_transform", "NONE")
     if name == "NONE":
         return scores
     if name == "LOGISTIC":

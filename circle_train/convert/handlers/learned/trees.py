@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -25,6 +27,11 @@ BRANCHES = {
     "BRANCH_LEQ": "LESS_EQUAL", "BRANCH_LT": "LESS", "BRANCH_GTE": "GREATER_EQUAL", "BRANCH_GT": "GREATER",
     "BRANCH_EQ": "EQUAL", "BRANCH_NEQ": "NOT_EQUAL",
 }  # fmt: skip
+MEMBER = "BRANCH_MEMBER"
+MODES = (*BRANCHES, MEMBER)
+"""As the newer operator numbers them."""
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 @dataclass
@@ -39,25 +46,84 @@ class Forest:
     """Where it does not."""
     roots: Array
     depth: int
-    branch: str
+    branches: dict[str, Array]
+    """The nodes of each kind of question."""
     gaps: Array
     """Whether the branch holds for what is not a number."""
     places: dict[tuple[int, int], int]
+    sets: Array | None = None
+    """What the nodes that ask for membership compare with, NaN where there is no more."""
 
 
 @handles("TreeEnsembleRegressor", domain=ML)
 def tree_regressor(c: Call) -> Tensor:
-    b, targets, forest = c.b, int(c.attr("n_targets", 1)), forest_of(c)
-    values = leaf_values(c, forest, "target", targets)
-    found = gathered(c, forest, values)
-    how = c.attr("aggregate_function", "SUM")
-    reduced = {"SUM": "SUM", "AVERAGE": "SUM", "MIN": "REDUCE_MIN", "MAX": "REDUCE_MAX"}.get(how)
+    targets, forest, how = int(c.attr("n_targets", 1)), forest_of(c), c.attr("aggregate_function", "SUM")
+    values = leaf_values(c, forest, "target", targets, ABSENT.get(how, 0.0))
+    return transformed(c, _based(c, _aggregated(c, forest, values, how)))
+
+
+@handles("TreeEnsemble", domain=ML)
+def tree_ensemble(c: Call) -> Tensor:
+    """The newer operator of both: leaves have numbers of their own, each speaks of one score."""
+    how, inner = AGGREGATES[c.attr("aggregate_function", 1)], len(np.asarray(c.required("nodes_splits")))
+    ids, weights = np.asarray(c.required("leaf_targetids")), numbers(c, "leaf_weights")
+    forest = _forest_with_leaves(c, inner, len(weights))
+    values = np.full((inner + len(weights), int(c.attr("n_targets", 1))), ABSENT.get(how, 0.0), np.float32)
+    values[inner + np.arange(len(weights)), ids] = weights
+    return transformed(c, _aggregated(c, forest, values, how), TRANSFORMS[c.attr("post_transform", 0)])
+
+
+ABSENT = {"MIN": np.inf, "MAX": -np.inf}
+"""What a leaf says of scores of which it does not speak."""
+
+
+def _aggregated(c: Call, forest: Forest, values: Array, how: str) -> Tensor:
+    """The scores of all trees as one."""
+    b, reduced = c.b, {"SUM": "SUM", "AVERAGE": "SUM", "MIN": "REDUCE_MIN", "MAX": "REDUCE_MAX"}.get(how)
     if reduced is None:
         raise Refusal(f"it aggregates by {how}")
-    scores = b(reduced, found, b.integers([1]), keep_dims=False)
+    scores = b(reduced, gathered(c, forest, values), b.integers([1]), keep_dims=False)
     if how == "AVERAGE":
-        scores = b("MUL", scores, b.like(scores, 1 / len(forest.roots)))
-    return transformed(c, _based(c, scores))
+        return b("MUL", scores, b.like(scores, 1 / len(forest.roots)))
+    if np.isinf(values).any():
+        scores = b("SELECT_V2", b("EQUAL", scores, b.like(scores, ABSENT[how])), b.like(scores, 0.0), scores)
+    return scores
+
+
+def _forest_with_leaves(c: Call, inner: int, leaves: int) -> Forest:
+    """Questions first, then the leaves."""
+    end = np.arange(inner, inner + leaves)
+
+    def children(name: str) -> Array:
+        ids, is_leaf = (np.asarray(c.required(f"nodes_{name}{kind}s")) for kind in ("nodeid", "leaf"))
+        found = np.concatenate([np.where(is_leaf, ids + inner, ids), end])
+        if not ((found >= 0) & (found < inner + leaves)).all():
+            raise Refusal("its nodes have children that do not exist: the file is damaged")
+        return found
+
+    def with_leaves(values: Array, kind: type = np.int64) -> Array:
+        return np.concatenate([values, np.zeros(leaves)]).astype(kind)
+
+    kept, left, roots = children("true"), children("false"), np.asarray(c.required("tree_roots"))
+    modes = np.asarray(c.required("nodes_modes")).reshape(-1)
+    branches = {MODES[mode]: with_leaves(modes == mode, np.bool_) for mode in np.unique(modes)}
+    gaps = np.asarray(c.attr("nodes_missing_value_tracks_true") or np.zeros(inner))
+    return Forest(
+        with_leaves(np.asarray(c.required("nodes_featureids"))), with_leaves(numbers(c, "nodes_splits"), np.float32),
+        kept, left, roots, _depth(kept, left, roots), branches, with_leaves(gaps, np.bool_), {},
+        _sets(c, modes, inner + leaves) if MEMBER in branches else None,
+    )  # fmt: skip
+
+
+def _sets(c: Call, modes: Array, nodes: int) -> Array:
+    """A row each of the values that nodes ask for; the file separates them by NaN."""
+    given = numbers(c, "membership_values")
+    found = np.split(given, np.flatnonzero(np.isnan(given)) + 1)
+    rows_ = [part[~np.isnan(part)] for part in found]
+    made = np.full((nodes, max(map(len, rows_))), np.nan, np.float32)
+    for node, row in zip(np.flatnonzero(modes == MODES.index(MEMBER)), rows_, strict=False):
+        made[node, : len(row)] = row
+    return made
 
 
 @handles("TreeEnsembleClassifier", domain=ML)
@@ -111,9 +177,9 @@ def forest_of(c: Call) -> Forest:
     trees, ids = np.asarray(c.required("nodes_treeids")), np.asarray(c.required("nodes_nodeids"))
     modes = [m.decode() if isinstance(m, bytes) else str(m) for m in c.required("nodes_modes")]
     places = {(int(t), int(n)): i for i, (t, n) in enumerate(zip(trees, ids, strict=True))}
-    branches = {mode for mode in modes if mode != "LEAF"}
-    if len(branches) > 1 or not branches <= BRANCHES.keys():
-        raise Refusal(f"its branches are {sorted(branches)}, of which Circle computes one kind at a time")
+    branches = {mode: np.array(modes) == mode for mode in dict.fromkeys(modes) if mode != "LEAF"}
+    if not branches.keys() <= BRANCHES.keys():
+        raise Refusal(f"its branches are {sorted(branches)}, expected some of {', '.join(BRANCHES)}")
     leaf = np.array([mode == "LEAF" for mode in modes])
     kept, left = (
         np.array(
@@ -125,7 +191,7 @@ def forest_of(c: Call) -> Forest:
     roots = _roots(kept, left, leaf)
     return Forest(
         np.where(leaf, 0, np.asarray(c.required("nodes_featureids"))), numbers(c, "nodes_values"), kept, left, roots,
-        _depth(kept, left, roots), next(iter(branches), "BRANCH_LEQ"), gaps & ~leaf, places,
+        _depth(kept, left, roots), branches, gaps & ~leaf, places,
     )  # fmt: skip
 
 
@@ -149,12 +215,13 @@ def _depth(kept: Array, left: Array, roots: Array) -> int:
             raise Refusal("its trees have circles: the file is damaged")
 
 
-def leaf_values(c: Call, forest: Forest, kind: str, targets: int) -> Array:
+def leaf_values(c: Call, forest: Forest, kind: str, targets: int, absent: float = 0.0) -> Array:
     """What each node adds to each score; nothing but for leaves."""
-    values = np.zeros((len(forest.kept), targets), np.float32)
+    values = np.full((len(forest.kept), targets), absent, np.float32)
     trees, nodes, ids = (np.asarray(c.required(f"{kind}_{name}")) for name in ("treeids", "nodeids", "ids"))
     for tree, node, target, weight in zip(trees, nodes, ids, numbers(c, f"{kind}_weights"), strict=True):
-        values[forest.places[int(tree), int(node)], int(target) if targets > 1 else 0] += weight
+        place = forest.places[int(tree), int(node)], int(target) if targets > 1 else 0
+        values[place] = weight if np.isinf(values[place]) else values[place] + weight
     return values
 
 
@@ -170,12 +237,26 @@ def gathered(c: Call, forest: Forest, values: Array) -> Tensor:
 
     for _ in range(forest.depth):
         features = b("GATHER", x, look_up(forest.features), axis=1, batch_dims=1)
-        holds = b(BRANCHES[forest.branch], features, look_up(forest.thresholds, np.float32))
+        holds = _holds(c, forest, features, look_up)
         if forest.gaps.any():
             is_gap = b("LOGICAL_AND", b("NOT_EQUAL", features, features), look_up(forest.gaps, np.bool_))
             holds = b("LOGICAL_OR", holds, is_gap)
         at = b("SELECT_V2", holds, look_up(forest.kept), look_up(forest.left))
     return b("GATHER", b.constant(values), at, axis=0, batch_dims=0)
+
+
+def _holds(c: Call, forest: Forest, x: Tensor, look_up: Callable[..., Tensor]) -> Tensor:
+    """What the nodes answer; where they ask in several ways, each in its own."""
+    b, held = c.b, []
+    for name, asks in forest.branches.items():
+        if name == MEMBER and forest.sets is not None:
+            members = look_up(forest.sets, np.float32)
+            one = b.reshape(x, (*b.shape(x), 1))
+            holds = b("REDUCE_ANY", b("EQUAL", one, members), b.integers([2]), keep_dims=False)
+        else:
+            holds = b(BRANCHES[name], x, look_up(forest.thresholds, np.float32))
+        held.append(holds if len(forest.branches) == 1 else b("LOGICAL_AND", holds, look_up(asks, np.bool_)))
+    return reduce(lambda one, other: b("LOGICAL_OR", one, other), held)
 
 
 def _based(c: Call, scores: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle, Call
-from circle_train.convert.stages.walk import names_read
+from circle_train.convert.stages.names import names_read
 from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.ir.size import Number, Size, replaced, symbol, unknown
 from circle_train.ops.control.loop import While
