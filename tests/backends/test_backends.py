@@ -212,7 +212,7 @@ def attention() -> Model:
     mean = graph.emit(make("MEAN", keep_dims=True), x, axes)
     centred = graph.emit(make("SUB"), x, mean)
     variance = graph.emit(make("MEAN", keep_dims=True), graph.emit(make("SQUARE"), centred), axes)
-    shifted = graph.emit(make("ADD"), variance, constant(np.array(1e-5, np.float32)))
+    shifted = graph.emit(make("ADD"), variance, constant(np.array(1e-3, np.float32)))
     normal = graph.emit(make("MUL"), centred, graph.emit(make("RSQRT"), shifted))
     x = graph.emit(make("ADD"), graph.emit(make("MUL"), normal, weight("gamma", 8)), weight("beta", 8))
     heads = []

@@ -1,18 +1,32 @@
-"""Nodes that are joined while others stand between them: where these would wait for one another, they stay apart."""
+"""What is joined, and what must stay apart: where nodes would wait for one another, and what is nearly what is joined."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+import test_attentions
+import test_pads
+import test_pooled_convolutions
+from near_misses import near
+from test_backend_training import MODELS, Joined
 
 import circle_train as ct
 from circle_train.backends import native
+from circle_train.backends.base import Reference
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.compile.compile import compile
+from circle_train.compile.program import Mode
+from circle_train.errors import CircleTrainError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
+from circle_train.ir.tensor_type import Array
+from circle_train.model import Model
 from circle_train.ops import REGISTRY
 from circle_train.ops.internal.fused import Fused
-from circle_train.ops.internal.gradient import Accumulate
+from circle_train.ops.internal.gradient import Accumulate, NotFinite
+from circle_train.runtime.executor import Executor
+from circle_train.runtime.state import State
 
 onnx = pytest.importorskip("onnx")
 
@@ -97,3 +111,58 @@ def test_the_same_model_gives_the_same_program_again() -> None:
         )
         objects += [Tensor("between", TensorType(DType.FLOAT32, (n,))) for n in range(99)]
     assert len(seen) == 1
+
+
+JOINED: dict[str, Callable[[], Model]] = {
+    **MODELS,
+    "masked attention": lambda: test_attentions.network(test_attentions.FORMS["masked"]),
+    "guarded attention": lambda: test_attentions.network(test_attentions.FORMS["chosen and guarded"]),
+    "pads": lambda: test_pads.network((1, 1, 1, 1), "CONV_2D"),
+    "pooled": test_pooled_convolutions.network,
+}
+
+
+def results(model: Model, engine: Reference | native.Native, loss: str) -> dict[str, Array]:
+    """Outputs without training; loss and weights of a step."""
+    found: dict[str, Array] = {}
+    config = ct.TrainConfig(loss=loss, optimizer=ct.optimizers.SGD(0.05), batch_size=2)
+    for mode in (Mode.PREDICT, Mode.TRAIN):
+        program = compile(model.module.main, config, mode, 2, engine)
+        state = State(program.parameters, 0.05)
+        executor, rng = Executor(program, state, engine), np.random.default_rng(3)
+        feeds: dict[Tensor, Array] = {}
+        for tensor in program.inputs:
+            is_float = tensor.dtype.is_float
+            x = rng.normal(size=tensor.shape) if is_float else rng.integers(0, 20, tensor.shape)
+            feeds[tensor] = x.astype(np.float32) if is_float else x
+        feeds |= {t: np.resize(np.eye(t.shape[-1], dtype=np.float32), t.shape) for t in program.targets}
+        state.set_scalars(config.rule)
+        executor.run(feeds)
+        found |= {f"{mode} {i}": np.array(executor[t], np.float64) for i, t in enumerate(program.outputs)}
+        found |= {p.name: np.array(state.value(p.name)) for p in program.trained}
+    return found
+
+
+def differences(one: dict[str, Array], other: dict[str, Array]) -> list[str]:
+    return [name for name, x in one.items() if not np.allclose(x, other[name], rtol=2e-3, atol=1e-4)]
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+@pytest.mark.parametrize("name", JOINED)
+def test_what_is_nearly_joined_computes_what_it_says(name: str) -> None:
+    """Whatever operand or option is another: natively, and by numpy on what was joined, as by numpy on the plain graph."""
+    engine, loss = native.Native(1), "mse" if name == "mlp" else "categorical_crossentropy"
+    wrong, compared = {}, 0
+    for what, model in near(JOINED[name]()):
+        try:
+            plain = results(model, Reference(), loss)
+        except (CircleTrainError, ArithmeticError, NotFinite):
+            continue
+        if differences(plain, plain):
+            continue  # no numbers
+        compared += 1
+        for other in (Joined(engine), engine):
+            if found := differences(plain, results(model, other, loss)):
+                wrong[what, type(other).__name__] = found
+    assert not wrong
+    assert compared > 10
