@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from circle_train import convert, format, runtime, settings
 from circle_train.convert import back
 from circle_train.convert.other.files import refuse_foreign
-from circle_train.errors import ConfigError, ModelError
+from circle_train.errors import ConfigError, ModelError, shown
 from circle_train.format.metadata import hints
 from circle_train.format.metadata.description import Description, describe, described
 from circle_train.format.model.reader import read
@@ -239,7 +239,18 @@ def _refuse(options: Iterable[str], why: str) -> None:
 def _as_file(source: Source) -> Path | Bytes:
     if isinstance(source, Proto):
         return source.SerializeToString()
-    return source if isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)) else source.read()
+    if isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
+        return source
+    try:
+        data = source.read()
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return data
+        why = f"it gives {type(data).__name__}"
+    except (AttributeError, OSError, ValueError) as error:
+        why = shown(error)
+    raise ModelError(
+        f"a model is given as {type(source).__name__} ({why}), expected a path, bytes, or a file opened with 'rb'"
+    )
 
 
 def _is_onnx(source: Path | Bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from dataclasses import dataclass
@@ -255,3 +256,20 @@ def test_a_command_needs_nothing_to_write_to(tmp_path: Path, monkeypatch: pytest
 def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["--debug", "info", "net.circle"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["text", "closed", "number", "nothing", "a number's reader", "disk"])
+def test_what_is_no_model_is_named(what: str) -> None:
+    path = Path(__file__).parent / "data" / "mlp.circle"
+
+    class Reader:
+        def read(self) -> object:
+            if what == "disk":
+                raise OSError(errno.EIO, "no such sector")
+            return 7
+
+    with open(path, encoding="utf-8") as text, open(path, "rb") as closed:
+        closed.close()
+        given = {"text": text, "closed": closed, "number": 3, "nothing": None}.get(what, Reader())
+        with pytest.raises(ct.ModelError, match="expected a path, bytes, or a file opened with 'rb'"):
+            ct.load(given)  # type: ignore[arg-type]

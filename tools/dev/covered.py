@@ -36,6 +36,7 @@ TESTS = (
     "tests/convert/test_convert.py",
     "tests/convert/test_convert_writeback.py",
     "tests/passes/test_control.py",
+    "tests/quantize/test_four_bits_onnx.py",
     "tests/passes/test_shared_constants.py",
     "tests/session/packages/test_artifacts.py",
     "tests/test_foreign_errors.py",

@@ -28,8 +28,11 @@ from circle_train.errors import ConversionError
 from circle_train.ir import DType
 from circle_train.ir.mapped import open_bytes
 from circle_train.ir.tensor_type import Array
+from circle_train.passes.fold import LARGEST_FOLDED
 
 OLDEST_OPSET, NEWEST_OPSET = 6, 28
+SPARSEST = 64
+"""Elements of a large sparse initializer for each that is there: a file of 200 bytes asked for weights of 1.6 GB."""
 Dim = int | str
 """A size, or the name of a symbolic one."""
 
@@ -69,13 +72,11 @@ class Source:
 
 
 def read(source: Any) -> Source:
-    """Parse a path, bytes or a file object; external data is read from beside the file."""
+    """Parse a path or bytes; external data is read from beside the file."""
     place: Path | bytes
     data: bytes | mmap.mmap
     if isinstance(source, (bytes, bytearray, memoryview)):
         place = data = bytes(source)
-    elif hasattr(source, "read"):
-        place = data = source.read()
     else:
         place = Path(source)
         data = _read(place)
@@ -207,12 +208,16 @@ def external_file(folder: Path, location: str, what: str) -> Path:
 
 
 def _dense(sparse: Any) -> Array:
-    values, indices = to_array(sparse.values), to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
+    """All elements, those that the file leaves out too; as the standard has it, places rise and each has one value."""
+    values, places, dims = to_array(sparse.values), to_array(sparse.indices), tuple(sparse.dims)
+    if prod(dims) > max(LARGEST_FOLDED, SPARSEST * values.size):
+        raise ValueError(f"{values.size} values of {dims}, whose zeros take too much memory")
+    if places.ndim == 2:
+        places = np.ravel_multi_index(tuple(places.T), dims)
+    if places.shape != values.shape or (np.diff(places, prepend=-1) <= 0).any():
+        raise ValueError(f"{values.size} values, which have no rising places of their own")
+    dense = np.zeros(dims, values.dtype)
+    dense.reshape(-1)[places] = values
     return dense
 
 

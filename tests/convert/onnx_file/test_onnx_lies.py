@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,11 @@ def model(kind: int = TensorProto.FLOAT) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def sparse(proto: Any, indices: np.ndarray) -> Any:
+def sparse(proto: Any, indices: np.ndarray, dims: Sequence[int] = (2, 3)) -> Any:
     del proto.graph.initializer[:]
     values = numpy_helper.from_array(np.array([2, 3], np.float32), "w")
     places = numpy_helper.from_array(indices, "places")
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2, 3]))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, dims))
     return proto
 
 
@@ -74,6 +74,22 @@ LIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sparse places beyond the shape": (
         lambda p: sparse(p, np.array([[0, 1], [5, 2]], np.int64)),
         "initializer 'w' do not fill",
+    ),
+    "a sparse place counted from the end": (
+        lambda p: sparse(p, np.array([0, -1], np.int64)),
+        "no rising places of their own",
+    ),
+    "one sparse place for two values": (
+        lambda p: sparse(p, np.array([1], np.int64)),
+        "no rising places of their own",
+    ),
+    "a sparse place twice": (
+        lambda p: sparse(p, np.array([[0, 1], [0, 1]], np.int64)),
+        "no rising places of their own",
+    ),
+    "two values in the zeros of a million": (
+        lambda p: sparse(p, np.array([0, 1], np.int64), [20_000, 20_000]),
+        "whose zeros take too much memory",
     ),
 }
 
