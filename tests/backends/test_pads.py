@@ -12,7 +12,7 @@ import circle_train as ct
 from circle_train.backends import native
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
-from circle_train.compile.compile import compile
+from circle_train.compile.compile import compile, compile_inference
 from circle_train.compile.program import Mode
 from circle_train.ir import Graph
 from circle_train.ir.graph import constant
@@ -63,3 +63,20 @@ def test_nothing_is_copied_unless_others_read_it(twice: bool) -> None:
     config = ct.TrainConfig(loss="mse", batch_size=4)
     program = compile(model.module.main, config, Mode.TRAIN, 4, Native(2))
     assert ("PAD" in {node.op.name for node in program.graph.nodes}) == twice
+
+
+def test_pictures_padded_before_they_are_turned_are_turned_first() -> None:
+    """As files that came from ONNX have it: channels first, a PAD, and then the convolution's order."""
+    graph = Graph("turned", [networks.new_input("image", 2, 3, 9, 8)])
+    paddings = constant(np.array([[0, 0], [0, 0], [1, 2], [0, 1]], np.int32), "paddings")
+    padded = graph.emit(make("PAD"), graph.inputs[0], paddings)
+    turned = graph.emit(make("TRANSPOSE"), padded, constant(np.array([0, 2, 3, 1], np.int32), "order"))
+    valid = {"padding": Padding.VALID, "stride_h": 2, "stride_w": 2}
+    y = graph.emit(make("CONV_2D", **valid), turned, weight("w", 8, 3, 3, 3), weight("b", 8))
+    model = networks.finish(graph, y)
+    program = compile_inference(model.module.main, ((2, 3, 9, 8),), Native(1))
+    assert program is not None
+    assert [node.op.name for node in program.graph.nodes] == ["TRANSPOSE", "PADDED_CONV_2D"]
+    x = np.random.default_rng(0).normal(size=(2, 3, 9, 8)).astype(np.float32)
+    plain = ct.InferenceSession(model, backend="reference")(x)
+    np.testing.assert_allclose(ct.InferenceSession(model, threads=1)(x), plain, atol=1e-5)

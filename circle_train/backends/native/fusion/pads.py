@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from circle_train.backends.native.fusion.attention.transposes import is_transpose
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
+from circle_train.ir.graph import constant
+from circle_train.ir.tensor_type import TensorType
 from circle_train.ops.attributes import Padding
 from circle_train.ops.internal.gradient import Gradient
 from circle_train.ops.internal.padded import PADDED, PaddedConvolution
@@ -18,6 +21,8 @@ Around = tuple[int, int, int, int]
 
 def absorb_pads(rewriter: Rewriter) -> None:
     """A PAD, the convolution behind it, and the gradients of both."""
+    for node in rewriter.nodes():
+        _turn_first(rewriter, node)
     gradients: dict[int, list[Node]] = {}
     for node in rewriter.nodes():
         if isinstance(node.op, Gradient):
@@ -32,6 +37,29 @@ def absorb_pads(rewriter: Rewriter) -> None:
             back = gradients.get(id(convs[0].op), [])
             if {*readers} <= {convs[0], *back} and all(_is_known(rewriter, g, node) for g in back):
                 _absorb(rewriter, node, convs[0], back, around)
+
+
+def _turn_first(rewriter: Rewriter, pad: Node) -> None:
+    """A PAD that only a TRANSPOSE reads goes behind it, where a convolution may be."""
+    turn = rewriter.only_reader(pad.outputs[0]) if type(pad.op) is Pad else None
+    if turn is None or not is_transpose(turn) or isinstance(turn.op, Gradient):
+        return
+    (x, paddings), order = pad.inputs, turn.inputs[1]
+    if (
+        x is None
+        or paddings is None
+        or order is None
+        or not paddings.is_constant
+        or paddings.state is not None
+    ):
+        return
+    axes = order.data.tolist()
+    turned = Tensor(f"turned({x.name})", TensorType(x.dtype, tuple([x.shape[axis] for axis in axes])))
+    around = constant(paddings.data[axes], f"turned({paddings.name})")
+    first = Node(turn.op, [x, order], [turned], turn.index, [*turn.originals])
+    rewriter.replace(
+        [pad, turn], first, Node(pad.op, [turned, around], list(turn.outputs), pad.index, [*pad.originals])
+    )
 
 
 def _around(node: Node) -> Around | None:
