@@ -103,7 +103,8 @@ class NativeRun:
         self._scratch, self._workers = scratch, scratch.workers
         self._memory = scratch.memory
         self._failed = ctypes.c_int64(-1)
-        self._run: Callable[..., int] = scratch.workers.library.ct_run
+        # Told nothing of its arguments, which `_cut` makes as C has them: converting them takes as long as a small step.
+        self._run: Callable[..., int] = scratch.workers.library["ct_run"]
         self._pieces = self._cut(len(self._calls))
 
     def __call__(self) -> None:
@@ -124,8 +125,8 @@ class NativeRun:
         for first in range(0, len(self._calls), max(count, 1)):
             steps = ctypes.cast(ctypes.addressof(self._array) + first * size, ctypes.POINTER(abi.Step))
             length = min(count, len(self._calls) - first)
-            memory = self._memory.ctypes.data
-            pieces.append((first, (self._workers.handle, steps, length, memory, failed)))
+            handle, memory = ctypes.c_void_p(self._workers.handle), ctypes.c_void_p(self._memory.ctypes.data)
+            pieces.append((first, (handle, steps, ctypes.c_int64(length), memory, ctypes.c_void_p(failed))))
         return pieces
 
     def _raise(self, status: int, index: int) -> None:
