@@ -57,6 +57,22 @@ def test_programs_of_several_shapes_share_them_and_the_last_lets_them_go() -> No
     assert kept(session) == 0
 
 
+@pytest.mark.parametrize("height", [4, 5, 9])
+def test_points_of_few_tiles_are_made_once(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Winograd's, where the picture is small; another size of the same weights is convolved in its own way."""
+    graph = Graph("small", [new_input("x", 1, height, height, 32)])
+    same = make("CONV_2D", padding=Padding.SAME, stride_h=1, stride_w=1)
+    model = finish(graph, graph.emit(same, graph.inputs[0], weight("w", 40, 3, 3, 32), weight("b", 40)))
+    x = np.random.default_rng(0).normal(size=(4, height, height, 32)).astype(np.float32)
+    session = ct.InferenceSession(model, threads=2)
+    few, many = session(x[:1]), session(x)
+    assert kept(session) == 1
+    monkeypatch.setattr(Native, "hold", lambda self: None)
+    plain = ct.InferenceSession(model, threads=2)
+    assert plain(x[:1]).tobytes() == few.tobytes() == many[:1].tobytes()
+    assert plain(x).tobytes() == many.tobytes()
+
+
 def test_weights_that_are_trained_are_read_where_they_lie() -> None:
     """What a training session foresees follows its steps."""
     session = ct.TrainSession(products(), ct.TrainConfig("mse", "sgd", batch_size=2), threads=1)

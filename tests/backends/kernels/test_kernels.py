@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import struct
-from sized.call import RELU, RELU6, TANH, Arrays, Call, act, added, args, rand, slope, stored
+from sized.call import CURVES, RELU, RELU6, Arrays, Call, act, added, args, rand, slope, stored
 
 from circle_train.backends.native.engine import abi
 
@@ -45,8 +45,9 @@ def test_matmul(m: int, n: int, k: int, a_t: bool, b_t: bool) -> None:
     product, c, mask = a.astype(np.float64) @ b, rand(m, n, seed=1), rand(m, n, scale=4)
     make = args("ct_matmul_args", bias=bias, act=RELU, alpha=1.0, **given)
     stored(make, c=act(product + bias, RELU)).agrees("MATMUL")
-    make = args("ct_matmul_args", bias=bias, act=TANH, alpha=1.0, add=add, **given)
-    stored(make, c=act(product + bias + add, TANH)).agrees("MATMUL")
+    for curve in CURVES:
+        make = args("ct_matmul_args", bias=bias, act=curve, alpha=1.0, add=add, **given)
+        stored(make, c=act(product + bias + add, curve)).agrees("MATMUL")
     make = args(
         "ct_matmul_args", out_mask_y=mask, out_mask_act=RELU6, accumulate=1, alpha=0.5, **given
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 0xFAEF5BE
+ABI_VERSION = 0xD96132E
 MAX_RANK = 8
 MAX_THREADS = 1024
 UPDATE_SCALARS = 16

@@ -39,12 +39,13 @@ class Panels:
             address = getattr(call.args, weights, None)
             if maker is not None and address in constants:
                 lies = constants[address], getattr(call.args, "b_row", 0), getattr(call.args, "alpha", 1.0)
-                self._give(call, maker, (maker, address, *lies))
+                self._give(call, maker, (address, *lies))
 
-    def _give(self, call: Call, maker: Kernel, key: tuple[Any, ...]) -> None:
+    def _give(self, call: Call, maker: Kernel, weights: tuple[Any, ...]) -> None:
         nbytes = self.workers.scratch_bytes(maker, call.args)
         if not nbytes:
             return
+        key = (maker, nbytes, *weights)  # pictures of another size may be convolved in another way
         panels = self._made.get(key)
         if panels is None:
             memory = np.empty(nbytes + abi.ALIGNMENT, np.uint8)

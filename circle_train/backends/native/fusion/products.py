@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from circle_train.backends.native.engine.abi import Act
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
 from circle_train.ops.attributes import Activation
@@ -9,6 +10,7 @@ from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.internal.gradient import ActivationGradient, Gradient
 from circle_train.ops.internal.padded import PADDED
+from circle_train.ops.internal.swish import Swish
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.numeric import activation
@@ -29,6 +31,13 @@ ACTIVATIONS: dict[type[Op], Activation] = {
     activation.ReluN1To1: Activation.RELU_N1_TO_1,
     activation.Tanh: Activation.TANH,
 }
+"""Those whose gradients are seen from their output."""
+BEHIND: dict[type[Op], Activation | Act] = {
+    **ACTIVATIONS,
+    activation.HardSwish: Act.HARD_SWISH,
+    Swish: Act.SWISH,
+}
+"""Those that go with a product: where nobody else reads its sums."""
 
 
 @record
@@ -36,7 +45,7 @@ class ProductOptions:
     """The op whose product it is, and the activation: after the sum, or (gradients) the one to undo."""
 
     op: Op
-    act: Activation
+    act: Activation | Act
 
 
 def extend_forward(rewriter: Rewriter) -> None:
@@ -45,7 +54,8 @@ def extend_forward(rewriter: Rewriter) -> None:
         kernel = KERNELS.get(type(node.op))
         if kernel is None or node.op.activation or not _float32(node) or node not in rewriter:
             continue
-        members, add, act, out = [node], None, Activation.NONE, node.outputs[0]
+        members, add, out = [node], None, node.outputs[0]
+        act: Activation | Act = Activation.NONE
         reader = rewriter.only_reader(out)
         if reader is not None and type(reader.op) is Add:
             add = _other(reader, out)
@@ -53,9 +63,9 @@ def extend_forward(rewriter: Rewriter) -> None:
                 members.append(reader)
                 act, out = reader.op.activation, reader.outputs[0]
                 reader = rewriter.only_reader(out) if not act else None
-        if reader is not None and reader not in members and type(reader.op) in ACTIVATIONS:
+        if reader is not None and reader not in members and type(reader.op) in BEHIND:
             members.append(reader)
-            act, out = ACTIVATIONS[type(reader.op)], reader.outputs[0]
+            act, out = BEHIND[type(reader.op)], reader.outputs[0]
         if len(members) > 1 and act is not Activation.SIGN_BIT:
             x, w, b = node.op.pad(node.inputs)
             roles = {"x": x, "w": w, "b": b, "add": add}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from native import run, tiers
-from sized.call import RELU, RELU6, act, added, close, rand, slope, stored
+from sized.call import CURVES, RELU, RELU6, act, added, close, rand, slope, stored
 from sized.images import Case, Convolution, Depthwise
 
 from circle_train.backends.native.engine import abi
@@ -43,6 +43,15 @@ CONVS = [
     Case(2, 37, 29, 6, 11, (5, 3)),
     Case(2, 18, 35, 16, 3, (2, 5), pad="VALID"),
     Case(1, 5, 13, 9, 16, (7, 7)),
+    Case(2, 6, 50, 8, 7, (3, 39)),
+    Case(2, 9, 14, 17, 1, (3, 3)),
+    Case(2, 7, 9, 50, 2, (1, 1)),
+    Case(1, 11, 23, 19, 3, (5, 5), (2, 3), (2, 1)),
+    Case(1, 1, 1300, 1, 1, (1, 64), (1, 2), pad="VALID"),
+    Case(1, 3, 4, 16, 1, (7, 9)),
+    Case(2, 8, 12, 3, 7, (2, 3), (2, 3), pad="VALID"),
+    Case(1, 8, 9, 40, 20, (4, 1), (4, 1), pad="VALID"),
+    Case(2, 6, 10, 1, 16, (2, 2), (2, 2), pad="VALID"),
 ]
 
 
@@ -55,6 +64,16 @@ def test_conv(case: Case) -> None:
     masked = t.of_dy(accumulate=1, out_mask_y=t.x, out_mask_act=RELU)
     added(masked, before, dx=(t.dx + before) * slope(t.x, RELU)).agrees("CONV_GRAD_X")
     t.grad_w().agrees("CONV_GRAD_W")
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("case", CONVS[::2])
+def test_curves_behind_a_convolution(case: Case, curve: int) -> None:
+    t = Convolution(case)
+    add = rand(*t.dy.shape, seed=8)
+    near = 2e-5 * max(1, np.abs(t.sums).max())  # of the sums, not of what a curve leaves of them
+    stored(t.of_x(b=t.b, act=curve), y=act(t.y, curve)).agrees("CONV", near)
+    stored(t.of_x(add=add, act=curve), y=act(t.sums + add, curve)).agrees("CONV", near)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -80,6 +99,7 @@ DEPTHWISE = [
     Case(1, 6, 6, 3, 3, (1, 1), (2, 2)),
     Case(1, 14, 14, 8, 8, (7, 7), pad="VALID"),
     Case(3, 20, 19, 35, 35, (3, 3), (2, 2)),
+    *(Case(1, 5, width, 24, 24, (5, 5), (s, s)) for width in (1, 3, 4, 5, 7, 8, 14) for s in (1, 2)),
     *(Case(1, 4, width, 48, 48, (3, 3), (s, s)) for width in (1, 2, 3, 4, 5, 8, 9, 15, 22) for s in (1, 2)),
     *(Case(1, 5, width, 16, 16, (3, 3), (s, s), pad="VALID") for width in (3, 6, 12) for s in (1, 2)),
 ]
@@ -89,7 +109,8 @@ DEPTHWISE = [
 def test_depthwise(case: Case) -> None:
     t = Depthwise(case)
     before = rand(*t.x.shape, seed=6)
-    stored(t.of_x(b=t.b, act=RELU6), y=act(t.y, RELU6)).agrees("DEPTHWISE")
+    for kind in (RELU6, *CURVES):
+        stored(t.of_x(b=t.b, act=kind), y=act(t.y, kind)).agrees("DEPTHWISE")
     masked = t.of_dy(accumulate=1, out_mask_y=t.x, out_mask_act=RELU)
     added(masked, before, dx=(t.dx + before) * slope(t.x, RELU)).agrees("DEPTHWISE_GRAD_X")
     t.grad_x().agrees("DEPTHWISE_GRAD_X")

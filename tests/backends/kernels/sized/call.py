@@ -13,6 +13,8 @@ from circle_train.backends.native.engine import abi
 Arrays = dict[str, np.ndarray]
 Make = Callable[[Arrays], Any]
 RELU, N1, RELU6, TANH = abi.Act.RELU, abi.Act.RELU_N1_TO_1, abi.Act.RELU6, abi.Act.TANH
+SWISH, HARD_SWISH = abi.Act.SWISH, abi.Act.HARD_SWISH
+CURVES = TANH, SWISH, HARD_SWISH
 
 
 def act(y: np.ndarray, kind: int) -> np.ndarray:
@@ -22,6 +24,8 @@ def act(y: np.ndarray, kind: int) -> np.ndarray:
         N1: lambda v: np.clip(v, -1, 1),
         RELU6: lambda v: np.clip(v, 0, 6),
         TANH: np.tanh,
+        SWISH: lambda v: v / (1 + np.exp(-v)),
+        HARD_SWISH: lambda v: v * np.clip(v + 3, 0, 6) / 6,
     }[kind](y)
 
 

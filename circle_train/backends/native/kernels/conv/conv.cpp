@@ -5,6 +5,7 @@
 #include "conv/conv_shape.h"
 #include "vectors/stored.h"
 #include "product/gemm.h"
+#include "windows/few_outputs.h"
 #include "winograd/winograd.h"
 
 namespace ct {
@@ -42,6 +43,7 @@ void with_group(const ct_conv_args& t, int64_t group, F f) {
 WinogradConv winograd_of(const ct_conv_args& t) {
   WinogradConv v{t.shape, t.x, t.w, false, t.y};
   v.bias = t.b, v.add = t.add, v.act = t.act;
+  v.panels = t.panels;
   return v;
 }
 
@@ -51,11 +53,18 @@ PlanarConv planar_of(const ct_conv_args& t) {
   return v;
 }
 
-bool is_planar(const ct_conv_args& t) { return suits_planar(t.shape) && !suits_winograd(t.shape) && !t.add && !t.bf16; }
+bool is_planar(const ct_conv_args& t) {
+  return !has_few_outputs(t) && suits_planar(t.shape) && !suits_winograd(t.shape) && !t.add && !t.bf16;
+}
 
 // Whether weights are packed into panels as they lie: a plain product's.
 bool packs_panels(const ct_conv_args& t) {
-  return t.shape.groups == 1 && !t.bf16 && !is_planar(t) && !is_narrow(t) && !suits_winograd(t.shape);
+  return t.shape.groups == 1 && !t.bf16 && !has_few_outputs(t) && !is_planar(t) && !is_narrow(t) && !suits_winograd(t.shape);
+}
+
+// Whether what Winograd's products read of the weights may be made once.
+bool keeps_points(const ct_conv_args& t) {
+  return t.shape.groups == 1 && !t.bf16 && !t.stored.x && !is_planar(t) && !is_narrow(t) && suits_winograd(t.shape);
 }
 
 }  // namespace
@@ -65,6 +74,7 @@ int64_t conv_scratch(const void* opaque, int threads) {
   if (!has_outputs(t.shape)) return 0;
   if (t.stored.x && !packs_panels(t)) return widened_scratch(t, threads, conv_scratch);
   if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
+  if (has_few_outputs(t)) return 0;
   if (is_planar(t)) return planar_scratch(planar_of(t), threads);
   if (is_narrow(t) && !t.bf16) return narrow_scratch(t, threads);
   if (suits_winograd(t.shape) && !t.bf16) return winograd_scratch(winograd_of(t), threads);
@@ -78,6 +88,10 @@ int32_t conv(Context& context, const void* opaque) {
   if (!has_outputs(t.shape)) return CT_OK;
   if (t.stored.x && !packs_panels(t)) return run_widened(context, t, &ct_conv_args::w, conv);
   if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
+  if (has_few_outputs(t)) {
+    run_few_outputs(context, t);
+    return CT_OK;
+  }
   if (is_planar(t)) {
     run_planar(context, planar_of(t));
     return CT_OK;
@@ -97,7 +111,9 @@ int32_t conv(Context& context, const void* opaque) {
 
 int64_t conv_panels_scratch(const void* opaque, int) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
-  if (!has_outputs(t.shape) || !packs_panels(t)) return 0;
+  if (!has_outputs(t.shape)) return 0;
+  if (keeps_points(t)) return winograd_panel_bytes(winograd_of(t));
+  if (!packs_panels(t)) return 0;
   int64_t bytes = 0;
   with_group(t, 0, [&](const RowsProduct& p) { bytes = panel_bytes(p); });
   return bytes;
@@ -105,8 +121,13 @@ int64_t conv_panels_scratch(const void* opaque, int) {
 
 int32_t conv_panels(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
-  if (conv_panels_scratch(opaque, context.workers()) > 0)
-    with_group(t, 0, [&](const RowsProduct& p) { keep_panels(context, p, reinterpret_cast<float*>(context.scratch())); });
+  if (conv_panels_scratch(opaque, context.workers()) == 0) return CT_OK;
+  float* const panels = reinterpret_cast<float*>(context.scratch());
+  if (keeps_points(t)) {
+    keep_winograd_panels(winograd_of(t), panels);
+  } else {
+    with_group(t, 0, [&](const RowsProduct& p) { keep_panels(context, p, panels); });
+  }
   return CT_OK;
 }
 

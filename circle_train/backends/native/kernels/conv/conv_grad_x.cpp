@@ -8,6 +8,7 @@
 #include "conv/conv_shape.h"
 #include "vectors/stored.h"
 #include "product/gemm.h"
+#include "windows/side_by_side.h"
 #include "winograd/winograd.h"
 
 namespace ct {
@@ -88,12 +89,7 @@ struct PhaseSink final : RowSink {
     for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) {
       const int64_t h = p->h0 + pixel.h * s.stride_h, w = p->w0 + pixel.w * s.stride_w;
       const int64_t at = ((pixel.n * s.in_h + h) * s.in_w + w) * s.in_c + p->group * p->inputs;
-      each_vector(p->inputs, [&](int64_t j, auto lanes) {
-        vf v = src ? load_some(src + i * src_row + j, lanes) : vf{};
-        if (t.accumulate) v += load_some(t.dx + at + j, lanes);
-        if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at + j, lanes), mask);
-        store_some(t.dx + at + j, v, lanes);
-      });
+      put_gradient(t, mask, at, src ? src + i * src_row : nullptr, p->inputs);
     }
   }
 };
@@ -241,6 +237,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
   }
   if (is_planar(t)) return planar_scratch(planar_of(t), threads);
   if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
+  if (lie_side_by_side(t.shape)) return side_by_side_scratch(t, threads);
   int64_t most = 0;
   if (turns_round(t)) {
     with_turned(t, 0, [&](const RowsProduct& p) {
@@ -275,6 +272,10 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
   }
   if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) {
     run_winograd(context, winograd_of(t));
+    return CT_OK;
+  }
+  if (lie_side_by_side(t.shape)) {
+    run_side_by_side(context, t);
     return CT_OK;
   }
   for (int64_t g = 0; g < t.shape.groups && turns_round(t); ++g) run_turned(context, t, g);

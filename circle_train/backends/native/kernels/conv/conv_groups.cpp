@@ -154,13 +154,7 @@ int32_t run_groups(Context& all, const ct_conv_grad_x_args& t) {
     const ct_conv_grad_x_args one = group_of(t, h, g);
     conv_grad_x(inner, &one);
     each_pixel(context, in_pixels(s), inputs, [&](int64_t i) {
-      const int64_t at = i * s.in_c + g * inputs;
-      each_vector(inputs, [&](int64_t j, auto lanes) {
-        vf v = load_some(h.x + i * inputs + j, lanes);
-        if (t.accumulate) v += load_some(t.dx + at + j, lanes);
-        if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at + j, lanes), mask);
-        store_some(t.dx + at + j, v, lanes);
-      });
+      put_gradient(t, mask, i * s.in_c + g * inputs, h.x + i * inputs, inputs);
     });
   });
   return CT_OK;

@@ -30,7 +30,7 @@ void multiply_row(const ct_conv_args& t, const float* a, int64_t step, int64_t c
     for (int64_t i = 0; i < s.out_w; i += kTileRows) {
       const int rows = int(std::min<int64_t>(kTileRows, s.out_w - i));
       TileEnd end{y + i * s.out_c + j, s.out_c, last && t.b ? t.b + j : nullptr, act.low, act.high,
-                  !first, last && t.act != CT_ACT_NONE, false};
+                  !first, last && unbent(t.act) != CT_ACT_NONE, false};
       end.tail = tail;
       end.ask = reinterpret_cast<const char*>(a);
       tile_for(rows, left > W ? 2 : 1, tail != 0)(a + i * step, step, 1, weights + j, columns(s), cells, end);
@@ -38,8 +38,8 @@ void multiply_row(const ct_conv_args& t, const float* a, int64_t step, int64_t c
   }
 }
 
-// A whole output row; the last sum adds what follows.
-void forward_row(const ct_conv_args& t, const float* weights, int64_t out_row, const Room& room, float* y) {
+// A whole output row; the last sum adds what follows, but no curve.
+void sum_row(const ct_conv_args& t, const float* weights, int64_t out_row, const Room& room, float* y) {
   const ct_conv_shape& s = t.shape;
   const int64_t run = run_floats(s), size = window_floats(s), top = out_row % s.out_h * s.stride_h - s.pad_top;
   if (gathers(s)) {
@@ -50,7 +50,7 @@ void forward_row(const ct_conv_args& t, const float* weights, int64_t out_row, c
   for (int64_t kh = 0; kh < s.kernel_h; ++kh)
     if (const int64_t h = top + kh * s.dilation_h; h >= 0 && h < s.in_h) last = kh;
   if (last < 0) {
-    const Clamp act = clamp_of(t.act);
+    const Clamp act = clamp_of(unbent(t.act));
     for (int64_t i = 0; i < s.out_w; ++i)
       each_vector(s.out_c, [&](int64_t j, auto lanes) {
         store_some(y + i * s.out_c + j, activate(t.b ? load_some(t.b + j, lanes) : vf{}, act), lanes);
@@ -62,6 +62,11 @@ void forward_row(const ct_conv_args& t, const float* weights, int64_t out_row, c
     multiply_row(t, x, s.stride_w * s.in_c, run, weights + kh * run * columns(s), first, kh == last, y);
     first = false;
   });
+}
+
+void forward_row(const ct_conv_args& t, const float* weights, int64_t out_row, const Room& room, float* y) {
+  sum_row(t, weights, out_row, room, y);
+  if (is_curve(t.act)) bend(t.act, y, 1, t.shape.out_w * t.shape.out_c, 0);
 }
 
 // What workers need forward: weights (window cells x outputs), and rows, with a pool's those below one of its outputs.
@@ -93,9 +98,7 @@ double forward_nanoseconds(const ct_conv_shape& s) { return double(out_pixels(s)
 
 }  // namespace
 
-bool is_narrow(const ct_conv_args& t) {
-  return is_narrow(t.shape) && !t.add && t.act != CT_ACT_TANH;
-}
+bool is_narrow(const ct_conv_args& t) { return is_narrow(t.shape) && !t.add; }
 
 int64_t narrow_scratch(const ct_conv_args& t, int workers) { return Forward(t, nullptr, nullptr, workers).size; }
 

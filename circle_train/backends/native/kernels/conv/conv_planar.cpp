@@ -165,9 +165,13 @@ void finish_row(const PlanarConv& t, const float* sums, int64_t count, int64_t a
 void make_band(const PlanarConv& t, const Plan& p, int64_t unit, float* own) {
   const int64_t image = unit / p.bands, first = unit % p.bands * kBand, count = std::min(kBand, p.s.out_h - first);
   const int64_t row = p.s.out_w * p.s.out_c, begin = (image * p.s.out_h + first) * row;
-  const Clamp act = clamp_of(t.act);
+  const Clamp act = clamp_of(unbent(t.act));
   spread_rows(t, p, image, first, count, own);
-  if (!p.sums) return make_rows(t, p, own, count, act, t.y + begin, row);
+  if (!p.sums) {
+    make_rows(t, p, own, count, act, t.y + begin, row);
+    if (is_curve(t.act)) bend(t.act, t.y + begin, 1, count * row, 0);
+    return;
+  }
   float* const sums = own + (kBand + p.s.kernel_h - 1) * p.row;
   make_rows(t, p, own, count, act, sums, row);
   for (int64_t r = 0; r < count; ++r) finish_row(t, sums + r * row, row, begin + r * row);
@@ -178,7 +182,7 @@ void make_band(const PlanarConv& t, const Plan& p, int64_t unit, float* own) {
 bool suits_planar(const ct_conv_shape& s) {
   const bool plain = s.groups == 1 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 && s.dilation_w == 1;
   const bool few = s.in_c <= kMostChannels && s.out_c <= kMostChannels && (s.out_c % W != 0 || s.in_c > CT_NARROW_CHANNELS);
-  return plain && few && s.in_c > 0 && s.kernel_w > 1 && s.kernel_w <= W && s.pad_left >= 0 && s.pad_left < s.kernel_w && s.out_w * 4 >= W * 3;
+  return plain && few && s.in_c > 0 && s.kernel_w > 1 && s.pad_left >= 0 && s.pad_left < s.kernel_w && s.out_w * 4 >= W * 3;
 }
 
 int64_t planar_scratch(const PlanarConv& t, int workers) { return Plan(t, nullptr, workers).size; }

@@ -44,6 +44,16 @@ inline void zero_floats(float* to, int64_t n) {
   each_vector(n, [&](int64_t i, auto lanes) { store_some(to + i, vf{}, lanes); });
 }
 
+// dx = mask(src + (accumulate ? dx : 0)) for n numbers at `at`; src may be NULL.
+inline void put_gradient(const ct_conv_grad_x_args& t, const Clamp& mask, int64_t at, const float* src, int64_t n) {
+  each_vector(n, [&](int64_t j, auto lanes) {
+    vf v = src ? load_some(src + j, lanes) : vf{};
+    if (t.accumulate) v += load_some(t.dx + at + j, lanes);
+    if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at + j, lanes), mask);
+    store_some(t.dx + at + j, v, lanes);
+  });
+}
+
 // The matrix of windows: row m is output pixel m, column (kh, kw, c) what the window's cell holds (0 outside the image).
 struct Windows final : RowSource, PanelSource {
   const float* x;

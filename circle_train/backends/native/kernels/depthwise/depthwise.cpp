@@ -45,7 +45,7 @@ int32_t depthwise(Context& context, const void* opaque) {
   const RowWindow window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, s.in_w, s.out_w, s.out_c};
   const double work = double(out_pixels(s)) * s.out_c * (0.1 + s.kernel_h * s.kernel_w * 0.02);
   const bool bf16_x = t.bf16 & CT_BF16_X, bf16_y = t.bf16 & CT_BF16_Y;
-  const bool past = !bf16_y && is_large(t.y, s.out_c, out_pixels(s) * s.out_c, W);
+  const bool bends = is_curve(t.act) && !bf16_y, past = !bf16_y && !bends && is_large(t.y, s.out_c, out_pixels(s) * s.out_c, W);
   context.parallel(s.batch * s.out_h, work, [&](int worker, int64_t begin, int64_t end) {
     RowReader reader = l.reader;
     reader.scratch = l.rows + worker * l.row_floats;
@@ -56,7 +56,7 @@ int32_t depthwise(Context& context, const void* opaque) {
       for (int64_t kh = 0; kh < s.kernel_h; ++kh) rows[kh] = reader.row(n, h0 + kh * s.dilation_h, kh);
       RowEnd row_end;
       row_end.bias = t.b;
-      row_end.act = clamp_of(t.act);
+      row_end.act = clamp_of(bends ? int32_t(CT_ACT_NONE) : t.act);
       row_end.past = past;
       row_end.bf16_out = bf16_y;
       row_end.add = t.add ? t.add + i * s.out_w * s.out_c : nullptr;
@@ -66,7 +66,9 @@ int32_t depthwise(Context& context, const void* opaque) {
         const int64_t row = s.in_w * s.in_c;
         ahead.add(t.x + (n * s.in_h + next) * row, s.stride_h * row, t.x + s.batch * s.in_h * row, row_steps(window));
       }
-      depthwise_row(window, rows, t.w, row_end, ahead, moved(t.y, i * s.out_w * s.out_c, bf16_y));
+      float* const y = moved(t.y, i * s.out_w * s.out_c, bf16_y);
+      depthwise_row(window, rows, t.w, row_end, ahead, y);
+      if (bends) bend(t.act, y, 1, s.out_w * s.out_c, 0);
     }
     if (past) finish_stores_past();
   });

@@ -107,7 +107,7 @@ struct GradX {
 
   // A pixel's whole sum, if it is as simple as most and has as many taps as 3x3 kernels with stride 2 leave it.
   bool sum_few(const RowEnd& end, int64_t taps, const float* const* dys, const float* const* ws, int64_t at) const {
-    if (end.accumulate || end.bf16_mask || end.mask.tanh || t.shape.in_c != t.shape.out_c || t.shape.in_c % W != 0) return false;
+    if (end.accumulate || end.bf16_mask || end.mask.curve || t.shape.in_c != t.shape.out_c || t.shape.in_c % W != 0) return false;
     if (taps == 1) return sum<1>(end, dys, ws, at), true;
     if (taps == 2) return sum<2>(end, dys, ws, at), true;
     if (taps == 4) return sum<4>(end, dys, ws, at), true;

@@ -27,7 +27,6 @@ const float* RowReader::row(int64_t n, int64_t h, int64_t slot) const {
 }
 
 namespace {
-
 // The outputs whose whole window lies inside the row.
 struct Interior {
   int64_t begin, end;
@@ -53,6 +52,12 @@ inline void finish(const RowEnd& end, vf v, int64_t c, int64_t at, float* out, L
   store_some(out + at, v, lanes);
 }
 
+// Of several outputs, a pixel from each other; apart from the sums, which are many functions.
+template <class Lanes>
+__attribute__((noinline)) void finish_all(const RowEnd& end, const vf* sums, int count, int64_t channels, int64_t c, int64_t at, float* out, Lanes lanes) {
+  for (int t = 0; t < count; ++t, at += channels) finish(end, sums[t], c, at, out, lanes);
+}
+
 // Any window at all, one output pixel.
 void pixel(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
   const int64_t w0 = ow * window.stride - window.pad, channels = window.channels;
@@ -66,14 +71,15 @@ void pixel(const RowWindow& window, const float* const* rows, const float* w, co
         acc += load_some(rows[kh] + at * channels + c, lanes) * load_some(w + (kh * window.kernel_w + kw) * channels + c, lanes);
       }
     }
-    finish(end, acc, c, ow * channels + c, out, lanes);
+    finish_all(end, &acc, 1, channels, c, ow * channels + c, out, lanes);
   });
 }
 
-// T outputs inside the row at once, windows K wide, stride S: each weight is loaded once for T outputs, each input once.
-template <int K, int S, int T>
-void inside(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
-  const int64_t channels = window.channels, first = (ow * S - window.pad) * channels;
+// T outputs at once, windows K wide, stride S: each weight is loaded once for T outputs, each input once. Edge: columns may be
+// missing on either side.
+template <int K, int S, int T, bool Edge>
+void together(const RowWindow& window, const float* const* rows, const float* w, const RowEnd& end, int64_t ow, float* out) {
+  const int64_t channels = window.channels, column = ow * S - window.pad, first = column * channels;
   constexpr int X = (T - 1) * S + K;
   each_vector(channels, [&](int64_t c, auto lanes) {
     vf acc[T] = {};
@@ -81,7 +87,10 @@ void inside(const RowWindow& window, const float* const* rows, const float* w, c
       if (!rows[kh]) continue;
       vf xs[X];
 #pragma GCC unroll 16
-      for (int i = 0; i < X; ++i) xs[i] = load_some(rows[kh] + first + i * channels + c, lanes);
+      for (int i = 0; i < X; ++i) {
+        const bool there = !Edge || (column + i >= 0 && column + i < window.in_w);
+        xs[i] = there ? load_some(rows[kh] + first + i * channels + c, lanes) : vf{};
+      }
 #pragma GCC unroll 8
       for (int k = 0; k < K; ++k) {
         const vf wv = load_some(w + (kh * K + k) * channels + c, lanes);
@@ -89,8 +98,7 @@ void inside(const RowWindow& window, const float* const* rows, const float* w, c
         for (int t = 0; t < T; ++t) acc[t] += xs[t * S + k] * wv;
       }
     }
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) finish(end, acc[t], c, (ow + t) * channels + c, out, lanes);
+    finish_all(end, acc, T, channels, c, ow * channels + c, out, lanes);
   });
 }
 
@@ -136,30 +144,30 @@ void pixel_grad(const RowWindow& window, const float* const* rows, const float* 
 }
 
 constexpr int T = 4;
-using Inside = void (*)(const RowWindow&, const float* const*, const float*, const RowEnd&, int64_t, float*);
+using Together = void (*)(const RowWindow&, const float* const*, const float*, const RowEnd&, int64_t, float*);
 using InsideGrad = void (*)(const RowWindow&, const float* const*, const float*, int64_t, float*);
 
-Inside inside_for(const RowWindow& w) {
-  if (w.dilation != 1) return nullptr;
-  if (w.kernel_w == 3) return w.stride == 1 ? inside<3, 1, T> : w.stride == 2 ? inside<3, 2, T> : nullptr;
-  if (w.kernel_w == 5) return w.stride == 1 ? inside<5, 1, T> : w.stride == 2 ? inside<5, 2, T> : nullptr;
-  return nullptr;
+// The one for these windows, of those for 3 and 5 columns with stride 1 and 2; NULL where there is none.
+template <class F>
+F pick(const RowWindow& w, F three, F three_by_two, F five, F five_by_two) {
+  if (w.dilation != 1 || (w.kernel_w != 3 && w.kernel_w != 5)) return nullptr;
+  return w.stride == 1 ? (w.kernel_w == 3 ? three : five) : w.stride == 2 ? (w.kernel_w == 3 ? three_by_two : five_by_two) : nullptr;
 }
-
+template <bool Edge>
+Together together_for(const RowWindow& w) {
+  return pick<Together>(w, together<3, 1, T, Edge>, together<3, 2, T, Edge>, together<5, 1, T, Edge>, together<5, 2, T, Edge>);
+}
 InsideGrad inside_grad_for(const RowWindow& w) {
-  if (w.dilation != 1) return nullptr;
-  if (w.kernel_w == 3) return w.stride == 1 ? inside_grad<3, 1, T> : w.stride == 2 ? inside_grad<3, 2, T> : nullptr;
-  if (w.kernel_w == 5) return w.stride == 1 ? inside_grad<5, 1, T> : w.stride == 2 ? inside_grad<5, 2, T> : nullptr;
-  return nullptr;
+  return pick<InsideGrad>(w, inside_grad<3, 1, T>, inside_grad<3, 2, T>, inside_grad<5, 1, T>, inside_grad<5, 2, T>);
 }
 
 constexpr int64_t kMostRows = 8;
 
 // Whether a row is a plain 3-wide convolution, with no more than one column of its windows missing on either side.
 bool is_plain3(const RowWindow& w, const RowEnd& end) {
-  const bool shape = w.kernel_w == 3 && w.dilation == 1 && (w.stride == 1 || w.stride == 2) && w.channels % W == 0;
+  const bool shape = w.kernel_w == 3 && w.dilation == 1 && (w.stride == 1 || w.stride == 2) && w.channels >= W;
   const bool sides = w.in_w > 1 && w.pad >= 0 && w.pad <= 1 && (w.out_w - 1) * w.stride - w.pad + 2 <= w.in_w;
-  const bool end_is_plain = !end.add && !end.accumulate && !end.bf16_out && !end.bf16_mask && !end.act.tanh && !end.mask.tanh;
+  const bool end_is_plain = !end.add && !end.accumulate && !end.bf16_out && !end.bf16_mask && !end.act.curve && !end.mask.curve;
   return shape && sides && end_is_plain && w.kernel_h <= kMostRows;
 }
 
@@ -175,7 +183,8 @@ template <int S, int T, bool Left, bool Right>
 void plain3(const Rows3& rows, int64_t channels, int64_t first, const RowEnd& end, int64_t at, float* out) {
   constexpr int X = (T - 1) * S + 3;
   const vf low = splat(end.act.low), high = splat(end.act.high);
-  for (int64_t c = 0; c < channels; c += W) {
+  // Where channels are no whole vectors, the last one begins earlier: it makes some of them again.
+  for (int64_t next = 0, c; (c = std::min(next, channels - W)), next < channels; next += W) {
     vf acc[T] = {};
     for (int64_t kh = 0; kh < rows.count; ++kh) {
       const float* const x = rows.x[kh] + first + c;
@@ -251,12 +260,15 @@ void depthwise_row(const RowWindow& window, const float* const* rows, const floa
                    float* out) {
   if (is_plain3(window, end)) return plain3_row(window, rows, w, end, ahead, out);
   const Interior in(window);
-  const Inside fast = inside_for(window);
+  const Together inside = together_for<false>(window);
+  // Outputs may be made twice, but not where they are added to.
+  const Together edge = window.out_w >= T && !end.accumulate ? together_for<true>(window) : nullptr;
   for (int64_t ow = 0; ow < window.out_w;) {
-    if (fast && ow >= in.begin && ow + T <= in.end) {
+    const bool within = inside && ow >= in.begin && ow + T <= in.end;
+    if (within || edge) {
       ahead.step();
-      fast(window, rows, w, end, ow, out);
-      ow += T;
+      ow = std::min(ow, window.out_w - T) + T;
+      (within ? inside : edge)(window, rows, w, end, ow - T, out);
     } else {
       pixel(window, rows, w, end, ow++, out);
     }

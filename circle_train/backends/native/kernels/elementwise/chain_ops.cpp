@@ -1,5 +1,6 @@
 #include "elementwise/chain_ops.h"
 
+#include "vectors/activation.h"
 #include "vectors/bf16.h"
 
 #include "run/abi.h"
@@ -52,8 +53,6 @@ inline vf gelu_tanh_grad(vf x, vf dy) {
   const vf half = (u >= vf{} ? splat(1.0f) : e) * s;
   return dy * (half + 2.0f * x * e * s * s * kSqrt2OverPi * (1.0f + 3.0f * kCubic * x * x));
 }
-
-inline vf hard_swish(vf x) { return x < splat(3.0f) ? x * at_least(x + 3.0f, vf{}) * (1.0f / 6.0f) : x; }
 
 inline vf hard_swish_grad(vf x, vf dy) {
   const vf inside = dy * (2.0f * x + 3.0f) * (1.0f / 6.0f);

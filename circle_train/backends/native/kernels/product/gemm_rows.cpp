@@ -64,11 +64,11 @@ int64_t c_floats(const RowsProduct& p, const Blocks& s) {
 int64_t b_floats(const RowsProduct& p, const Blocks& s) { return s.pack_b && !p.panels ? packed_size(p.k, p.n) : 0; }
 
 // What the tile itself cannot do to its sums.
-bool is_rare(const RowsProduct& p) { return p.act == CT_ACT_TANH || (p.out_mask && p.out_mask_act == CT_ACT_TANH); }
+bool is_rare(const RowsProduct& p) { return p.out_mask && p.out_mask_act == CT_ACT_TANH; }
 
 // Results that are written once and not read again here.
 bool writes_past(const RowsProduct& p, const Blocks& s) {
-  return !p.sink && !p.accumulate && s.depth >= p.k && is_large(p.c, p.c_row, p.m * p.n, W);
+  return !p.sink && !p.accumulate && !is_curve(p.act) && s.depth >= p.k && is_large(p.c, p.c_row, p.m * p.n, W);
 }
 
 // One tile's operands and its place: rows x cols at row m (within the block), column n of the product.
@@ -115,7 +115,7 @@ void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
   if (t.last && !rare) {
     const Clamp act = clamp_of(p.act);
     end.bias = p.bias ? p.bias + t.n : nullptr;
-    end.clamp = p.act != CT_ACT_NONE;
+    end.clamp = unbent(p.act) != CT_ACT_NONE;
     end.low = act.low, end.high = act.high;
     const int64_t at = t.m * p.c_row + t.n;
     end.add = p.add ? p.add + at : nullptr;
@@ -127,7 +127,8 @@ void run_tile(const RowsProduct& p, const Tile& t, float* aside) {
   }
   if (!rare) end.tail = t.cols % W;
   tile_for(t.rows, vectors, end.add || end.y || end.tail)(t.a, t.a_row, 1, t.b, t.b_row, t.kc, end);
-  if (rare) finish_aside(p, t, aside);
+  if (rare) return finish_aside(p, t, aside);
+  if (t.last && is_curve(p.act)) bend(p.act, t.c, t.rows, t.cols, t.c_row);
 }
 
 // Rows m..m+count of a matrix, before they are needed.

@@ -10,7 +10,8 @@
 namespace ct {
 namespace CT_TIER {
 
-constexpr int kFewCells = 16;     // floats of a window: few are gathered into one sum, more are summed kernel row by kernel row
+constexpr int kFewCells = 36;     // floats of a window: few are gathered into one sum, more are summed kernel row by kernel row
+constexpr int kShortRun = 16;     // floats of a kernel row that are gathered
 constexpr int kFour = 4;
 constexpr int64_t kApart = 1024;  // floats: a page each, so that no worker's stores take a line, or its neighbour, from another
 
@@ -23,7 +24,7 @@ inline int64_t row_pixels(const ct_conv_shape& s) { return (s.out_w - 1) * s.str
 inline bool is_padded(const ct_conv_shape& s) { return s.pad_left != 0 || row_pixels(s) > s.in_w; }
 inline int64_t run_floats(const ct_conv_shape& s) { return s.kernel_w * s.in_c; }
 inline int64_t window_floats(const ct_conv_shape& s) { return s.kernel_h * run_floats(s); }
-inline bool gathers(const ct_conv_shape& s) { return window_floats(s) <= kFewCells; }
+inline bool gathers(const ct_conv_shape& s) { return window_floats(s) <= kFewCells && run_floats(s) <= kShortRun; }
 // Room for one image row with its padding, or, to gather from, for as many as the kernel has, `row_step` apart.
 inline int64_t row_step(const ct_conv_shape& s) { return round_up(row_pixels(s) * s.in_c + kFour, 16); }
 inline int64_t row_floats(const ct_conv_shape& s) {
@@ -71,7 +72,7 @@ inline void gather_windows(const ct_conv_shape& s, const float* x, int64_t out_r
     row ? pad_row(s, row, to) : zero_floats(to, row_pixels(s) * s.in_c);
   }
   using Gather = void (*)(const ct_conv_shape&, const float*, float*);
-  constexpr Gather by_fours[kFewCells / kFour] = {gather_windows<1>, gather_windows<2>, gather_windows<3>, gather_windows<4>};
+  constexpr Gather by_fours[kShortRun / kFour] = {gather_windows<1>, gather_windows<2>, gather_windows<3>, gather_windows<4>};
   by_fours[(run_floats(s) - 1) / kFour](s, rows, windows);
 }
 

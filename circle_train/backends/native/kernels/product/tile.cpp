@@ -21,10 +21,20 @@ constexpr Tiles tiles = all_tiles(std::make_integer_sequence<int, kTileRows>());
 
 void finish_tail(const vf* sums, int rows, int vectors, const TileEnd& end) {
   const int tail = int(end.tail);
-  if (vectors == 1 && !end.load_c && !end.add && !end.y) {  // what happens to most, without a test for each row
-    const vf bias = end.bias ? load_some(end.bias, tail) : vf{};
+  if (!end.load_c && !end.y) {  // what happens to most, without many tests for each row
+    const int64_t last = (vectors - 1) * W;
+    const vf first_bias = end.bias && last ? load(end.bias) : vf{}, bias = end.bias ? load_some(end.bias + last, tail) : vf{};
     const vf low = splat(end.clamp ? end.low : -__builtin_inff()), high = splat(end.clamp ? end.high : __builtin_inff());
-    for (int r = 0; r < rows; ++r) store_some(end.c + r * end.c_row, at_most(at_least(sums[r] + bias, low), high), tail);
+    const float* add = end.add;
+    float* c = end.c;
+    for (int r = 0; r < rows; ++r, c += end.c_row, add += end.add ? end.c_row : 0) {
+      if (last) {
+        const vf v = *sums++ + first_bias;
+        store(c, at_most(at_least(end.add ? v + load(add) : v, low), high));
+      }
+      const vf v = *sums++ + bias;
+      store_some(c + last, at_most(at_least(end.add ? v + load_some(add + last, tail) : v, low), high), tail);
+    }
     return;
   }
   for (int r = 0; r < rows; ++r, sums += vectors) {

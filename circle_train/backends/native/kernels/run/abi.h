@@ -105,7 +105,7 @@ typedef enum ct_kernel { CT_KERNELS(CT_KERNEL_ID) CT_KERNEL_COUNT } ct_kernel;
 /* ---- activations and masks ------------------------------------------------------------------------------------ */
 
 /* act'(y), seen from the output: RELU y>0, RELU6 0<y<6, RELU_N1_TO_1 -1<y<1 (open intervals), TANH 1-y*y. SWISH x*logistic(x)
- * and HARD_SWISH, whose gradients are seen from their input, are known to BATCH_NORM alone. */
+ * and HARD_SWISH, whose gradients are seen from their input, are known to BATCH_NORM, and forward to products and convolutions. */
 typedef enum ct_act {
   CT_ACT_NONE = 0,
   CT_ACT_RELU = 1,
@@ -404,7 +404,7 @@ typedef struct ct_resize_args {
 } ct_resize_args;
 
 /* CONV, then MAX_POOL of its output, which is never whole in memory: conv.y and pool.x are not looked at. The convolution has
- * at most CT_NARROW_CHANNELS channels, one group, kernel_w > 1, dilation_w 1, a multiple of CT_NARROW_OUTPUTS outputs, no TANH,
+ * at most CT_NARROW_CHANNELS channels, one group, kernel_w > 1, dilation_w 1, a multiple of CT_NARROW_OUTPUTS outputs,
  * nothing to add and no bf16; the pool has an index and no act. */
 typedef struct ct_conv_pool_args {
   ct_conv_args conv;

@@ -17,8 +17,10 @@ constexpr int64_t kLeastUnits = 8;           // of tiles, if they then still hav
 constexpr int64_t kLeastTiles = 6;           // so many
 constexpr int64_t kLeastChannels = 12;
 constexpr int64_t kChunk = 2 << 20;          // floats of input points that all workers share
+constexpr int64_t kTapFloats = kTaps * kTaps * W * kTileCols;
 constexpr int64_t kSupposedBatch = 4;
 constexpr double kWeightCost = 192;          // of transforming one weight, in products
+constexpr int64_t kFewTiles = 16;            // beside whose products that is felt
 
 // Units are a function of the problem alone.
 struct Plan {
@@ -38,7 +40,7 @@ struct Plan {
     zeros = round_up(inputs, 16);
     u_size = kPoints * u_point, v_size = kPoints * v_point + round_up(block, 16), m_size = kPoints * m_point;
     shared = zeros + (shares_weights ? panels * u_size : v_size);
-    own = m_size + (shares_weights ? v_size : u_size) + kTaps * kTaps * W * kTileCols;
+    own = m_size + (shares_weights ? v_size : u_size) + kTapFloats;
     total = (shared + own * workers) * int64_t(sizeof(float)) + 64;
   }
   TileGrid grid;
@@ -90,7 +92,7 @@ void multiply(const Plan& plan, const float* v, int64_t tiles, const float* u, i
 
 // What follows the sums, and where it goes.
 struct Ending {
-  explicit Ending(const WinogradConv& conv) : t(conv), act(clamp_of(conv.act)), mask(clamp_of(conv.out_mask_act)) {}
+  explicit Ending(const WinogradConv& conv) : t(conv), act(clamp_of(unbent(conv.act))), mask(clamp_of(conv.out_mask_act)) {}
   const WinogradConv& t;
   Clamp act, mask;
 
@@ -98,7 +100,7 @@ struct Ending {
   void put(int64_t at, vf v, Lanes lanes) const {
     if (t.add) v += load_some(t.add + at, lanes);
     if (t.accumulate) v += load_some(t.y + at, lanes);
-    if (t.act != CT_ACT_NONE) v = activate(v, act);
+    if (t.act != CT_ACT_NONE) v = at_most(at_least(v, splat(act.low)), splat(act.high));
     if (t.out_mask) v = masked(v, load_some(t.out_mask + at, lanes), mask);
     store_some(t.y + at, v, lanes);
   }
@@ -120,6 +122,8 @@ void points_to_output(const Plan& plan, const Ending& ending, int64_t tile, int6
           ending.put(first + (r * s.out_w + c) * s.out_c + j, y + bias, lanes);
         });
   });
+  for (int64_t r = 0; r < rows && is_curve(ending.t.act); ++r)
+    bend(ending.t.act, ending.t.y + first + r * s.out_w * s.out_c, cols, plan.cols(panel), s.out_c);
 }
 
 void finish_block(const Plan& plan, const Ending& ending, int64_t first, int64_t tiles, int64_t panel, const float* m,
@@ -129,11 +133,12 @@ void finish_block(const Plan& plan, const Ending& ending, int64_t first, int64_t
 
 // Few weights: their points are made once, then each worker takes blocks of tiles from input to output.
 void run_by_tiles(Context& context, const WinogradConv& t, const Plan& plan, float* zeros, float* mine) {
-  float* const u = zeros + plan.zeros;
+  float* const made = zeros + plan.zeros;
+  const float* const u = t.panels ? t.panels : made;
   const Ending ending(t);
-  context.parallel(plan.panels, double(plan.inputs) * plan.outputs * 2, [&](int worker, int64_t begin, int64_t end) {
+  context.parallel(t.panels ? 0 : plan.panels, double(plan.inputs) * plan.outputs * 2, [&](int worker, int64_t begin, int64_t end) {
     float* const taps = mine + worker * plan.own + plan.m_size + plan.v_size;
-    for (int64_t panel = begin; panel < end; ++panel) weights_to_points(t, plan, panel, 0, plan.inputs, taps, u + panel * plan.u_size);
+    for (int64_t panel = begin; panel < end; ++panel) weights_to_points(t, plan, panel, 0, plan.inputs, taps, made + panel * plan.u_size);
   });
   context.parallel(plan.blocks, plan.work(), [&](int worker, int64_t begin, int64_t end) {
     float *const m = mine + worker * plan.own, *const v = m + plan.m_size;
@@ -185,6 +190,18 @@ bool suits_winograd(const ct_conv_shape& s) {
 }
 
 int64_t winograd_scratch(const WinogradConv& t, int workers) { return Plan(t, workers).total; }
+
+int64_t winograd_panel_bytes(const WinogradConv& t) {
+  const Plan plan(t, 1);
+  if (!plan.shares_weights || plan.grid.count >= kFewTiles) return 0;
+  return (plan.panels * plan.u_size + kTapFloats) * int64_t(sizeof(float));
+}
+
+void keep_winograd_panels(const WinogradConv& t, float* panels) {
+  const Plan plan(t, 1);
+  float* const taps = panels + plan.panels * plan.u_size;
+  for (int64_t panel = 0; panel < plan.panels; ++panel) weights_to_points(t, plan, panel, 0, plan.inputs, taps, panels + panel * plan.u_size);
+}
 
 void run_winograd(Context& context, const WinogradConv& t) {
   const Plan plan(t, context.workers());

@@ -21,10 +21,14 @@ struct WinogradConv {
   int32_t act = CT_ACT_NONE;
   int32_t out_mask_act = CT_ACT_NONE;
   bool accumulate = false;
+  const float* panels = nullptr;  // where given: the weights' points as keep_winograd_panels has left them
 };
 
 int64_t winograd_scratch(const WinogradConv& t, int workers);
 void run_winograd(Context& context, const WinogradConv& t);
+// The weights' points, four times their memory. Bytes: 0 where they are many, or little work beside the products.
+int64_t winograd_panel_bytes(const WinogradConv& t);
+void keep_winograd_panels(const WinogradConv& t, float* panels);
 
 // Whether the products and transforms are less work than the plain sum; not by the batch's size, as what becomes of an image
 // must not depend on how many others there are.
