@@ -9,7 +9,7 @@ import pytest
 import test_attentions
 import test_pads
 import test_pooled_convolutions
-from near_misses import near
+from near.graphs import near
 from test_backend_training import MODELS, Joined
 
 import circle_train as ct

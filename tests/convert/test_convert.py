@@ -308,14 +308,17 @@ def test_reverse_sequence(batch: int, time: int) -> None:
     compare(raw, {"x": array(3, 3, 2)})
 
 
-@pytest.mark.parametrize(("auto", "first"), [("NOTSET", 1), ("SAME_LOWER", 1), ("SAME_UPPER", 0)])
+@pytest.mark.parametrize(
+    ("auto", "size", "first"),
+    [("NOTSET", 8, 1), ("SAME_LOWER", 8, 1), ("SAME_UPPER", 8, 0), ("NOTSET", 11, 0)],
+)
 def test_a_transposed_convolution_to_a_given_shape_is_cut_where_the_standard_says(
-    auto: str, first: int
+    auto: str, size: int, first: int
 ) -> None:
-    """Only SAME_UPPER cuts more at the end; also where auto_pad is not given, as in onnxruntime."""
-    nodes = [node("ConvTranspose", "x w", "y", strides=[2], output_shape=[8], auto_pad=auto)]
-    raw = model(nodes, {"x": [1, 1, 4]}, {"y": [1, 1, 8]}, w=np.array([[[10, 20, 30]]], np.float32))
+    """Only SAME_UPPER cuts more at the end; also where auto_pad is not given, as in onnxruntime, which adds at the end."""
+    nodes = [node("ConvTranspose", "x w", "y", strides=[2], output_shape=[size], auto_pad=auto)]
+    raw = model(nodes, {"x": [1, 1, 4]}, {"y": [1, 1, size]}, w=np.array([[[10, 20, 30]]], np.float32))
     module, _ = convert.load_onnx(raw)
     (y,) = evaluate(module.main, {"x": np.array([[[1, 2, 3, 4]]], np.float32)})
-    whole = [10, 20, 50, 40, 90, 60, 130, 80, 120]
-    assert y.ravel().tolist() == whole[first : first + 8]
+    whole = [10, 20, 50, 40, 90, 60, 130, 80, 120, 0, 0]
+    assert y.ravel().tolist() == whole[first : first + size]

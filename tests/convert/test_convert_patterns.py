@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import random_onnx
+from near.models import near
 from test_convert import array, compare, model, names, node
 
 from circle_train import convert
+from circle_train.convert.other.referee import evaluate
+from circle_train.errors import CircleTrainError
 
 GELU = [
     node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d"),
@@ -55,27 +61,78 @@ def test_patterns_become_one_operator(nodes: list[Any], expected: str) -> None:
     assert list(names(module)) == [expected]
 
 
-def test_a_near_miss_is_no_pattern() -> None:
-    numbers = NUMBERS | {"half": 0.51}
-    used = {name for made in GELU for name in made.input} & set(numbers)
-    raw = model(GELU, {"x": [2, 7]}, {"y": [2, 7]}, **{n: np.array(numbers[n], np.float32) for n in used})
-    assert len(names(compare(raw, {"x": array(2, 7)}))) > 1
+RMS_NORM = [
+    node("Pow", "x two", "a"), node("ReduceMean", "a", "b", axes=[-1]), node("Add", "b eps", "c"), node("Sqrt", "c", "d"),
+    node("Reciprocal", "d", "e"), node("Mul", "x e", "f"), node("Mul", "g f", "y"),
+]  # fmt: skip
+UNIT_LENGTH = [
+    node("Mul", "x x", "a"), node("ReduceSum", "a last", "b"), node("Sqrt", "b", "c"), node("Max", "c tiny", "d"),
+    node("Div", "x d", "y"),
+]  # fmt: skip
+ROWS = {
+    "two": np.array(2, np.float32), "eps": np.array(1e-5, np.float32), "g": array(8), "last": np.array([-1]),
+    "tiny": np.array(1e-7, np.float32),
+}  # fmt: skip
 
 
-def test_root_mean_square_norm() -> None:
-    nodes = [
-        node("Pow", "x two", "a"), node("ReduceMean", "a", "b", axes=[-1]), node("Add", "b eps", "c"), node("Sqrt", "c", "d"),
-        node("Reciprocal", "d", "e"), node("Mul", "x e", "f"), node("Mul", "g f", "y"),
-    ]  # fmt: skip
-    raw = model(
-        nodes,
-        {"x": [2, 3, 8]},
-        {"y": [2, 3, 8]},
-        two=np.array(2, np.float32),
-        eps=np.array(1e-5, np.float32),
-        g=array(8),
-    )
-    assert list(names(compare(raw, {"x": array(2, 3, 8)}))) == ["RMS_NORM"]
+@pytest.mark.parametrize(("nodes", "name"), [(RMS_NORM, "RMS_NORM"), (UNIT_LENGTH, "L2_NORMALIZATION")])
+def test_norms_of_rows(nodes: list[Any], name: str) -> None:
+    assert list(names(compare(of_rows(nodes), {"x": array(2, 3, 8)}))) == [name]
+
+
+def of_rows(nodes: list[Any], inputs: str = "x") -> bytes:
+    used = {name for made in nodes for name in made.input} & set(ROWS)
+    shapes = {name: [2, 3, 8] for name in inputs}
+    return model(nodes, shapes, {"y": [2, 3, 8]}, **{name: ROWS[name] for name in used})
+
+
+@cache
+def formulas() -> dict[str, bytes]:
+    """Those above with a stranger beside x, and networks."""
+    found = {str(seed): random_onnx.network(seed)[0].SerializeToString() for seed in range(6)}
+    for name, nodes in {"rms": RMS_NORM, "length": UNIT_LENGTH}.items():
+        found[name] = of_rows([node("Mul", "o o", "s"), *nodes], "xo")
+    for i, nodes in enumerate((GELU, GELU_HALF_FIRST, GELU_TANH, SWISH)):
+        used = {name for made in nodes for name in made.input} & set(NUMBERS)
+        numbers = {name: np.array(NUMBERS[name], np.float32) for name in used}
+        found[f"function {i}"] = model(nodes, {"x": [2, 7], "o": [2, 7]}, {"y": [2, 7]}, **numbers)
+    return found
+
+
+@pytest.mark.parametrize("name", formulas())
+def test_what_is_nearly_a_pattern_computes_what_it_says(name: str) -> None:
+    """Whatever attribute, operand or number is another: as onnxruntime computes it, which decides what fits together."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    original = onnx.load_from_string(formulas()[name])
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in original.graph.input}
+    feeds = {name: array(*shape) for name, shape in shapes.items()}
+    wrong, compared = {}, 0
+    for what, other in near(original):
+        raw = other.SerializeToString()
+        try:
+            session = onnxruntime.InferenceSession(raw, options)
+            expected = session.run(None, feeds)
+        except Exception:  # its own kinds
+            continue
+        try:
+            found = evaluate(convert.load_onnx(raw)[0].main.copy(), feeds)
+        except CircleTrainError:
+            continue
+        compared += 1
+        if differ(found, expected):
+            nudged = session.run(None, {name: x + np.float32(1e-6) * (x < 0) for name, x in feeds.items()})
+            if not differ(nudged, expected):  # else it magnifies rounding
+                wrong[what] = [(x.shape, y.shape) for x, y in zip(found, expected, strict=True)]
+    assert not wrong
+    assert compared > 5
+
+
+def differ(found: list[Any], expected: list[Any]) -> bool:
+    pairs = zip(found, expected, strict=True)
+    return any(x.shape != y.shape or not np.allclose(x, y, 1e-3, 1e-4, equal_nan=True) for x, y in pairs)
 
 
 def test_flattening_an_image_shuffles_the_weights_not_the_image() -> None:

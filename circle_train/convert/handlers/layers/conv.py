@@ -153,7 +153,8 @@ def transposed_geometry(c: Call, spatial: Sizes, kernel: Sizes, extra: Sizes) ->
         if isinstance(total, Size):
             raise Refusal("its output_shape is fixed while its input's size is open")
         half = total // 2
-        pads.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
+        first, last = (half, total - half) if auto == "SAME_UPPER" else (total - half, half)
+        pads.append((0, total) if auto == "NOTSET" and total < 0 else (first, last))
     return Geometry(kernel, strides, dilations, tuple(pads))
 
 
