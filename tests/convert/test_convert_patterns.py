@@ -113,8 +113,7 @@ def test_what_is_nearly_a_pattern_computes_what_it_says(name: str) -> None:
     for what, other in near(original):
         raw = other.SerializeToString()
         try:
-            session = onnxruntime.InferenceSession(raw, options)
-            expected = session.run(None, feeds)
+            expected = onnxruntime.InferenceSession(raw, options).run(None, feeds)
         except Exception:  # its own kinds
             continue
         try:
@@ -123,16 +122,19 @@ def test_what_is_nearly_a_pattern_computes_what_it_says(name: str) -> None:
             continue
         compared += 1
         if differ(found, expected):
-            nudged = session.run(None, {name: x + np.float32(1e-6) * (x < 0) for name, x in feeds.items()})
-            if not differ(nudged, expected):  # else it magnifies rounding
-                wrong[what] = [(x.shape, y.shape) for x, y in zip(found, expected, strict=True)]
+            wrong[what] = [(x.shape, y.shape) for x, y in zip(found, expected, strict=True)]
     assert not wrong
     assert compared > 5
 
 
 def differ(found: list[Any], expected: list[Any]) -> bool:
-    pairs = zip(found, expected, strict=True)
-    return any(x.shape != y.shape or not np.allclose(x, y, 1e-3, 1e-4, equal_nan=True) for x, y in pairs)
+    pairs = [
+        (x, y, 1e-3 * np.abs(y.astype(np.float64)).max(initial=0.1, where=np.isfinite(y)))
+        for x, y in zip(found, expected, strict=True)
+    ]
+    return any(
+        x.shape != y.shape or not np.allclose(x, y, 1e-3, least, equal_nan=True) for x, y, least in pairs
+    )
 
 
 def test_flattening_an_image_shuffles_the_weights_not_the_image() -> None:
