@@ -83,6 +83,14 @@ def test_runs_number_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert "wrote run-2/model.circle" in capsys.readouterr().out
 
 
+def test_a_run_that_a_checkpoint_comes_from_goes_on_in_its_place() -> None:
+    assert train("--run-dir", "run") == train("--run-dir", "other") == 0
+    assert train("--run-dir", "run", "--checkpoint", "run/last.safetensors", "--epochs", "4") == 0
+    assert not Path("run-2").exists()
+    assert train("--run-dir", "run", "--checkpoint", "other/last.safetensors", "--epochs", "4") == 0
+    assert Path("run-2/report.html").exists()
+
+
 def test_what_was_learned_is_written_though_nobody_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert train() == train() == 0
     assert "wrote mlp-trained.circle" in capsys.readouterr().out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from networks import finish, make
@@ -64,6 +66,13 @@ def across() -> Model:
     return finish(graph, graph.emit(make("BATCH_MATMUL"), turned, rows, name="y"))
 
 
+def summed() -> Model:
+    """The sum of all rows, those of other samples too."""
+    graph = Graph("net", [Tensor("x", TensorType(DType.FLOAT32, (1, 6, 8)))])
+    rows = graph.emit(make("RESHAPE"), graph.inputs[0], whole([6, 8], "rows"))
+    return finish(graph, graph.emit(make("SUM"), rows, whole([0], "axes"), name="y"))
+
+
 def spread_out() -> Model:
     """Means without an axis of samples that meet what has one."""
     graph = Graph("net", [Tensor("x", TensorType(DType.FLOAT32, (1, 6, 8)))])
@@ -79,8 +88,9 @@ def test_what_would_mix_samples_is_run_for_each_by_itself() -> None:
     np.testing.assert_allclose(session.predict(X), expected, atol=1e-5)
 
 
-def test_a_result_without_samples_is_refused() -> None:
-    model = across()
+@pytest.mark.parametrize("made", [across, summed])
+def test_a_result_without_samples_is_refused(made: Callable[[], Model]) -> None:
+    model = made()
     assert ct.InferenceSession(model)(X[:1]) is not None
     for run in (
         lambda: ct.InferenceSession(model)(X),

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from networks import make, new_input
 
 from circle_train import format
-from circle_train.ir import DType, Tensor, TensorType
+from circle_train.ir import DType, Graph, Tensor, TensorType
 from circle_train.quantize.calibrate import BINS, Observed, between
+from circle_train.quantize.plan import Plan
+from circle_train.quantize.scales import of_pixels
 from circle_train.session.shipping import ship
 
 
@@ -46,3 +49,14 @@ def test_numbers_at_the_ends_of_the_range_are_counted() -> None:
     one.see(values)
     one.count(values)
     assert one.counts.sum() == 4 and one.counts[-1] == 2
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_an_input_that_shares_its_scale_is_not_that_of_pixels(shares: bool) -> None:
+    graph = Graph("net", [new_input("x", 1, 4, 4, 3)])
+    y = graph.emit(make("RELU6"), graph.inputs[0])
+    graph.outputs = [graph.emit(make("CONCATENATION", axis=3), graph.inputs[0], y) if shares else y]
+    plan, pixels = Plan(graph, DType.INT8), of_pixels(127.5, 127.5)
+    assert pixels is not None
+    plan.fix(graph.inputs[0], pixels)
+    assert bool(plan.fixed) != shares

@@ -12,7 +12,7 @@ import pytest
 import circle_train as ct
 from circle_train.cli.runs.run_folder import RunFolder
 from circle_train.data.dataset import Dataset
-from circle_train.report.curves import families, svg, ticks
+from circle_train.report.curves import families, svg, text_chart, ticks
 from circle_train.session.account import described, taken_for
 
 MODEL = Path(__file__).parents[1] / "data" / "mlp.circle"
@@ -139,3 +139,8 @@ def test_chart_of_numbers_that_are_not_finite() -> None:
 def test_settings_in_words() -> None:
     assert described(ct.optimizers.SGD(learning_rate=0.1)).startswith("SGD: learning_rate 0.1")
     assert "None" not in described(ct.optimizers.Adam()) and "False" not in described(ct.optimizers.SGD())
+
+
+def test_a_chart_of_text_reaches_from_the_least_to_the_largest() -> None:
+    _, top, *_, bottom, _ = lines = text_chart([0.25, 0.75, 0.5], "accuracy")
+    assert lines[0] == "accuracy" and top == "   0.750 ┤  ██  " and bottom == "   0.250 ┤██████"

@@ -14,6 +14,7 @@ import pytest
 from test_circleplus import ADAM, BEYOND_ONERT, CCE, MEANING, MSE, SGD
 
 import circle_train as ct
+from circle_train.losses.loss_graph import restore
 from circle_train.settings.as_json import from_dict, to_dict
 from circle_train.settings.onert_json import from_onert_json, is_onert_json, to_onert_json
 
@@ -148,6 +149,13 @@ def test_a_formula_that_settings_name_and_do_not_hold_is_refused(graph: Any) -> 
     settings = {"loss": {"type": "traced", "graph": graph, "name": "mine"}}
     with pytest.raises(ct.ConfigError, match="loss 'mine' is a formula of one's own"):
         ct.TrainSession(networks.mlp(), from_dict(settings)).prepare()
+
+
+@pytest.mark.parametrize("shape", [[2, -1], [2, 1.5], [2, True]])
+def test_a_formula_of_impossible_shapes_is_refused(shape: list[Any]) -> None:
+    graph = {"inputs": [{"type": "FLOAT32", "shape": shape}], "nodes": [], "output": 0}
+    with pytest.raises(ct.ConfigError, match=r"damaged \(a shape is .* whole numbers from 0"):
+        restore(graph, "settings")
 
 
 def test_what_no_file_can_hold_is_refused() -> None:

@@ -19,6 +19,7 @@ from circle_train.finetuning.choosing.fisher import information
 from circle_train.finetuning.choosing.halving import Arm, chosen_of, compete
 from circle_train.finetuning.choosing.knapsack import knapsack
 from circle_train.finetuning.choosing.layers import Layer
+from circle_train.finetuning.choosing.schedule import FEWEST_SAMPLES, MOST_SAMPLES, _schedules
 from circle_train.finetuning.choosing.splits import splits
 from circle_train.finetuning.choosing.task import task_of
 from circle_train.finetuning.choosing.trial import Score, Trial, score_of
@@ -217,3 +218,10 @@ def test_a_candidate_foresees_the_share_of_each_layer_that_it_trains() -> None:
     layers = [Layer(0, "CONV_2D", ("a", "b", "c"), (), (), 1, 0), layer(1, 1), layer(2, 1)]
     vars(contest).update(information={0: 3.0, 1: 5.0}, body=layers)
     assert contest._foreseen(Candidate("some", ("a", "c", "w1", "w2"), ())) == pytest.approx((2 + 2.5) / 8)
+
+
+@pytest.mark.parametrize("samples", [50, 170, 5000])
+def test_trials_learn_from_all_samples_or_from_enough(samples: int) -> None:
+    counts = {schedule.samples for schedule in _schedules(samples, 8)}
+    assert max(counts) == min(samples, MOST_SAMPLES)
+    assert all(count == max(counts) or count >= FEWEST_SAMPLES for count in counts)
