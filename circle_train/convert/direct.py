@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import circle_train.convert.handlers.every  # noqa: F401  (registers the handlers)
@@ -17,7 +18,7 @@ from circle_train.convert.stages.fuse import fuse
 from circle_train.convert.stages.given import asked_values, constants, give, own_sizes, sizes_in
 from circle_train.convert.stages.growth import mark_guesses
 from circle_train.convert.stages.layout import lay_out
-from circle_train.convert.stages.symbols import Assignment, asked, assignments, fixed, learnt
+from circle_train.convert.stages.symbols import Assignment, Guesses, asked, assignments, learnt
 from circle_train.convert.stages.tidy import tidy
 from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.convert.stages.written import Endless
@@ -55,7 +56,7 @@ def convert(
         known = _taught(model, known) if own else known
         known = learnt(known, own_sizes(model, given, known))
         give(model, given)
-    guessed: set[str] = set()
+    guesses = Guesses(model)
     for _ in range(MOST_LESSONS):
         try:
             module, provenance = _with_examples(model, known, nhwc, fold_batchnorm)
@@ -66,15 +67,10 @@ def convert(
         except Blocked as blocked:
             if model.contradictions:
                 raise ConversionError(model.contradictions[0]) from blocked.failure
-            guesses = fixed(model, known, blocked.culprits)
-            if not guesses:
-                raise blocked.failure from blocked.failure.__cause__
-            known = learnt(known, guesses)
-            guessed |= {name.split("/")[0] for name in guesses}
+            known = guesses.after(blocked, known)
         else:
-            mark_guesses(
-                model, module, known, guessed, lambda to: _with_examples(model, to, nhwc, fold_batchnorm)[0]
-            )
+            again = partial(_with_examples, model, nhwc=nhwc, fold_batchnorm=fold_batchnorm)
+            mark_guesses(model, module, known, guesses.names, again)
             return module, provenance
     raise ConversionError(
         f"{_place(model)}: its open sizes depend on each other in too many ways; give shapes="

@@ -18,7 +18,7 @@ from circle_train.passes.batch import set_shapes
 
 def mark_guesses(
     model: Source, module: Module, known: Mapping[str, Number], guessed: set[str],
-    again: Callable[[Mapping[str, Number]], Module],
+    again: Callable[[Mapping[str, Number]], tuple[Module, object]],
 ) -> None:  # fmt: skip
     """A batch is not several of a guessed size: the model may compute something over all of it.
 
@@ -35,7 +35,7 @@ def mark_guesses(
         return
     two = {name: 2 if name.split("/")[0] in batches and size == 1 else size for name, size in known.items()}
     try:
-        is_grown = _grows_into(module.main, again(two).main)
+        is_grown = _grows_into(module.main, again(two)[0].main)
         why = "" if is_grown else "it has other operators or constants"
     except (Blocked, Endless, Learnt) as error:
         why = f"it cannot be converted ({error})"

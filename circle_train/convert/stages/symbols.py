@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from circle_train.convert.building.refusal import Blocked
 from circle_train.convert.onnx_file.importer import Dim, Source
 from circle_train.errors import ConversionError
 from circle_train.ir.size import Number, Size, evaluated, replaced, symbol
@@ -17,8 +18,12 @@ EXAMPLES = (
 )  # fmt: skip
 """Of the sizes of an image (the last three as high as lines of text), and of others: the first that suit the model are taken;
 nothing is concluded from them."""
-FIXED = {4: 224, 5: 32}
-"""What an open size is fixed to by rank, where it must be; others to 512 floats or 128 integers."""
+FIXED = {
+    4: (224, 640, 512, 256, 320, 384, 416, 448, 480, 128, 192, 96, 64, 800, 1024), 5: (32, 16, 64, 96, 128),
+}  # fmt: skip
+"""What an open size is fixed to by rank, where it must be: the next where shapes do not fit: an exporter wrote its own down."""
+FLOATS = (512, 16000, 80, 1024, 256, 64, 32, 100, 200, 300)
+INTEGERS = (128, 512, 256, 64, 32, 16, 20, 10)
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,38 @@ def _open_symbols(model: Source, known: Mapping[str, Number]) -> dict[str, tuple
     return found
 
 
-def fixed(model: Source, known: Mapping[str, Number], culprits: Iterable[str]) -> dict[str, Number]:
-    """Guesses for symbols that the model cannot be converted with; those of a batch are 1, and left for the last."""
+class Guesses:
+    """Sizes that a model cannot be converted without."""
+
+    def __init__(self, model: Source) -> None:
+        self.names: set[str] = set()
+        self._model = model
+        self._number = 0
+        self._begin: tuple[Mapping[str, Number], set[str]] | None = None
+        """What was known before the first of them, and what was to be guessed."""
+        self._failure: ConversionError | None = None
+
+    def after(self, blocked: Blocked, known: Mapping[str, Number]) -> Mapping[str, Number]:
+        """The next ones, or the first failure with them; other numbers only where shapes did not fit together."""
+        found = fixed(self._model, known, blocked.culprits, self._number)
+        if not found:
+            self._failure = self._failure or blocked.failure
+            if self._begin is None or not getattr(blocked.failure, "is_unfit", False):
+                raise self._failure from self._failure.__cause__
+            self._number, self.names, (known, culprits) = self._number + 1, set(), self._begin
+            found = fixed(self._model, known, culprits, self._number)
+            if not found or all(size == 1 for size in found.values()):
+                raise self._failure from self._failure.__cause__
+        elif self._begin is None:
+            self._begin = known, blocked.culprits
+        self.names |= {name.split("/")[0] for name in found}
+        return learnt(known, found)
+
+
+def fixed(
+    model: Source, known: Mapping[str, Number], culprits: Iterable[str], number: int = 0
+) -> dict[str, Number]:
+    """The guesses of this number for symbols; those of a batch are 1, and left for the last."""
     first = {dims[0] for _, dims in model.inputs.values() if dims}
     found: dict[str, Number] = {}
     batch: dict[str, Number] = {}
@@ -94,8 +129,9 @@ def fixed(model: Source, known: Mapping[str, Number], culprits: Iterable[str]) -
             batch[name] = 1
             continue
         for dtype, dims in model.inputs.values():
-            if base in dims and name not in found:
-                found[name] = max(FIXED.get(len(dims), 512 if dtype.is_float else 128) // _factor(name), 1)
+            sizes = FIXED.get(len(dims), FLOATS if dtype.is_float else INTEGERS)
+            if base in dims and name not in found and number < len(sizes):
+                found[name] = max(sizes[number] // _factor(name), 1)
     return found or batch
 
 

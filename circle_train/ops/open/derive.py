@@ -187,6 +187,12 @@ def require_equal(one: Number, two: Number) -> None:
         raise Learnt(dict([found]))
 
 
+def are_unequal(one: Number, two: Number) -> bool:
+    """Whether no sizes make two numbers of elements equal."""
+    difference = _without_factors(one - two)
+    return not isinstance(difference, Size) and difference != 0
+
+
 def _without_factors(zero: Number) -> Number:
     """What is 0 where the Size is, divided by symbols that stand in each of its terms: they are sizes from 1."""
     if isinstance(zero, Size):

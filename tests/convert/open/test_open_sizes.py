@@ -287,3 +287,22 @@ def test_a_length_that_an_exporter_left_in_the_shapes_is_found() -> None:
     assert loaded.inputs[0].shape == (-1, 4, 8)
     for batch in (1, 3):
         agrees(content, {"x": weights(batch, 4, 8)}, loaded)
+
+
+@pytest.mark.parametrize(("size", "number"), [(96, 36), (640, 1600)])
+def test_a_size_that_only_the_exporter_knew_is_found_among_usual_ones(size: int, number: int) -> None:
+    """Height and width are open in name; what the file reshapes to fits one size, which is not the first that is tried."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["cells"], strides=[16, 16]),
+        helper.make_node("Reshape", ["cells", "rows"], ["tokens"]),
+        helper.make_node("Add", ["tokens", "places"], ["y"]),
+    ]
+    constants = {
+        "w": weights(8, 3, 16, 16) / 30,
+        "places": weights(8, number),
+        "rows": np.array([0, 8, number]),
+    }
+    content = model(nodes, {"x": ["N", 3, "H", "W"]}, constants)
+    loaded = ct.load(content)
+    assert loaded.inputs[0].shape == (-1, 3, size, size)
+    agrees(content, {"x": weights(2, 3, size, size)}, loaded)

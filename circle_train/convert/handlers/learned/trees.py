@@ -70,7 +70,8 @@ def tree_ensemble(c: Call) -> Tensor:
     forest = _forest_with_leaves(c, inner, len(weights))
     values = np.full((inner + len(weights), int(c.attr("n_targets", 1))), ABSENT.get(how, 0.0), np.float32)
     values[inner + np.arange(len(weights)), ids] = weights
-    return transformed(c, _aggregated(c, forest, values, how), TRANSFORMS[c.attr("post_transform", 0)])
+    scores = transformed(c, _aggregated(c, forest, values, how), TRANSFORMS[c.attr("post_transform", 0)])
+    return c.b.cast(scores, c.dtype)
 
 
 ABSENT = {"MIN": np.inf, "MAX": -np.inf}

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from circle_train.convert.building.builder import Builder
+from circle_train.convert.building.emitter import Unfit
 from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Call, front, handles
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size, is_open
 from circle_train.ops.elementwise import common_size
-from circle_train.ops.open.derive import require_equal
+from circle_train.ops.open.derive import are_unequal, require_equal
 
 
 @handles("Constant")
@@ -71,7 +72,10 @@ def _resolved(b: Builder, dims: Sequence[int], source: Sequence[int], target: Te
     """The sizes with -1 computed, so that a symbolic one is recognised wherever it stands; as many elements as there are."""
     total: Any = prod(source, start=1)
     if -1 not in dims:
-        require_equal(total, prod(dims, start=1))
+        wanted: Any = prod(dims, start=1)
+        require_equal(total, wanted)
+        if are_unequal(total, wanted):
+            raise Unfit(f"{total} elements do not fill the shape {list(dims)}")
         return tuple(dims)
     at = list(dims).index(-1)
     rest: Any = prod((d for d in dims if d != -1), start=1)
