@@ -26,7 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from fuzzing.cases import TARGETS, kept
+from fuzzing.cases import TARGETS
+from fuzzing.models import kept
 from fuzzing.workers import BYTES, Figures, run
 
 from circle_train.backends.native import Native

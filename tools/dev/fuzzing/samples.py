@@ -13,7 +13,6 @@ from typing import Any
 
 import networks
 import numpy as np
-from fuzzing.damage import Rng, changed_field, damaged_bytes, damaged_json, damaged_tree, pick
 from picture_net import picture_net
 
 import circle_train as ct
@@ -27,6 +26,8 @@ from circle_train.format.metadata.description import Description
 from circle_train.format.metadata.training_info import find, put
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.session.shipping.ship import ship
+from fuzzing.damage import Rng, changed_field, damaged_bytes, damaged_json, damaged_tree, pick
+from fuzzing.models import Large, guard_size, ones, refuse_large
 
 
 def opened(data: Labelled, *shape: int, kind: DType = DType.FLOAT32) -> None:
@@ -228,8 +229,6 @@ def run_described(raw: bytes, rng: Rng, folder: Path) -> None:
 
 def run_quantized(raw: bytes, rng: Rng, folder: Path) -> None:
     """A damaged model of floats, written in integers and run."""
-    from fuzzing.cases import Large, guard_size, ones, refuse_large
-
     model = ct.load(raw)
     scheme = pick(rng, ("int8", "int8", "int16x8", "dynamic", "float16"))
     inputs = [np.repeat(ones(tensor, rng), 2, axis=0) for tensor in model.module.main.inputs if tensor.shape]

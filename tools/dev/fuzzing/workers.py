@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from fuzzing.cases import TARGETS, Large, ct
+from fuzzing.cases import TARGETS
+from fuzzing.models import Large, ct
 
 SECONDS, BYTES = 10.0, 2 << 30
 """What a case may take: of a processor, and of memory."""
