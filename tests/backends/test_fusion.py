@@ -166,3 +166,20 @@ def test_what_is_nearly_joined_computes_what_it_says(name: str) -> None:
                 wrong[what, type(other).__name__] = found
     assert not wrong
     assert compared > 10
+
+
+NODES = {
+    "lstm": (21, 6), "gru": (20, 6), "rnn": (20, 6), "mlp": (10, 3), "cnn": (15, 5), "grouped": (10, 3), "residual": (35, 11),
+    "attention": (41, 15), "rms_norm": (13, 4), "masked attention": (22, 9), "guarded attention": (22, 9), "pads": (14, 4),
+    "pooled": (10, 4),
+}  # fmt: skip
+"""That are left of a training step and of a prediction: fewer where more is computed together."""
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+@pytest.mark.parametrize("name", JOINED)
+def test_what_can_be_joined_is(name: str) -> None:
+    config = ct.TrainConfig(loss="mse" if name == "mlp" else "categorical_crossentropy", batch_size=2)
+    graph, engine = JOINED[name]().module.main, native.Native(1)
+    programs = [compile(graph, config, mode, 2, engine) for mode in (Mode.TRAIN, Mode.PREDICT)]
+    assert tuple(len(program.graph.nodes) for program in programs) == NODES[name]
