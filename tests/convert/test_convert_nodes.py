@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from onnx_cases import node_cases, outcome, stored_cases, with_constants
+from onnx_cases import node_cases, outcome, stored_cases, with_constants, with_one_computed
 
 LEAST = 0.75
 
@@ -36,6 +36,13 @@ def test_node_cases_with_constants() -> None:
     assert not wrong
     assert counts.total() > 600
     assert counts["match"] >= 0.9 * counts.total(), counts
+
+
+def test_node_cases_with_all_constants_but_one() -> None:
+    counts, wrong = shares(with_one_computed(with_constants(node_cases())))
+    assert not wrong
+    assert counts.total() > 300
+    assert counts["match"] >= 0.7 * counts.total(), counts
 
 
 @pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator", "simple"])

@@ -160,3 +160,19 @@ def test_classes_are_drawn_anew_in_each_pass() -> None:
     with pytest.warns(UserWarning, match="takes no part in the loss"):
         drawn = [session.train_step(x, y).outputs[1] for _ in range(4)]
     assert len({numbers.tobytes() for numbers in drawn}) > 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("ratio = ReduceMax <keepdims = 0> (x)", "mode = Constant <value = bool {1}> ()"),
+        (
+            "ratio = Constant <value = float {0.5}> ()",
+            "z = ReduceMax <keepdims = 0> (x)",
+            "mode = Cast <to = 9> (z)",
+        ),
+    ],
+)
+def test_a_dropout_that_is_decided_while_running_is_refused(lines: tuple[str, ...]) -> None:
+    with pytest.raises(ct.ConversionError, match="training_mode or ratio is computed while running"):
+        ct.load(of(*lines, "y = Dropout (x, ratio, mode)"))

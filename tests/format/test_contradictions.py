@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import format_models as models
+import numpy as np
 import pytest
 
 import circle_train as ct
@@ -95,11 +96,18 @@ def test_scales_that_are_taken_away_are_not_written() -> None:
     assert next(t for t in again.all_tensors() if t.name == scaled.name).quantization is None
 
 
-def test_bytes_that_two_unknown_fields_lead_to_are_no_fields_own() -> None:
+@pytest.mark.parametrize("kind", ["[uint8]", "QuantizationParameters"])
+def test_bytes_that_two_unknown_fields_lead_to_are_no_fields_own(kind: str) -> None:
     """A number may look like an offset by chance; of two that lead to one place neither is believed."""
-    types = {"one": "[uint8]", "two": "[uint8]"}
-    raw = bytearray(models.newer({"one": models.raw(1, 2), "two": models.raw(3, 4)}, types))
-    first, second = (bytes(raw).index(models.raw(*pair).tobytes()) - 4 for pair in ((1, 2), (3, 4)))
+    marks = b"qwertyui", b"asdfghjk"
+    one, two = (
+        np.frombuffer(mark, np.uint8)
+        if kind == "[uint8]"
+        else {"quantized_dimension": int.from_bytes(mark[:4], "little")}
+        for mark in marks
+    )
+    raw = bytearray(models.newer({"one": one, "two": two}, {"one": kind, "two": kind}))
+    first, second = (bytes(raw).index(mark[:4]) - 4 for mark in marks)
     (at,) = (a for a in range(0, len(raw), 4) if a + int.from_bytes(raw[a : a + 4], "little") == second)
     raw[at : at + 4] = (first - at).to_bytes(4, "little")
     module = format.read(bytes(raw))

@@ -134,6 +134,20 @@ def with_constants(cases: Iterator[Case]) -> Iterator[Case]:
         yield replace(case, model=model.SerializeToString(), inputs=inputs)
 
 
+def with_one_computed(cases: Iterator[Case]) -> Iterator[Case]:
+    """Of those with several constants, each once with one of them an input."""
+    for case in cases:
+        constants = list(onnx.load_from_string(case.model).graph.initializer)
+        for chosen in constants if len(constants) > 1 else ():
+            model = onnx.load_from_string(case.model)
+            del model.graph.initializer[:]
+            model.graph.initializer.extend(tensor for tensor in constants if tensor.name != chosen.name)
+            info = onnx.helper.make_tensor_value_info(chosen.name, chosen.data_type, chosen.dims)
+            model.graph.input.append(info)
+            inputs = {**case.inputs, chosen.name: numpy_helper.to_array(chosen)}
+            yield replace(case, model=model.SerializeToString(), inputs=inputs)
+
+
 def outcome(case: Case) -> Outcome:
     """What conversion and our reference operators make of a case."""
     try:

@@ -16,7 +16,7 @@ from circle_train.finetuning.choosing.candidates import Candidate, candidates
 from circle_train.finetuning.choosing.contest import Contest
 from circle_train.finetuning.choosing.facts import Facts
 from circle_train.finetuning.choosing.fisher import information
-from circle_train.finetuning.choosing.halving import Arm, chosen_of, compete
+from circle_train.finetuning.choosing.halving import QUICK, Arm, beginnings_of, chosen_of, compete
 from circle_train.finetuning.choosing.knapsack import knapsack
 from circle_train.finetuning.choosing.layers import Layer
 from circle_train.finetuning.choosing.schedule import FEWEST_SAMPLES, MOST_SAMPLES, _schedules
@@ -225,3 +225,10 @@ def test_trials_learn_from_all_samples_or_from_enough(samples: int) -> None:
     counts = {schedule.samples for schedule in _schedules(samples, 8)}
     assert max(counts) == min(samples, MOST_SAMPLES)
     assert all(count == max(counts) or count >= FEWEST_SAMPLES for count in counts)
+
+
+@pytest.mark.parametrize(("rates", "beginnings"), [(1, 1 + 1 / 3 + 1 / 9), (3, 1 + 1 + 1 / 3), (9, 3)])
+def test_a_beginning_is_computed_once_a_round_for_the_rates_that_are_left(
+    rates: int, beginnings: float
+) -> None:
+    assert beginnings_of(QUICK, rates) == pytest.approx(beginnings)
