@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import circle_train.convert.handlers.every  # noqa: F401  (registers the handlers)
@@ -18,7 +19,7 @@ from circle_train.convert.stages.fuse import fuse
 from circle_train.convert.stages.given import asked_values, constants, give, own_sizes, sizes_in
 from circle_train.convert.stages.growth import mark_guesses
 from circle_train.convert.stages.layout import lay_out
-from circle_train.convert.stages.symbols import Assignment, Guesses, asked, assignments, learnt
+from circle_train.convert.stages.symbols import Assignment, Guesses, asked, assignments, fitting, learnt
 from circle_train.convert.stages.tidy import tidy
 from circle_train.convert.stages.walk import Scope, Walk
 from circle_train.convert.stages.written import Endless
@@ -101,10 +102,12 @@ def _with_examples(
     """The first conversion whose examples of open sizes suit the model."""
     failure: ConversionError | None = None
     culprits: set[str] = set()
-    for assignment in assignments(model, known):
+    equations: list[Size] = []
+    for assignment in chain(assignments(model, known), fitting(model, known, equations)):
         try:
             return _convert(model, assignment, nhwc, fold_batchnorm)
         except Refused as error:
+            equations += error.equations
             failure, culprits = failure or error, culprits | (error.culprits & assignment.examples.keys())
             if not error.is_unfit:
                 break
@@ -163,6 +166,7 @@ def _walk(model: Source, assignment: Assignment) -> tuple[Builder, list[Tensor]]
             f"change them in the model, or try --engine onnx2tf: {'; '.join(walk.refusals)}",
             walk.culprits,
             walk.is_unfit,
+            walk.equations,
         )
     outputs: list[Tensor] = []
     for info in graph.output:

@@ -39,7 +39,11 @@ def make(name: str, options: dict[str, Any]) -> Op:
 
 
 class Unfit(ModelError):
-    """The examples of open sizes do not suit the model; others may."""
+    """The examples of open sizes do not suit the model; others may, of which `equation` is 0."""
+
+    def __init__(self, message: str, equation: Number = 1) -> None:
+        super().__init__(message)
+        self.equation = equation
 
 
 class Emitter:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from circle_train.errors import ConversionError
+from circle_train.ir.size import Size
 
 
 class Refusal(Exception):
@@ -12,9 +15,9 @@ class Refusal(Exception):
 class Refused(ConversionError):
     """Nodes cannot be converted."""
 
-    def __init__(self, message: str, culprits: set[str], is_unfit: bool) -> None:
+    def __init__(self, message: str, culprits: set[str], is_unfit: bool, equations: Sequence[Size]) -> None:
         super().__init__(message)
-        self.culprits, self.is_unfit = culprits, is_unfit
+        self.culprits, self.is_unfit, self.equations = culprits, is_unfit, equations
 
 
 class Blocked(Exception):

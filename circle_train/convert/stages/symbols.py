@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 from circle_train.convert.building.refusal import Blocked
 from circle_train.convert.onnx_file.importer import Dim, Source
@@ -18,6 +18,8 @@ EXAMPLES = (
 )  # fmt: skip
 """Of the sizes of an image (the last three as high as lines of text), and of others: the first that suit the model are taken;
 nothing is concluded from them."""
+MOST_EQUATIONS, LARGEST = 4, 2048
+"""That examples are looked for with, and up to which."""
 FIXED = {
     4: (224, 640, 512, 256, 320, 384, 416, 448, 480, 128, 192, 96, 64, 800, 1024), 5: (32, 16, 64, 96, 128),
 }  # fmt: skip
@@ -68,6 +70,22 @@ def assignments(model: Source, known: Mapping[str, Number]) -> Iterator[Assignme
             base = few + number if is_batch else image + 32 * place if rank > 3 else other + 8 * place
             examples[name] = max(base // _factor(name), 1)
         yield Assignment(known, examples)
+
+
+def fitting(model: Source, known: Mapping[str, Number], equations: Sequence[Size]) -> Iterator[Assignment]:
+    """Examples for which what was unequal is equal: the same number for all sizes that it speaks of, or two multiples of 16."""
+    usual, tried = next(assignments(model, known)).examples, list[dict[str, int]]()
+    for equation in equations[:MOST_EQUATIONS]:
+        names = sorted(equation.symbols())
+        same = ((number,) * len(names) for number in range(1, LARGEST))
+        unlike = sorted(product(range(16, 1025, 16), repeat=2), key=lambda sizes: abs(sizes[0] - sizes[1]))
+        for numbers in chain(same, unlike if len(names) == 2 else ()):
+            examples = {**usual, **dict(zip(names, numbers, strict=True))}
+            if evaluated(equation, examples) == 0:
+                if examples not in tried:
+                    tried.append(examples)
+                    yield Assignment(known, examples)
+                break
 
 
 def _factor(name: str) -> int:

@@ -21,6 +21,7 @@ from circle_train.convert.stages.names import names_read, sorted_places
 from circle_train.convert.stages.written import Written
 from circle_train.errors import FOREIGN, DataError, ModelError, shown
 from circle_train.ir import Tensor
+from circle_train.ir.size import Size
 from circle_train.ir.tensor_type import Array
 
 KNOWN = frozenset(NUMPY.values())
@@ -66,6 +67,8 @@ class Walk:
         """Symbols in the shapes of what refused nodes read."""
         self.is_unfit = False
         """Whether some node would take its operands if the examples of open sizes were others."""
+        self.equations: list[Size] = []
+        """What is 0 for such others."""
         self._scopes: list[Scope] = []
         self._written = Written()
         self._named_already: set[Tensor] = set()
@@ -97,6 +100,7 @@ class Walk:
             results = self._convert(node, domain, scope, place)
         except (Refusal, ModelError, DataError) as error:
             self.is_unfit |= not isinstance(error, Refusal)
+            self.equations += [e for e in [getattr(error, "equation", None)] if isinstance(e, Size)]
             self._refuse(node, f"{place}: {error}" if str(error) else "", scope)
         except FOREIGN as error:
             self._refuse(

@@ -187,10 +187,9 @@ def require_equal(one: Number, two: Number) -> None:
         raise Learnt(dict([found]))
 
 
-def are_unequal(one: Number, two: Number) -> bool:
-    """Whether no sizes make two numbers of elements equal."""
-    difference = _without_factors(one - two)
-    return not isinstance(difference, Size) and difference != 0
+def left_over(one: Number, two: Number) -> Number:
+    """What is 0 where the two are equal."""
+    return _without_factors(one - two)
 
 
 def _without_factors(zero: Number) -> Number:

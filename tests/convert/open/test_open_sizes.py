@@ -289,20 +289,32 @@ def test_a_length_that_an_exporter_left_in_the_shapes_is_found() -> None:
         agrees(content, {"x": weights(batch, 4, 8)}, loaded)
 
 
-@pytest.mark.parametrize(("size", "number"), [(96, 36), (640, 1600)])
-def test_a_size_that_only_the_exporter_knew_is_found_among_usual_ones(size: int, number: int) -> None:
-    """Height and width are open in name; what the file reshapes to fits one size, which is not the first that is tried."""
+@pytest.mark.parametrize("places", [36, 25])
+def test_sizes_that_only_the_exporter_knew_are_found(places: int) -> None:
+    """Height and width are open in name; what the file reshapes to fits few of them, which are computed."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["cells"], strides=[16, 16]),
         helper.make_node("Reshape", ["cells", "rows"], ["tokens"]),
         helper.make_node("Add", ["tokens", "places"], ["y"]),
     ]
-    constants = {
-        "w": weights(8, 3, 16, 16) / 30,
-        "places": weights(8, number),
-        "rows": np.array([0, 8, number]),
-    }
+    constants = {"w": weights(8, 3, 16, 16) / 30, "places": weights(8, places)}
+    content = model(nodes, {"x": ["N", 3, "H", "W"]}, constants | {"rows": np.array([0, 8, places])})
+    loaded, size = ct.load(content), 16 * int(places**0.5)
+    for sizes in ((size, size), (size + 5, size), (16, 16 * places)):
+        agrees(content, {"x": weights(2, 3, *sizes)}, loaded)
+    with pytest.raises(ct.CircleTrainError, match="elements"):
+        ct.InferenceSession(loaded)(weights(2, 3, 224, 224))
+
+
+def test_a_size_of_which_nothing_is_said_is_looked_for_among_usual_ones() -> None:
+    """What is added has the places of pictures of 640 × 640."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["cells"], strides=[16, 16]),
+        helper.make_node("Reshape", ["cells", "rows"], ["tokens"]),
+        helper.make_node("Add", ["tokens", "places"], ["y"]),
+    ]
+    constants = {"w": weights(8, 3, 16, 16) / 30, "places": weights(8, 1600), "rows": np.array([0, 8, -1])}
     content = model(nodes, {"x": ["N", 3, "H", "W"]}, constants)
     loaded = ct.load(content)
-    assert loaded.inputs[0].shape == (-1, 3, size, size)
-    agrees(content, {"x": weights(2, 3, size, size)}, loaded)
+    assert loaded.inputs[0].shape in ((-1, 3, -1, -1), (-1, 3, 640, 640))
+    agrees(content, {"x": weights(2, 3, 640, 640)}, loaded)

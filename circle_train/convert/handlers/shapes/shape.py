@@ -16,7 +16,7 @@ from circle_train.convert.onnx_file.elements import element_type
 from circle_train.ir import DType, Tensor
 from circle_train.ir.size import Size, is_open
 from circle_train.ops.elementwise import common_size
-from circle_train.ops.open.derive import are_unequal, require_equal
+from circle_train.ops.open.derive import left_over, require_equal
 
 
 @handles("Constant")
@@ -74,8 +74,9 @@ def _resolved(b: Builder, dims: Sequence[int], source: Sequence[int], target: Te
     if -1 not in dims:
         wanted: Any = prod(dims, start=1)
         require_equal(total, wanted)
-        if are_unequal(total, wanted):
-            raise Unfit(f"{total} elements do not fill the shape {list(dims)}")
+        over = left_over(total, wanted)
+        if (not isinstance(over, Size) or over.is_written) and b.example(over):
+            raise Unfit(f"{total} elements do not fill the shape {list(dims)}", over)
         return tuple(dims)
     at = list(dims).index(-1)
     rest: Any = prod((d for d in dims if d != -1), start=1)
