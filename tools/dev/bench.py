@@ -111,11 +111,14 @@ def laid_over(folder: Path, runner: Path | None) -> Path:
     return scripts
 
 
+def models_folder() -> Path:
+    """Where the comparison of ../shared/bench has its models."""
+    return Path(os.environ.get("BENCH_MODELS") or Path(tempfile.gettempdir(), "circle_train_peers", "models"))
+
+
 def build_missing(scripts: Path, name: str) -> None:
     """Weights, data and models of a workload, each stage in the peer's environment that can make it."""
-    default = Path(tempfile.gettempdir(), "circle_train_peers", "models")
-    models = Path(os.environ.get("BENCH_MODELS") or default)
-    if not any(models.glob(f"{name}.*")):
+    if not any(models_folder().glob(f"{name}.*")):
         subprocess.run([sys.executable, str(scripts / "build_models.py"), "--workloads", name], check=True)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The table of docs/performance.md on inference: least times of one call beside LiteRT's (.tflite) and onnxruntime's (.onnx).
 
-python tools/dev/inference.py                         float models of ../shared/data/models, two networks of breadth.py
+python tools/dev/inference.py                         float models of ../shared/data/models, two networks of breadth.py, two
+                                                      workloads of bench.py (where BENCH_MODELS says, if they were made)
 python tools/dev/inference.py a.tflite b.onnx         those
 python tools/dev/inference.py --threads 2 --no-page   on two threads, and only printed
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+from bench import models_folder
 from breadth import FOLDER, PAGE, ROOT
 
 import circle_train as ct
@@ -26,6 +28,8 @@ BEGIN, END = "<!-- inference: written by tools/dev/inference.py -->", "<!-- end 
 MODELS = ROOT.parent / "shared" / "data" / "models"
 NETWORKS = ("mbv1", "tinymlp")
 """Whose files of ONNX hold batch normalisations apart from the convolutions before them; eight samples, and one."""
+WORKLOADS = ("w3", "w1b10")
+"""MobileNetV2 for one picture, and an MLP."""
 TURN = 0.1
 NEAR = 1e-3
 """Of the largest output."""
@@ -133,6 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     paths = options.models or [
         *(path for path in sorted(MODELS.glob("*.*")) if "int8" not in path.name),
         *(path for name in NETWORKS if (path := FOLDER / "models" / f"{name}.onnx").exists()),
+        *(path for name in WORKLOADS if (path := models_folder() / f"{name}.tflite").exists()),
     ]
     rows = [line for path in paths if (line := row(path, options)) is not None]
     head = (

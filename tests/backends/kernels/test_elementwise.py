@@ -156,7 +156,15 @@ BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize(
-    "shapes", [((7, 33), (7, 33)), ((5, 1, 40), (3, 1)), ((2000,), (1,)), ((3, 700), (700,)), ((1,), (1,))]
+    "shapes",
+    [
+        ((7, 33), (7, 33)),
+        ((5, 1, 40), (3, 1)),
+        ((2000,), (1,)),
+        ((3, 700), (700,)),
+        ((130, 48), (48,)),
+        ((1,), (1,)),
+    ],
 )
 def test_operations_broadcast(name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = rand(*shapes[0], scale=3), rand(*shapes[1], scale=2, seed=1)
@@ -173,6 +181,17 @@ def test_operations_broadcast(name: str, shapes: tuple[tuple[int, ...], tuple[in
 
 def test_every_opcode_is_tested() -> None:
     assert {op.name for op in abi.ChainOp} == set(UNARY) | set(BINARY) | {"SELECT", "MUL_ADD"}
+
+
+@pytest.mark.parametrize("width", [1, 7, 16, 24, 70, 256])
+def test_short_rows_are_there_for_every_tile(width: int) -> None:
+    """Also where an operation has written over the register that a row came in."""
+    x, scale, shift = rand(3000 // width, width), rand(width, seed=1), np.arange(width, dtype=np.int32)
+    ops = [("MUL", 1, 0, 1, 0, 0), ("ADD", 2, 1, 2, 0, 0)]
+    make = stored(
+        lambda out: chain([x, scale, shift], [(out["y"], 2)], ops), y=x.astype(np.float64) * scale + shift
+    )
+    make.agrees("CHAIN")
 
 
 def test_chain_of_several_with_types_and_aliases() -> None:

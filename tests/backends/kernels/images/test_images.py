@@ -76,6 +76,21 @@ def test_curves_behind_a_convolution(case: Case, curve: int) -> None:
     stored(t.of_x(add=add, act=curve), y=act(t.sums + add, curve)).agrees("CONV", near)
 
 
+@pytest.mark.parametrize("curve", CURVES)
+def test_curves_end_where_numbers_do(curve: int) -> None:
+    t = Convolution(Case(1, 1, 8, 16, 16, (1, 1)))
+    t.x[0, 0, :, 0] = [-1e30, -100, -87.5, -86, 20, 87.5, 100, 1e30]
+    t.w[:] = np.eye(16)[:, None, None]
+    want = act(np.broadcast_to(t.x[..., :1], t.x.shape), curve)
+    t.x[..., 1:] = t.x[..., :1]
+    for x, y in zip(np.moveaxis(t.x, 2, 0), np.moveaxis(want, 2, 0), strict=True):
+        t.x, wanted = (
+            np.broadcast_to(x[:, :, None], t.x.shape).copy(),
+            np.broadcast_to(y[:, :, None], want.shape),
+        )
+        stored(t.of_x(act=curve), y=wanted).agrees("CONV")
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_gradients_of_groups_of_rounded_operands(stride: int) -> None:
     """They are computed group by group where they lie, masks included."""

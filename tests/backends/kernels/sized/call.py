@@ -24,7 +24,7 @@ def act(y: np.ndarray, kind: int) -> np.ndarray:
         N1: lambda v: np.clip(v, -1, 1),
         RELU6: lambda v: np.clip(v, 0, 6),
         TANH: np.tanh,
-        SWISH: lambda v: v / (1 + np.exp(-v)),
+        SWISH: lambda v: v * (0.5 + 0.5 * np.tanh(v / 2)),
         HARD_SWISH: lambda v: v * np.clip(v + 3, 0, 6) / 6,
     }[kind](y)
 

@@ -19,7 +19,19 @@ struct Plan {
   Space space;
   bool dense[kMaxTensors];
   int direct_output = -1;  // the output the last operation may write straight away
+  int64_t tile = kTile;
+  bool repeats[kMaxTensors] = {};  // inputs that are the same for every tile: one short row, over and over
+  int repeating = 0;
 };
+
+// Whether input t is one row for all, short enough for some to fill a tile; tiles then begin with it.
+bool is_short_row(const Plan& plan, int t) {
+  const Space& s = plan.space;
+  const int last = s.rank - 1;
+  bool same = last > 0 && s.strides[t][last] == 1 && s.shape[last] <= kTile / 4;
+  for (int d = 0; d < last; ++d) same = same && s.strides[t][d] == 0;
+  return same && kTile / s.shape[last] * s.shape[last] % 8 == 0;  // bits begin a byte at every tile
+}
 
 Plan plan_of(const ct_chain_args& args) {
   Plan plan{args, {}, {}, -1};
@@ -36,6 +48,9 @@ Plan plan_of(const ct_chain_args& args) {
     const ct_chain_tensor& tensor = t < args.input_count ? args.inputs[t] : args.outputs[t - args.input_count];
     plan.dense[t] = tensor.dtype == CT_F32 && is_dense(s, t);
   }
+  for (int t = 0; t < args.input_count; ++t)
+    if ((plan.repeats[t] = is_short_row(plan, t))) ++plan.repeating;
+  if (plan.repeating) plan.tile = kTile / s.shape[s.rank - 1] * s.shape[s.rank - 1];
   int readers = 0;
   for (int o = 0; o < args.output_count && args.op_count > 0; ++o) {
     if (args.outputs[o].reg != args.ops[args.op_count - 1].dst) continue;
@@ -62,8 +77,7 @@ void read_f32(const float* from, int64_t stride, int64_t count, float* to) {
   }
 }
 
-// Bits begin a byte at every tile.
-static_assert(kTile % 8 == 0, "");
+static_assert(kTile % 8 == 0, "bits begin a byte at every tile");
 
 void read_bf16(const uint16_t* from, int64_t stride, int64_t count, float* to) {
   if (stride == 1) {
@@ -124,10 +138,13 @@ void write_output(const Plan& plan, int o, int64_t first, int64_t n, const float
   });
 }
 
-bool run_tile(const Plan& plan, int64_t first, int64_t n, float* registers) {
+// Where each worker keeps them, behind its registers.
+int64_t own_floats(const Plan& plan) { return kTile * (CT_CHAIN_REGISTERS + plan.repeating); }
+
+bool run_tile(const Plan& plan, int64_t first, int64_t n, const float* const* rows, float* registers) {
   const ct_chain_args& args = plan.args;
   const float* values[CT_CHAIN_REGISTERS] = {};
-  for (int t = 0; t < args.input_count; ++t) values[t] = read_input(plan, t, first, n, registers + t * kTile);
+  for (int t = 0; t < args.input_count; ++t) values[t] = plan.repeats[t] ? rows[t] : read_input(plan, t, first, n, registers + t * kTile);
   for (int i = 0; i < args.op_count; ++i) {
     const ct_chain_operation& op = args.ops[i];
     float* to = registers + op.dst * kTile;
@@ -143,7 +160,9 @@ bool run_tile(const Plan& plan, int64_t first, int64_t n, float* registers) {
 
 }  // namespace
 
-int64_t chain_scratch(const void*, int threads) { return int64_t(sizeof(float)) * kTile * CT_CHAIN_REGISTERS * threads; }
+int64_t chain_scratch(const void* opaque, int threads) {
+  return int64_t(sizeof(float)) * own_floats(plan_of(*static_cast<const ct_chain_args*>(opaque))) * threads;
+}
 
 int32_t chain(Context& context, const void* opaque) {
   const auto& args = *static_cast<const ct_chain_args*>(opaque);
@@ -151,11 +170,15 @@ int32_t chain(Context& context, const void* opaque) {
   const int64_t size = plan.space.size();
   std::atomic<bool> known{true};
   const double work = double(size) * (0.05 * (args.input_count + args.output_count) + 0.05 * args.op_count);
-  context.parallel(ceil_div(size, kTile), work, [&](int worker, int64_t begin, int64_t end) {
-    float* const registers = reinterpret_cast<float*>(context.scratch()) + worker * kTile * CT_CHAIN_REGISTERS;
+  context.parallel(ceil_div(size, plan.tile), work, [&](int worker, int64_t begin, int64_t end) {
+    float* const registers = reinterpret_cast<float*>(context.scratch()) + worker * own_floats(plan);
+    const float* rows[CT_CHAIN_REGISTERS] = {};
+    float* own = registers + kTile * CT_CHAIN_REGISTERS;
+    for (int t = 0; t < args.input_count; ++t)
+      if (plan.repeats[t]) rows[t] = read_input(plan, t, 0, std::min(plan.tile, size), own), own += kTile;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i * kTile;
-      if (!run_tile(plan, first, std::min(kTile, size - first), registers)) known.store(false);
+      const int64_t first = i * plan.tile;
+      if (!run_tile(plan, first, std::min(plan.tile, size - first), rows, registers)) known.store(false);
     }
   });
   return known.load() ? CT_OK : CT_BAD_KERNEL;

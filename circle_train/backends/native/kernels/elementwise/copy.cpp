@@ -4,6 +4,7 @@
 #include "product/pack.h"
 #include "vectors/strides.h"
 #include "run/table.h"
+#include "vectors/quads.h"
 
 namespace ct {
 namespace CT_TIER {
@@ -105,6 +106,17 @@ bool arrange_squares(Space& s) {
   return false;
 }
 
+// Three planes, four numbers a pixel: the fourth lies where the next pixel's first will be, so the last pixels are left to others.
+// How many pixels were done.
+int64_t interleave_three(const float* x, int64_t plane, int64_t n, float* y) {
+  int64_t done = 0;
+  for (; done + W < n; done += W) {
+    vf lines[kQuad] = {load(x + done), load(x + plane + done), load(x + 2 * plane + done)};
+    store_columns(lines, W, y + done * 3, 3);
+  }
+  return done;
+}
+
 // A few planes become the last dimension, as when pictures of three colours change their layout: each is read as it lies.
 template <class T>
 void interleave(Context& context, const ct_copy_args& t, const Space& s) {
@@ -119,7 +131,10 @@ void interleave(Context& context, const ct_copy_args& t, const Space& s) {
       const int64_t first = i % pieces * kPiece, n = std::min(kPiece, length - first);
       const T* const x = static_cast<const T*>(t.x) + xo + first;
       T* const y = static_cast<T*>(t.y) + yo + first * step;
-      for (int64_t p = 0; p < planes; ++p) copy_run(x + p * plane, 1, y + p, step, n);
+      int64_t done = 0;
+      if (sizeof(T) == sizeof(float) && planes == 3 && step == 3)
+        done = interleave_three(reinterpret_cast<const float*>(x), plane, n, reinterpret_cast<float*>(y));
+      for (int64_t p = 0; p < planes; ++p) copy_run(x + p * plane + done, 1, y + p + done * step, step, n - done);
     }
   });
 }

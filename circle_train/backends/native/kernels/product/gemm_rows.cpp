@@ -14,6 +14,7 @@ namespace {
 
 // A block of k: long enough to amortise loading c, short enough that a panel of B stays in the second-level cache.
 constexpr int64_t kMaxDepth = 1280;
+constexpr int64_t kShortRow = 32;    // rows that the hardware runs along by itself
 constexpr int64_t kFewRows = 1024;  // to a thousand rows the time to bring B into panels is felt
 
 struct Blocks {
@@ -140,8 +141,8 @@ void ask_for_rows(const float* x, int64_t row, int64_t m, int64_t end, int64_t c
 
 void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, int64_t m0, int64_t mc, int64_t n0, int64_t n1) {
   const bool past = writes_past(p, s), copies = rows_meet(p);
-  const bool a_ahead = !p.source && !copies && p.k <= 256 && p.m * p.k > (1 << 17);
-  const bool c_ahead = !p.sink && !past && p.k <= 256 && p.m * p.n > (1 << 17);
+  const bool a_ahead = !p.source && !copies && p.k > kShortRow && p.k <= 256 && p.m * p.k > (1 << 17);
+  const bool c_ahead = !p.sink && !past && p.n > kShortRow && p.k <= 256 && p.m * p.n > (1 << 17);
   const bool mask_ahead = p.out_mask && p.m * p.n > (1 << 17);
   Tile t;
   t.c_row = p.sink ? round_up(p.n, kTileCols) : p.c_row;

@@ -68,14 +68,16 @@ int64_t entry_scratch(const ct_matmul_args& t, int workers) {
 }
 
 // Few rows against weights as they lie (n rows of k): dot products, nothing packed, each weight read once.
+constexpr int64_t kFarWeights = 1 << 18;  // floats: more than the second-level cache holds beside what else a network reads
 constexpr int kDotA = sizeof(vf) == 64 ? 5 : 3, kDotB = sizeof(vf) == 64 ? 4 : 2;
 
 bool use_dots(const ct_matmul_args& t) {
   return !t.bf16 && !t.labels.label && t.m <= CT_DOT_ROWS && t.k >= W && t.a_col == 1 && t.b_row == 1 && t.b_col != 1 && t.batch0 * t.batch1 == 1;
 }
 
+// far: the weights lie in no near cache, so the next rows are asked for.
 template <int A, int B>
-void dots(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t k, float* out) {
+void dots(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t k, bool far, float* out) {
   vf acc[A][B];
   for (int i = 0; i < A; ++i)
     for (int j = 0; j < B; ++j) acc[i][j] = vf{};
@@ -83,6 +85,10 @@ void dots(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t 
     vf bv[B];
 #pragma GCC unroll 4
     for (int j = 0; j < B; ++j) bv[j] = load_some(b + j * b_row + at, lanes);
+    if (far) {
+#pragma GCC unroll 4
+      for (int j = 0; j < B; ++j) __builtin_prefetch(b + (B + j) * b_row + at, 0, 2);
+    }
 #pragma GCC unroll 5
     for (int i = 0; i < A; ++i) {
       const vf av = load_some(a + i * a_row + at, lanes);
@@ -112,7 +118,7 @@ struct Ending {
   }
 };
 
-using Dots = void (*)(const float*, int64_t, const float*, int64_t, int64_t, float*);
+using Dots = void (*)(const float*, int64_t, const float*, int64_t, int64_t, bool, float*);
 template <int A>
 constexpr Dots dots_for_b[4] = {dots<A, 1>, dots<A, 2>, kDotB > 2 ? dots<A, 3> : nullptr, kDotB > 3 ? dots<A, 4> : nullptr};
 constexpr const Dots* dots_for[5] = {dots_for_b<1>, dots_for_b<2>, dots_for_b<3>, dots_for_b<4>, dots_for_b<5>};
@@ -131,6 +137,7 @@ void run_dots(Context& context, const ct_matmul_args& t) {
   const Ending ending(t);
   float* const widened = reinterpret_cast<float*>(context.scratch());
   const int64_t groups = ceil_div(t.m, kDotA), step = ceil_div(t.m, groups);
+  const bool far = !t.stored.x && t.n * t.k > kFarWeights;
   context.parallel(ceil_div(t.n, kDotB), double(t.m) * t.n * t.k / 80, [&](int worker, int64_t begin, int64_t end) {
     for (int64_t n0 = begin * kDotB; n0 < std::min(end * kDotB, t.n); n0 += kDotB) {
       const int64_t cols = std::min<int64_t>(kDotB, t.n - n0);
@@ -138,7 +145,7 @@ void run_dots(Context& context, const ct_matmul_args& t) {
       for (int64_t m0 = 0; m0 < t.m; m0 += step) {
         const int64_t rows = std::min(step, t.m - m0);
         float out[kDotA * kDotB];
-        dots_for[rows - 1][cols - 1](t.a + m0 * t.a_row, t.a_row, weights, t.b_col, t.k, out);
+        dots_for[rows - 1][cols - 1](t.a + m0 * t.a_row, t.a_row, weights, t.b_col, t.k, far, out);
         for (int64_t i = 0; i < rows; ++i)
           ending.put((m0 + i) * t.c_row + n0, n0, load_n(out + i * kDotB, cols), int(cols));
       }

@@ -28,7 +28,11 @@ inline Clamp clamp_of(int32_t act) {
 }
 
 inline vf hard_swish(vf x) { return x < splat(3.0f) ? x * at_least(x + 3.0f, vf{}) * (1.0f / 6.0f) : x; }
-inline vf swish(vf x) { return x * logistic(x); }
+// x / (1 + e^-x), which is 0 from where a float's exponent ends.
+inline vf swish(vf x) {
+  const vf y = x / (1.0f + exp_of_moderate(-at_most(at_least(x, splat(-87.0f)), splat(87.0f))));
+  return x < splat(-87.0f) ? vf{} : y;
+}
 
 // Apart, so that its constants take no registers from the loops that clamp.
 __attribute__((noinline, cold)) inline vf activate_curve(vf v, int32_t act) {
