@@ -12,8 +12,9 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import Example, Op, register
 from circle_train.ops.internal.sequence.operators import OverSequence, SequenceGru, SequenceLstm
+from circle_train.ops.layers.gru import Gru
 from circle_train.ops.layers.lstm import Lstm, UnidirectionalSequenceLstm
-from circle_train.ops.layers.recurrent import Gru, Recurrent, Swept
+from circle_train.ops.layers.recurrent import Recurrent, Swept
 from circle_train.record import record
 
 

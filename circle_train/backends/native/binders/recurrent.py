@@ -18,9 +18,10 @@ from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.sequence.operators import OverSequence, SequenceGru, SequenceLstm, SequenceRnn
 from circle_train.ops.internal.tape import Tape
+from circle_train.ops.layers.gru import Gru
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.layers.lstm import Lstm, UnidirectionalSequenceLstm
-from circle_train.ops.layers.recurrent import AUXILIARY, Gru, Recurrent, Rnn, Swept
+from circle_train.ops.layers.recurrent import AUXILIARY, Recurrent, Rnn, Swept
 from circle_train.record import record
 
 DENSE = FullyConnected()
