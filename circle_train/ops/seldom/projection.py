@@ -17,6 +17,8 @@ from circle_train.record import record
 
 K0, K1, K2 = (np.uint64(k) for k in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
 MOST_BITS = 32
+AT_ONCE = 1 << 20
+"""Bytes of rows that are hashed together."""
 
 
 def fingerprints(keys: Array) -> Array:
@@ -158,7 +160,11 @@ class LshProjection(Op):
 
     def forward(self, seeds: Array, x: Array, weight: Array | None = None) -> Array:
         rows = np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8).reshape(len(x), -1)
-        bits = np.array([self.bit(seed, rows, weight) for seed in seeds.astype(np.float32).ravel()], np.int64)
+        flat = seeds.astype(np.float32).ravel()
+        step = max(1, AT_ONCE // max(1, rows.size))
+        bits = np.zeros(len(flat), np.int64)
+        for i in range(0, len(flat), step):
+            bits[i : i + step] = self.bits(flat[i : i + step], rows, weight)
         if self.type is LSHProjectionType.DENSE:
             return bits.astype(np.int32)
         places = 1 << np.arange(seeds.shape[1], dtype=np.int64)[::-1]
@@ -166,10 +172,13 @@ class LshProjection(Op):
         return (bits.reshape(seeds.shape) @ places + offsets).astype(np.int32)
 
     @staticmethod
-    def bit(seed: np.float32, rows: Array, weight: Array | None) -> bool:
-        begin = np.broadcast_to(np.array([seed]).view(np.uint8), (len(rows), 4))
-        values = fingerprints(np.concatenate([begin, rows], 1)).view(np.int64).astype(np.float64)
-        return bool((values if weight is None else values * weight).cumsum()[-1:] > 0)
+    def bits(seeds: Array, rows: Array, weight: Array | None) -> Array:
+        count = len(seeds), len(rows)
+        begin = np.broadcast_to(seeds.view(np.uint8).reshape(-1, 1, 4), (*count, 4))
+        keys = np.concatenate([begin, np.broadcast_to(rows, (len(seeds), *rows.shape))], 2)
+        values = fingerprints(keys.reshape(-1, keys.shape[2])).view(np.int64).astype(np.float64).reshape(count)
+        positive: Array = (values if weight is None else values * weight).cumsum(axis=1)[:, -1:] > 0
+        return positive.any(axis=1)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
