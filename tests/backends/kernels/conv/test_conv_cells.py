@@ -38,6 +38,10 @@ CASES = {
     "rows in chunks": Case(2, 40, 37, 64, 50, (3, 3)),
     "a row that is a chunk": Case(1, 5, 300, 64, 50, (3, 3)),
     "pixels in the same cache sets": Case(1, 8, 8, 512, 12, (3, 3)),
+    "groups": Case(3, 14, 14, 64, 96, (3, 3), groups=4),
+    "groups of no whole tiles": Case(2, 21, 18, 96, 39, (3, 2), (2, 1), (1, 3), groups=3),
+    "groups in blocks of outputs": Case(2, 9, 10, 448, 130, (3, 3), groups=2),
+    "many groups": Case(1, 8, 8, 240, 45, (1, 1), groups=15),
     "few pixels": Case(6, 4, 5, 32, 24, (3, 3)),
 }
 
@@ -60,11 +64,12 @@ SIZES = st.integers(3, 19)
     st.tuples(st.integers(1, 3), st.integers(2, 3)),
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
     st.sampled_from(["SAME", "VALID"]),
+    st.integers(1, 3),
 )
 def test_random_shapes(
-    n: int, h: int, w: int, c: int, o: int, k: tuple[int, int], s: tuple[int, int], pad: str
+    n: int, h: int, w: int, c: int, o: int, k: tuple[int, int], s: tuple[int, int], pad: str, groups: int
 ) -> None:
-    agrees(Case(n, h, w, c, o, k, s, pad=pad))
+    agrees(Case(n, h, w, c * groups, o * groups, k, s, pad=pad, groups=groups))
 
 
 @pytest.mark.parametrize("case", [CASES["a row of tiles"], CASES["blocks of outputs, in one part"]])

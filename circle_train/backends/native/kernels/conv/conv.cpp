@@ -17,7 +17,7 @@ RowsProduct product_of(const ct_conv_args& t, int64_t group) {
   const int64_t outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
   RowsProduct p;
   p.m = out_pixels(s), p.n = outputs, p.k = s.kernel_h * s.kernel_w * inputs;
-  p.a = t.x, p.a_row = s.in_c;
+  p.a = t.x + group * inputs, p.a_row = s.in_c;
   p.b = t.w + group * outputs * p.k, p.b_row = 1, p.b_col = p.k;
   p.stored = t.stored.x ? &t.stored : nullptr;
   p.panels = t.panels;
@@ -36,7 +36,7 @@ void with_group(const ct_conv_args& t, int64_t group, F f) {
   windows.s = &t.shape;
   windows.channels = t.shape.in_c / t.shape.groups;
   windows.x = t.x + group * windows.channels;
-  if (!is_pointwise(t.shape)) p.source = &windows;
+  if (!reads_pixels(t.shape)) p.source = &windows;
   f(p);
 }
 
@@ -57,6 +57,20 @@ bool is_planar(const ct_conv_args& t) {
   return !has_few_outputs(t) && suits_planar(t.shape) && !suits_winograd(t.shape) && !t.add && !t.bf16;
 }
 
+// Groups that have a faster way as convolutions of their own are put side by side; others are products of what lies apart.
+bool lies_apart(const ct_conv_args& t) {
+  ct_conv_args one = t;
+  one.shape = one_group(t.shape);
+  return t.shape.groups > 1 && !t.bf16 && !is_planar(one) && !is_narrow(one) && !suits_winograd(one.shape);
+}
+
+auto grouped(const ct_conv_args& t) {
+  const ct_conv_shape& s = t.shape;
+  const auto with = [&t](int64_t group, auto f) { with_group(t, group, f); };
+  const auto reach = [&t](int64_t first, int64_t rows) { return reach_of(t.shape, t.x, first, rows); };
+  return GroupedRows(s.groups, s.out_c + s.stride_h * s.stride_w * s.in_c, with, reach);
+}
+
 // Whether weights are packed into panels as they lie: a plain product's.
 bool packs_panels(const ct_conv_args& t) {
   return t.shape.groups == 1 && !t.bf16 && !has_few_outputs(t) && !is_planar(t) && !is_narrow(t) && !suits_winograd(t.shape);
@@ -73,6 +87,7 @@ int64_t conv_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return 0;
   if (t.stored.x && !packs_panels(t)) return widened_scratch(t, threads, conv_scratch);
+  if (lies_apart(t)) return grouped(t).scratch(threads);
   if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
   if (has_few_outputs(t)) return 0;
   if (is_planar(t)) return planar_scratch(planar_of(t), threads);
@@ -87,6 +102,10 @@ int32_t conv(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_args*>(opaque);
   if (!has_outputs(t.shape)) return CT_OK;
   if (t.stored.x && !packs_panels(t)) return run_widened(context, t, &ct_conv_args::w, conv);
+  if (lies_apart(t)) {
+    grouped(t).run(context, context.scratch());
+    return CT_OK;
+  }
   if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
   if (has_few_outputs(t)) {
     run_few_outputs(context, t);

@@ -48,7 +48,7 @@ ct_matmul_grad_w_args pointwise(const ct_conv_grad_w_args& t) {
 
 int64_t conv_grad_w_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
-  if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
+  if (t.shape.groups > 1 && !t.bf16 && !suits_cells(t)) return groups_scratch(t, threads);
   if (is_pointwise(t.shape)) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w_scratch(&m, threads);
@@ -63,7 +63,7 @@ int64_t conv_grad_w_scratch(const void* opaque, int threads) {
 
 int32_t conv_grad_w(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_w_args*>(opaque);
-  if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
+  if (t.shape.groups > 1 && !t.bf16 && !suits_cells(t)) return run_groups(context, t);
   if (is_pointwise(t.shape)) {
     const ct_matmul_grad_w_args m = pointwise(t);
     return matmul_grad_w(context, &m);

@@ -1,6 +1,5 @@
-// CONV_2D's gradient for its input. With stride 1 it is a convolution with the kernel turned round. In general, input pixels of
-// one phase (position modulo the stride) see the same kernel taps, so each phase is one product of gathered dy against its
-// taps' weights.
+// CONV_2D's gradient for its input. Input pixels of one phase (position modulo the stride) see the same kernel taps, so each phase is
+// one product of gathered dy against its taps' weights. With stride 1 there is one, a convolution with the kernel turned round.
 #include <algorithm>
 
 #include "conv/conv_groups.h"
@@ -39,17 +38,17 @@ struct Taps {
 
 struct Phase {
   const ct_conv_grad_x_args* t;
-  int64_t group, h0, w0;    // first pixel of the phase
+  int64_t h0, w0;           // first pixel of the phase
   int64_t height, width;    // pixels of the phase in one image
   Taps rows, cols;
   int64_t inputs, outputs;  // channels of one group
   int64_t depth() const { return rows.count * cols.count * outputs; }
 };
 
-Phase phase_at(const ct_conv_grad_x_args& t, int64_t group, int64_t h0, int64_t w0) {
+Phase phase_at(const ct_conv_grad_x_args& t, int64_t h0, int64_t w0) {
   const ct_conv_shape& s = t.shape;
   Phase p;
-  p.t = &t, p.group = group, p.h0 = h0, p.w0 = w0;
+  p.t = &t, p.h0 = h0, p.w0 = w0;
   p.height = ceil_div(s.in_h - h0, s.stride_h), p.width = ceil_div(s.in_w - w0, s.stride_w);
   p.rows = Taps::of(s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, h0);
   p.cols = Taps::of(s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, w0);
@@ -57,12 +56,42 @@ Phase phase_at(const ct_conv_grad_x_args& t, int64_t group, int64_t h0, int64_t 
   return p;
 }
 
+// With stride 1 the gradient is a convolution of dy with the kernel turned round.
+bool turns_round(const ct_conv_grad_x_args& t) { return t.shape.stride_h == 1 && t.shape.stride_w == 1; }
+
+ct_conv_shape turned_shape(const ct_conv_shape& s) {
+  ct_conv_shape r = s;
+  r.in_h = s.out_h, r.in_w = s.out_w, r.in_c = s.out_c;
+  r.out_h = s.in_h, r.out_w = s.in_w, r.out_c = s.in_c;
+  r.pad_top = (s.kernel_h - 1) * s.dilation_h - s.pad_top;
+  r.pad_left = (s.kernel_w - 1) * s.dilation_w - s.pad_left;
+  return r;
+}
+
+PlanarConv planar_of(const ct_conv_grad_x_args& t) {
+  PlanarConv v{turned_shape(t.shape), t.dy, t.w, true, t.dx};
+  v.out_mask = t.out_mask_y, v.out_mask_act = t.out_mask_act;
+  v.accumulate = t.accumulate != 0;
+  return v;
+}
+
+bool is_planar(const ct_conv_grad_x_args& t) {
+  return turns_round(t) && !t.bf16 && suits_planar(turned_shape(t.shape)) && !suits_winograd(t.shape);
+}
+
+// Groups that have a faster way as convolutions of their own are put side by side; others are products of what lies apart.
+bool lie_apart(const ct_conv_grad_x_args& t) {
+  ct_conv_grad_x_args one = t;
+  one.shape = one_group(t.shape);
+  return t.shape.groups > 1 && !t.bf16 && !is_planar(one) && !suits_winograd(one.shape);
+}
+
 // Those that have pixels: a stride may be longer than the image.
 template <class F>
-void each_phase(const ct_conv_grad_x_args& t, int64_t group, F f) {
+void each_phase(const ct_conv_grad_x_args& t, F f) {
   const ct_conv_shape& s = t.shape;
   for (int64_t h = 0; h < std::min(s.stride_h, s.in_h); ++h)
-    for (int64_t w = 0; w < std::min(s.stride_w, s.in_w); ++w) f(phase_at(t, group, h, w));
+    for (int64_t w = 0; w < std::min(s.stride_w, s.in_w); ++w) f(phase_at(t, h, w));
 }
 
 // What a phase reads of dy are the windows of a convolution with stride 1.
@@ -78,9 +107,10 @@ ct_conv_shape shape_of(const Phase& p) {
   return r;
 }
 
-// Puts the phase's rows where its pixels are, with accumulation and the producer's mask.
+// Puts the phase's rows where its pixels are, with accumulation and the producer's mask: one group's channels, or all of them.
 struct PhaseSink final : RowSink {
   const Phase* p;
+  int64_t first, channels;
   void rows(int64_t m0, int64_t mc, const float* src, int64_t src_row) const override {
     const ct_conv_grad_x_args& t = *p->t;
     const ct_conv_shape& s = t.shape;
@@ -88,106 +118,93 @@ struct PhaseSink final : RowSink {
     Pixel pixel = pixel_at(m0, p->height, p->width);
     for (int64_t i = 0; i < mc; ++i, advance(pixel, p->height, p->width)) {
       const int64_t h = p->h0 + pixel.h * s.stride_h, w = p->w0 + pixel.w * s.stride_w;
-      const int64_t at = ((pixel.n * s.in_h + h) * s.in_w + w) * s.in_c + p->group * p->inputs;
-      put_gradient(t, mask, at, src ? src + i * src_row : nullptr, p->inputs);
+      put_gradient(t, mask, ((pixel.n * s.in_h + h) * s.in_w + w) * s.in_c + first, src ? src + i * src_row : nullptr, channels);
     }
   }
 };
 
-// The taps' weights as B(k = (tap, o), i), dense.
+// The taps' weights as B(k = (tap, o), i), dense, of one group behind the other.
 void gather_weights(Context& context, const Phase& p, float* to) {
   const ct_conv_shape& s = p.t->shape;
   const int64_t cell = s.kernel_h * s.kernel_w, depth = p.depth();
-  context.parallel(depth, double(depth) * p.inputs * 0.2, [&](int, int64_t begin, int64_t end) {
+  context.parallel(s.groups * depth, double(s.groups) * depth * p.inputs * 0.2, [&](int, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      const int64_t tap = k / p.outputs, o = k % p.outputs;
+      const int64_t tap = k % depth / p.outputs, o = k / depth * p.outputs + k % p.outputs;
       const int64_t from = p.rows.at(tap / p.cols.count) * s.kernel_w + p.cols.at(tap % p.cols.count);
-      copy_floats(to + k * p.inputs, p.t->w + ((p.group * p.outputs + o) * cell + from) * p.inputs, p.inputs);
+      copy_floats(to + k * p.inputs, p.t->w + (o * cell + from) * p.inputs, p.inputs);
     }
   });
 }
 
 template <class F>
-void with_phase(const Phase& p, F f) {
+void with_phase(const Phase& p, int64_t group, const float* weights, F f) {
   const ct_conv_grad_x_args& t = *p.t;
   const ct_conv_shape shape = shape_of(p);
   Windows windows;
   windows.s = &shape;
   windows.channels = p.outputs;
-  windows.x = t.dy + p.group * p.outputs;
+  windows.x = t.dy + group * p.outputs;
   PhaseSink sink;
   sink.p = &p;
+  sink.first = lie_apart(t) ? 0 : group * p.inputs, sink.channels = lie_apart(t) ? t.shape.in_c : p.inputs;
   RowsProduct product;
   product.m = t.shape.batch * p.height * p.width, product.n = p.inputs, product.k = p.depth();
-  product.source = &windows, product.sink = &sink;
-  product.b_row = p.inputs;
+  if (reads_pixels(t.shape)) {
+    product.a = windows.x, product.a_row = shape.in_c;
+  } else {
+    product.source = &windows;
+  }
+  if (turns_round(t)) {
+    product.c = t.dx + group * p.inputs, product.c_row = t.shape.in_c;
+    product.out_mask = t.out_mask_y ? t.out_mask_y + group * p.inputs : nullptr, product.out_mask_act = t.out_mask_act;
+    product.accumulate = t.accumulate != 0;
+  } else {
+    product.sink = &sink;
+  }
+  product.b = weights + group * p.depth() * p.inputs, product.b_row = p.inputs;
   product.bf16 = t.bf16;
-  f(product, sink);
+  f(product);
+}
+
+auto grouped(const Phase& p, const float* weights) {
+  const ct_conv_shape& s = p.t->shape;
+  const auto with = [&p, weights](int64_t group, auto f) { with_phase(p, group, weights, f); };
+  const auto reach = [&p, shape = shape_of(p)](int64_t first, int64_t rows) { return reach_of(shape, p.t->dy, first, rows); };
+  return GroupedRows(s.groups, s.out_c + s.in_c, with, reach);
+}
+
+int64_t phase_scratch(const Phase& p, int threads) {
+  Carver carver(nullptr);
+  carver.take<float>(p.t->shape.groups * p.depth() * p.inputs);
+  int64_t bytes = 0;
+  if (lie_apart(*p.t)) return carver.used() + grouped(p, nullptr).scratch(threads);
+  with_phase(p, 0, nullptr, [&](const RowsProduct& product) { bytes = rows_scratch(product, threads); });
+  return carver.used() + bytes;
+}
+
+// No tap reaches these pixels.
+void clear_phase(Context& context, const Phase& p) {
+  constexpr int64_t kPixels = 256;
+  const ct_conv_shape& s = p.t->shape;
+  const int64_t pixels = s.batch * p.height * p.width;
+  context.parallel(ceil_div(pixels, kPixels), double(pixels) * s.in_c * 0.2, [&](int, int64_t begin, int64_t end) {
+    const int64_t first = begin * kPixels, count = std::min(end * kPixels, pixels) - first;
+    PhaseSink sink;
+    sink.p = &p, sink.first = 0, sink.channels = s.in_c;
+    sink.rows(first, count, nullptr, 0);
+  });
 }
 
 void run_phase(Context& context, const Phase& p) {
+  if (p.depth() == 0 && !turns_round(*p.t)) return clear_phase(context, p);
+  const int64_t groups = p.t->shape.groups;
   Carver carver(context.scratch());
-  float* const weights = carver.take<float>(p.depth() * p.inputs);
-  with_phase(p, [&](RowsProduct& product, const PhaseSink& sink) {
-    if (p.depth() == 0) return sink.rows(0, product.m, nullptr, 0);
-    gather_weights(context, p, weights);
-    product.b = weights;
-    run_rows(context, product, context.scratch() + carver.used());
-  });
-}
-
-// With stride 1 the gradient is a convolution of dy with the kernel turned round.
-bool turns_round(const ct_conv_grad_x_args& t) { return t.shape.stride_h == 1 && t.shape.stride_w == 1; }
-
-ct_conv_shape turned_shape(const ct_conv_shape& s) {
-  ct_conv_shape r = s;
-  r.in_h = s.out_h, r.in_w = s.out_w, r.in_c = s.out_c;
-  r.out_h = s.in_h, r.out_w = s.in_w, r.out_c = s.in_c;
-  r.pad_top = (s.kernel_h - 1) * s.dilation_h - s.pad_top;
-  r.pad_left = (s.kernel_w - 1) * s.dilation_w - s.pad_left;
-  return r;
-}
-
-// The kernel turned round as B(k = (kh, kw, o), i), dense.
-void turn_weights(Context& context, const ct_conv_grad_x_args& t, int64_t group, float* to) {
-  const ct_conv_shape& s = t.shape;
-  const int64_t cells = s.kernel_h * s.kernel_w, outputs = s.out_c / s.groups, inputs = s.in_c / s.groups;
-  context.parallel(cells * outputs, double(cells) * outputs * inputs * 0.2, [&](int, int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t cell = cells - 1 - k / outputs, o = group * outputs + k % outputs;
-      copy_floats(to + k * inputs, t.w + (o * cells + cell) * inputs, inputs);
-    }
-  });
-}
-
-template <class F>
-void with_turned(const ct_conv_grad_x_args& t, int64_t group, F f) {
-  const ct_conv_shape shape = turned_shape(t.shape);
-  const int64_t inputs = t.shape.in_c / t.shape.groups, outputs = t.shape.out_c / t.shape.groups;
-  Windows windows;
-  windows.s = &shape;
-  windows.channels = outputs;
-  windows.x = t.dy + group * outputs;
-  RowsProduct p;
-  p.m = out_pixels(shape), p.n = inputs, p.k = shape.kernel_h * shape.kernel_w * outputs;
-  p.source = &windows;
-  p.b_row = inputs;
-  p.c = t.dx + group * inputs, p.c_row = shape.out_c;
-  p.out_mask = t.out_mask_y ? t.out_mask_y + group * inputs : nullptr;
-  p.out_mask_act = t.out_mask_act;
-  p.accumulate = t.accumulate != 0;
-  p.bf16 = t.bf16;
-  f(p);
-}
-
-void run_turned(Context& context, const ct_conv_grad_x_args& t, int64_t group) {
-  with_turned(t, group, [&](RowsProduct& p) {
-    Carver carver(context.scratch());
-    float* const weights = carver.take<float>(p.k * p.n);
-    turn_weights(context, t, group, weights);
-    p.b = weights;
-    run_rows(context, p, context.scratch() + carver.used());
-  });
+  float* const weights = carver.take<float>(groups * p.depth() * p.inputs);
+  char* const rest = context.scratch() + carver.used();
+  gather_weights(context, p, weights);
+  if (lie_apart(*p.t)) return grouped(p, weights).run(context, rest);
+  for (int64_t g = 0; g < groups; ++g)
+    with_phase(p, g, weights, [&](const RowsProduct& product) { run_rows(context, product, rest); });
 }
 
 WinogradConv winograd_of(const ct_conv_grad_x_args& t) {
@@ -195,17 +212,6 @@ WinogradConv winograd_of(const ct_conv_grad_x_args& t) {
   v.out_mask = t.out_mask_y, v.out_mask_act = t.out_mask_act;
   v.accumulate = t.accumulate != 0;
   return v;
-}
-
-PlanarConv planar_of(const ct_conv_grad_x_args& t) {
-  PlanarConv v{turned_shape(t.shape), t.dy, t.w, true, t.dx};
-  v.out_mask = t.out_mask_y, v.out_mask_act = t.out_mask_act;
-  v.accumulate = t.accumulate != 0;
-  return v;
-}
-
-bool is_planar(const ct_conv_grad_x_args& t) {
-  return turns_round(t) && !t.bf16 && suits_planar(turned_shape(t.shape)) && !suits_winograd(t.shape);
 }
 
 // The pointwise case is the plain product on tensors as they lie.
@@ -230,7 +236,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
   if (!has_inputs(t.shape)) return 0;
   if (t.stored.x && !is_pointwise(t.shape)) return widened_scratch(t, threads, conv_grad_x_scratch);
-  if (t.shape.groups > 1 && !t.bf16) return groups_scratch(t, threads);
+  if (t.shape.groups > 1 && !t.bf16 && !lie_apart(t)) return groups_scratch(t, threads);
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul_scratch(&m, threads);
@@ -239,21 +245,7 @@ int64_t conv_grad_x_scratch(const void* opaque, int threads) {
   if (turns_round(t) && !t.bf16 && suits_winograd(t.shape)) return winograd_scratch(winograd_of(t), threads);
   if (lie_side_by_side(t.shape)) return side_by_side_scratch(t, threads);
   int64_t most = 0;
-  if (turns_round(t)) {
-    with_turned(t, 0, [&](const RowsProduct& p) {
-      Carver carver(nullptr);
-      carver.take<float>(p.k * p.n);
-      most = carver.used() + rows_scratch(p, threads);
-    });
-    return most;
-  }
-  each_phase(t, 0, [&](const Phase& p) {
-    with_phase(p, [&](RowsProduct& product, const PhaseSink&) {
-      Carver carver(nullptr);
-      carver.take<float>(p.depth() * p.inputs);
-      most = std::max(most, carver.used() + rows_scratch(product, threads));
-    });
-  });
+  each_phase(t, [&](const Phase& p) { most = std::max(most, phase_scratch(p, threads)); });
   return most;
 }
 
@@ -261,7 +253,7 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_conv_grad_x_args*>(opaque);
   if (!has_inputs(t.shape)) return CT_OK;
   if (t.stored.x && !is_pointwise(t.shape)) return run_widened(context, t, &ct_conv_grad_x_args::w, conv_grad_x);
-  if (t.shape.groups > 1 && !t.bf16) return run_groups(context, t);
+  if (t.shape.groups > 1 && !t.bf16 && !lie_apart(t)) return run_groups(context, t);
   if (is_pointwise(t.shape)) {
     const ct_matmul_args m = pointwise(t);
     return matmul(context, &m);
@@ -278,9 +270,7 @@ int32_t conv_grad_x(Context& context, const void* opaque) {
     run_side_by_side(context, t);
     return CT_OK;
   }
-  for (int64_t g = 0; g < t.shape.groups && turns_round(t); ++g) run_turned(context, t, g);
-  if (turns_round(t)) return CT_OK;
-  for (int64_t g = 0; g < t.shape.groups; ++g) each_phase(t, g, [&](const Phase& p) { run_phase(context, p); });
+  each_phase(t, [&](const Phase& p) { run_phase(context, p); });
   return CT_OK;
 }
 

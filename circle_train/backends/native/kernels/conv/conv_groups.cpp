@@ -11,12 +11,6 @@ namespace {
 
 constexpr int64_t kPixels = 512;  // copied at a time
 
-ct_conv_shape one_of(const ct_conv_shape& s) {
-  ct_conv_shape one = s;
-  one.in_c = s.in_c / s.groups, one.out_c = s.out_c / s.groups, one.groups = 1;
-  return one;
-}
-
 // f(from row, to row) over pixels, some of each of which is `count` floats.
 template <class F>
 void each_pixel(Context& context, int64_t pixels, int64_t count, F f) {
@@ -48,7 +42,7 @@ int64_t weights_of(const ct_conv_shape& one) { return one.out_c * one.kernel_h *
 // Every group alike, in the memory `h`; only the parameters' places move.
 ct_conv_args group_of(const ct_conv_args& t, const Halves& h, int64_t g) {
   ct_conv_args one = t;
-  one.shape = one_of(t.shape);
+  one.shape = one_group(t.shape);
   one.x = h.x, one.y = h.y, one.add = nullptr;
   one.w = t.w + g * weights_of(one.shape);
   one.b = t.b ? t.b + g * one.shape.out_c : nullptr;
@@ -58,7 +52,7 @@ ct_conv_args group_of(const ct_conv_args& t, const Halves& h, int64_t g) {
 
 ct_conv_grad_x_args group_of(const ct_conv_grad_x_args& t, const Halves& h, int64_t g) {
   ct_conv_grad_x_args one = t;
-  one.shape = one_of(t.shape);
+  one.shape = one_group(t.shape);
   one.dy = h.y, one.dx = h.x, one.w = t.w + g * weights_of(one.shape);
   one.out_mask_y = nullptr, one.out_mask_act = CT_ACT_NONE, one.accumulate = 0;
   return one;
@@ -66,7 +60,7 @@ ct_conv_grad_x_args group_of(const ct_conv_grad_x_args& t, const Halves& h, int6
 
 ct_conv_grad_w_args group_of(const ct_conv_grad_w_args& t, const Halves& h, int64_t g) {
   ct_conv_grad_w_args one = t;
-  one.shape = one_of(t.shape);
+  one.shape = one_group(t.shape);
   one.dy = h.y, one.x = h.x;
   one.w = shifted(t.w, g * weights_of(one.shape));
   one.b = shifted(t.b, g * one.shape.out_c);
@@ -78,7 +72,7 @@ bool is_shared_out(const ct_conv_shape& s, int workers) { return workers > 1 && 
 
 template <class Args>
 int64_t own_scratch(const Args& t, int workers, int64_t (*inner)(const void*, int)) {
-  const Halves h = carve(nullptr, one_of(t.shape));
+  const Halves h = carve(nullptr, one_group(t.shape));
   const Args one = group_of(t, h, 0);
   return round_up(h.used + inner(&one, workers), CT_ALIGNMENT);
 }
@@ -126,7 +120,7 @@ int32_t run_groups(Context& all, const ct_conv_args& t) {
   const int64_t inputs = s.in_c / s.groups, outputs = s.out_c / s.groups;
   const Clamp clamp = clamp_of(t.act);
   each_group(all, t, conv_scratch, [&](Context& context, int64_t g) {
-    const Halves h = carve(context.scratch(), one_of(s));
+    const Halves h = carve(context.scratch(), one_group(s));
     Context inner = context.behind(h.used);
     take_channels(context, t.x + g * inputs, s.in_c, in_pixels(s), inputs, h.x);
     const ct_conv_args one = group_of(t, h, g);
@@ -148,7 +142,7 @@ int32_t run_groups(Context& all, const ct_conv_grad_x_args& t) {
   const int64_t inputs = s.in_c / s.groups, outputs = s.out_c / s.groups;
   const Clamp mask = clamp_of(t.out_mask_act);
   each_group(all, t, conv_grad_x_scratch, [&](Context& context, int64_t g) {
-    const Halves h = carve(context.scratch(), one_of(s));
+    const Halves h = carve(context.scratch(), one_group(s));
     Context inner = context.behind(h.used);
     take_channels(context, t.dy + g * outputs, s.out_c, out_pixels(s), outputs, h.y);
     const ct_conv_grad_x_args one = group_of(t, h, g);
@@ -164,7 +158,7 @@ int32_t run_groups(Context& all, const ct_conv_grad_w_args& t) {
   const ct_conv_shape& s = t.shape;
   const int64_t inputs = s.in_c / s.groups, outputs = s.out_c / s.groups;
   each_group(all, t, conv_grad_w_scratch, [&](Context& context, int64_t g) {
-    const Halves h = carve(context.scratch(), one_of(s));
+    const Halves h = carve(context.scratch(), one_group(s));
     Context inner = context.behind(h.used);
     take_channels(context, t.x + g * inputs, s.in_c, in_pixels(s), inputs, h.x);
     take_channels(context, t.dy + g * outputs, s.out_c, out_pixels(s), outputs, h.y);

@@ -22,6 +22,7 @@ struct RowSink {
 
 struct RowsProduct {
   int64_t m, n, k;
+  int64_t first = 0;               // the first row's number for source and sink; 0 where bf16 is set
   const float* a = nullptr;        // A(i,k) = a[i*a_row + k] ...
   int64_t a_row = 0;
   const RowSource* source = nullptr;  // ... or gathered

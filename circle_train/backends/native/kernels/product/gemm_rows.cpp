@@ -155,7 +155,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
     const float* const lies = p.source ? nullptr : p.a + m0 * p.a_row + k0;
     const float* const a = p.source || copies ? buffers.a : lies;
     t.a_row = p.source ? t.kc : copies ? copied_row(t.kc) : p.a_row;
-    if (p.source && t.kc > 0) p.source->rows(m0, mc, k0, t.kc, buffers.a, t.kc);
+    if (p.source && t.kc > 0) p.source->rows(p.first + m0, mc, k0, t.kc, buffers.a, t.kc);
     for (int64_t i = 0; copies && i < mc; ++i) std::copy_n(lies + i * p.a_row, t.kc, buffers.a + i * t.a_row);
     for (t.n = n0; t.n < n1; t.n += kTileCols) {
       t.cols = std::min<int64_t>(kTileCols, n1 - t.n);
@@ -175,7 +175,7 @@ void run_block(const RowsProduct& p, const Blocks& s, const Buffers& buffers, in
       }
     }
   }
-  if (p.sink) p.sink->rows(m0, mc, c, t.c_row);
+  if (p.sink) p.sink->rows(p.first + m0, mc, c, t.c_row);
   if (past) finish_stores_past();
 }
 
