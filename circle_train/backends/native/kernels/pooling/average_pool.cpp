@@ -36,11 +36,11 @@ int32_t average_pool_grad(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_pool_args*>(opaque);
   const ct_conv_shape& s = t.shape;
   const double work = double(in_pixels(s)) * s.in_c * 0.3;
+  const Clamp act = clamp_of(t.act);
   context.parallel(s.batch * s.in_h, work, [&](int, int64_t begin, int64_t end) {
-    gather_rows(t, begin, end, [&](vf dy, int64_t, int64_t, int, int64_t oh, int64_t ow) {
-      const int64_t count = cells_of(oh, s.stride_h, s.pad_top, s.kernel_h, s.in_h).count() *
-                            cells_of(ow, s.stride_w, s.pad_left, s.kernel_w, s.in_w).count();
-      return dy / float(count);
+    add_rows(t, begin, end, [&](int64_t at, int64_t cells, auto lanes) {
+      const vf share = dy_at(t, act, at, lanes) / float(cells);
+      return [share](int64_t) { return share; };
     });
   });
   return CT_OK;

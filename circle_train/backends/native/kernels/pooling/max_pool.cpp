@@ -155,6 +155,13 @@ void scatter_pairs(const ct_pool_args& row, const Clamp& act, const Clamp& out_m
     });
 }
 
+template <class Lanes>
+void put(const ct_pool_args& t, const Clamp& out_mask, int64_t at, vf v, Lanes lanes) {
+  if (t.accumulate) v += load_some(t.dx + at, lanes);
+  if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at, lanes), out_mask);
+  store_some(t.dx + at, v, lanes);
+}
+
 void send_back(const ct_pool_args& t, const Window& w, const Clamp& act, const Clamp& out_mask) {
   const ct_conv_shape& s = t.shape;
   each_vector(s.in_c, [&](int64_t c, auto lanes) {
@@ -246,6 +253,7 @@ int32_t max_pool(Context& context, const void* opaque) {
 int32_t max_pool_grad(Context& context, const void* opaque) {
   const auto& t = *static_cast<const ct_pool_args*>(opaque);
   const double work = double(in_pixels(t.shape)) * t.shape.in_c * 0.3;
+  const Clamp act = clamp_of(t.act);
   if (!t.index) {
     context.parallel(t.shape.batch, work * 10, [&](int, int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) max_pool_grad_again(t, n);
@@ -260,8 +268,10 @@ int32_t max_pool_grad(Context& context, const void* opaque) {
     return CT_OK;
   }
   context.parallel(t.shape.batch * t.shape.in_h, work, [&](int, int64_t begin, int64_t end) {
-    gather_rows(t, begin, end, [&](vf dy, int64_t at, int64_t cell, auto lanes, int64_t, int64_t) {
-      return load_index(t.index + at, lanes) == vi{} + int32_t(cell) ? dy : vf{};
+    add_rows(t, begin, end, [&](int64_t at, int64_t, auto lanes) {
+      const vf dy = dy_at(t, act, at, lanes);
+      const vi where = load_index(t.index + at, lanes);
+      return [dy, where](int64_t cell) { return where == vi{} + int32_t(cell) ? dy : vf{}; };
     });
   });
   return CT_OK;

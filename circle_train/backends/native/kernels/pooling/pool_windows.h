@@ -50,39 +50,40 @@ void each_window(const ct_conv_shape& s, int64_t begin, int64_t end, F f) {
 inline double forward_nanoseconds(const ct_conv_shape& s) { return double(out_pixels(s)) * s.in_c * s.kernel_h * s.kernel_w * 0.1; }
 
 template <class Lanes>
-void put(const ct_pool_args& t, const Clamp& out_mask, int64_t at, vf v, Lanes lanes) {
-  if (t.accumulate) v += load_some(t.dx + at, lanes);
-  if (t.out_mask_y) v = masked(v, load_some(t.out_mask_y + at, lanes), out_mask);
-  store_some(t.dx + at, v, lanes);
-}
-
-template <class Lanes>
 vf dy_at(const ct_pool_args& t, const Clamp& act, int64_t at, Lanes lanes) {
   const vf dy = load_some(t.dy + at, lanes);
   return t.act == CT_ACT_NONE ? dy : masked(dy, load_some(t.y + at, lanes), act);
 }
 
-// dx of every pixel of rows begin..end: the sum over the windows covering it of share(dy, output offset, cell, lanes, oh, ow).
-template <class Share>
-void gather_rows(const ct_pool_args& t, int64_t begin, int64_t end, Share share) {
+// dx of every pixel of rows begin..end: a row adds up what the windows over it send back, one after the other. sent(output offset, window's
+// cells inside, lanes) answers what goes to a cell, as a function of it.
+template <class Sent>
+void add_rows(const ct_pool_args& t, int64_t begin, int64_t end, Sent sent) {
   const ct_conv_shape& s = t.shape;
-  const Clamp act = clamp_of(t.act), out_mask = clamp_of(t.out_mask_act);
+  const Clamp out_mask = clamp_of(t.out_mask_act);
   for (int64_t r = begin; r < end; ++r) {
-    const int64_t n = r / s.in_h, h = r % s.in_h;
+    const int64_t n = r / s.in_h, h = r % s.in_h, size = s.in_w * s.in_c;
+    float* const row = t.dx + r * size;
+    if (!t.accumulate) zero_floats(row, size);
     const Range ohs = outputs_of(h, s.stride_h, s.pad_top, s.kernel_h, s.out_h);
-    for (int64_t w = 0; w < s.in_w; ++w) {
-      const Range ows = outputs_of(w, s.stride_w, s.pad_left, s.kernel_w, s.out_w);
-      each_vector(s.in_c, [&](int64_t c, auto lanes) {
-        vf total{};
-        for (int64_t oh = ohs.begin; oh < ohs.end; ++oh)
-          for (int64_t ow = ows.begin; ow < ows.end; ++ow) {
-            const int64_t at = ((n * s.out_h + oh) * s.out_w + ow) * s.in_c + c;
-            const int64_t kh = h + s.pad_top - oh * s.stride_h, kw = w + s.pad_left - ow * s.stride_w;
-            total += share(dy_at(t, act, at, lanes), at, kh * s.kernel_w + kw, lanes, oh, ow);
-          }
-        put(t, out_mask, (r * s.in_w + w) * s.in_c + c, total, lanes);
-      });
+    for (int64_t oh = ohs.begin; oh < ohs.end; ++oh) {
+      const int64_t height = cells_of(oh, s.stride_h, s.pad_top, s.kernel_h, s.in_h).count();
+      const int64_t first_cell = (h + s.pad_top - oh * s.stride_h) * s.kernel_w;
+      for (int64_t ow = 0; ow < s.out_w; ++ow) {
+        const Range cols = cells_of(ow, s.stride_w, s.pad_left, s.kernel_w, s.in_w);
+        float* const corner = row + (ow * s.stride_w - s.pad_left + cols.begin) * s.in_c;
+        each_vector(s.in_c, [&](int64_t c, auto lanes) {
+          const auto to = sent(((n * s.out_h + oh) * s.out_w + ow) * s.in_c + c, height * cols.count(), lanes);
+          float* at = corner + c;
+          for (int64_t kw = cols.begin; kw < cols.end; ++kw, at += s.in_c) store_some(at, load_some(at, lanes) + to(first_cell + kw), lanes);
+        });
+      }
     }
+    if (!t.out_mask_y) continue;
+    const float* const y = t.out_mask_y + r * size;
+    each_vector(size, [&](int64_t i, auto lanes) {
+      store_some(row + i, masked(load_some(row + i, lanes), load_some(y + i, lanes), out_mask), lanes);
+    });
   }
 }
 
