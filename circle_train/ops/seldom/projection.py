@@ -176,9 +176,12 @@ class LshProjection(Op):
         count = len(seeds), len(rows)
         begin = np.broadcast_to(seeds.view(np.uint8).reshape(-1, 1, 4), (*count, 4))
         keys = np.concatenate([begin, np.broadcast_to(rows, (len(seeds), *rows.shape))], 2)
-        values = fingerprints(keys.reshape(-1, keys.shape[2])).view(np.int64).astype(np.float64).reshape(count)
-        positive: Array = (values if weight is None else values * weight).cumsum(axis=1)[:, -1:] > 0
-        return positive.any(axis=1)
+        values = (
+            fingerprints(keys.reshape(-1, keys.shape[2])).view(np.int64).astype(np.float64).reshape(count)
+        )
+        sums = (values if weight is None else values * weight).cumsum(axis=1)[:, -1:]
+        positive: Array = np.any(sums > 0, axis=1)
+        return positive
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

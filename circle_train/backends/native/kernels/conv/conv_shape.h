@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "vectors/activation.h"
-#include "product/grouped_rows.h"
+#include "windows/grouped_rows.h"
 #include "run/kernel.h"
 
 namespace ct {
