@@ -63,11 +63,18 @@ def node_of(op: Op, values: list[Any], constants: list[bool]) -> Node:
 
 
 def nodes(name: str) -> Iterator[tuple[Node, list[Any]]]:
-    """Every example as a node, its indices being constants, and its inputs' values."""
+    """Every example as a node, its indices being constants, and its inputs' values; and each with one of these constants
+    an operand that is computed while running."""
     for example in [*NAMED[name].examples(), *(one for one in MORE if one.op.name == name)]:
         if not example.op.mutates:
             values = list(example.inputs)
-            yield node_of(example.op, values, [is_constant(example, i) for i in range(len(values))]), values
+            given = [is_constant(example, i) for i in range(len(values))]
+            yield node_of(example.op, values, given), values
+            for chosen in (i for i, is_given in enumerate(given) if is_given and len(values) > 1):
+                yield (
+                    node_of(example.op, values, [known and i != chosen for i, known in enumerate(given)]),
+                    values,
+                )
 
 
 def axes_of(values: list[Any]) -> list[tuple[int, int]]:
