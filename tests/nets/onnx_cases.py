@@ -162,6 +162,11 @@ def outcome(case: Case) -> Outcome:
         return Outcome("refused", str(error))
     tolerance = {"rtol": 2e-3, "atol": 1e-3} if case.loose else {"rtol": 1e-3, "atol": 1e-4}
     for tensor, ours, theirs in zip(module.main.outputs, found, case.outputs, strict=True):
+        known = [n if size < 0 else size for size, n in zip(tensor.shape, ours.shape, strict=False)]
+        if tensor.dtype.numpy != ours.dtype or len(tensor.shape) != ours.ndim or tuple(known) != ours.shape:
+            return Outcome(
+                "wrong", f"{tensor.name} is {ours.dtype} {ours.shape}, its type says {tensor.type}"
+            )
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return Outcome(
                 "wrong", f"{tensor.name} is {ours.dtype} {ours.shape}, expected {theirs.dtype} {theirs.shape}"
