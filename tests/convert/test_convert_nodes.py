@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
 
+from onnx import TensorProto, helper, numpy_helper
 from onnx_cases import node_cases, outcome, stored_cases, with_constants, with_one_computed
+
+import circle_train as ct
 
 LEAST = 0.75
 
@@ -50,3 +54,39 @@ def test_stored_cases(kind: str) -> None:
     counts, wrong = shares(stored_cases(kind))
     assert not wrong
     assert counts["match"] >= LEAST * counts.total() > 0, counts
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("seed", range(60))
+def test_windows_that_lie_unevenly(seed: int, is_open: bool) -> None:
+    """Pools, convolutions and their inverses with paddings, strides and dilations of all kinds, as onnxruntime has them."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(seed)
+    kind = ("AveragePool", "MaxPool", "Conv", "ConvTranspose", "LpPool")[seed % 5]
+    rank = int(rng.integers(1, 3))
+    kernel, strides, dilations = (rng.integers(1, most, rank).tolist() for most in (4, 4, 3))
+    pads = [int(rng.integers(0, kernel[i % rank])) for i in range(2 * rank)]
+    attributes = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    if kind.endswith("Pool"):
+        attributes["ceil_mode"] = int(rng.integers(2))
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = int(rng.integers(2))
+    x = rng.normal(size=(2, 3, *(7, 8)[:rank])).astype(np.float32)
+    w = rng.normal(size=(3, 3, *kernel)).astype(np.float32)
+    given = [] if kind.endswith("Pool") else [numpy_helper.from_array(w, "w")]
+    node = helper.make_node(kind, ["x", *(t.name for t in given)], ["y"], **attributes)
+    shape = ["n", 3, *"hw"[:rank]] if is_open else x.shape
+    infos = (
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    graph = helper.make_graph([node], "g", *infos, given)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    raw = model.SerializeToString()
+    try:
+        expected = onnxruntime.InferenceSession(raw).run(None, {"x": x})
+    except Exception:  # its own kinds: not with these dilations
+        pytest.skip("onnxruntime does not take these together")
+    np.testing.assert_allclose(
+        ct.InferenceSession(raw)(x), expected[0], rtol=1e-3, atol=1e-4, err_msg=str(attributes)
+    )
