@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from idx_files import make_family
+from networks import mlp
 from onert_files import FOLDER, config_of
 
 import circle_train as ct
@@ -215,6 +216,16 @@ def test_raw_files_of_two_inputs_are_read_by_input(tmp_path: Path) -> None:
     sessions[0].fit(x, y, shuffle=False, verbose=0)
     sessions[1].fit(tmp_path / "x.bin", tmp_path / "y.raw", shuffle=False, verbose=0)
     assert np.array_equal(sessions[0].parameters.flat(), sessions[1].parameters.flat())
+
+
+@pytest.mark.parametrize("size", [0, 23, 47])
+def test_a_raw_file_of_part_of_a_sample_is_refused(size: int, tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(bytes(size))
+    session = ct.TrainSession(mlp(), ct.TrainConfig(loss="mse", batch_size=2))
+    with pytest.raises(
+        ct.DataError, match=rf"has {size} bytes, expected a multiple of 24 = 24 \('x'\) bytes a sample"
+    ):
+        session.predict(tmp_path / "x.bin")
 
 
 @pytest.mark.slow

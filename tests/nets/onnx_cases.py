@@ -153,7 +153,9 @@ def outcome(case: Case) -> Outcome:
     try:
         module, _ = load_onnx(case.model)
     except ConversionError as error:
-        stumbled = "do not fit together (" in str(error)  # a handler over what it was given, though the case is sound
+        stumbled = "do not fit together (" in str(
+            error
+        )  # a handler over what it was given, though the case is sound
         return Outcome("wrong" if stumbled else "refused", str(error).splitlines()[-1].strip())
     try:
         found = evaluate(
