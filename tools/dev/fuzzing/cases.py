@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fuzzing import files, learned, models, samples
 from fuzzing.damage import Rng, damaged_bytes, damaged_json
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import networks
 import numpy as np
-from fuzzing.damage import Rng, damaged_bytes, pick
-from fuzzing.models import kept
 
 import circle_train as ct
+from fuzzing.damage import Rng, damaged_bytes, pick
+from fuzzing.models import kept
 
 
 @cache

@@ -13,13 +13,13 @@ from typing import Any
 
 import networks
 import numpy as np
-from fuzzing.damage import Rng, damaged_bytes, damaged_json, pick
-from fuzzing.models import DATA, TRAINED, Large, damaged_model, kept, refuse_large
 
 import circle_train as ct
 from circle_train.checkpoints import by_suffix, safetensors
 from circle_train.settings.as_json import to_dict
 from circle_train.settings.onert_json import to_onert_json
+from fuzzing.damage import Rng, damaged_bytes, damaged_json, pick
+from fuzzing.models import DATA, TRAINED, Large, damaged_model, kept, refuse_large
 
 
 @cache
