@@ -37,13 +37,30 @@ def open_shapes(graph: Graph) -> list[str]:
 
 
 def refuse_open_shapes(graph: Graph) -> None:
-    """Training wants to know everything beforehand."""
-    if found := open_shapes(graph):
-        shown = ", ".join(found[:MOST_SHOWN]) + (", and what follows" if len(found) > MOST_SHOWN else "")
-        raise ModelError(
-            f"{len(found)} operator(s) have shapes that depend on the values of the data: {shown}; "
-            "such a model can be run by InferenceSession, not trained"
-        )
+    """Training wants to know everything beforehand; what lies before that can be trained."""
+    found = open_shapes(graph)
+    if not found:
+        return
+    shown = ", ".join(found[:MOST_SHOWN]) + (", and what follows" if len(found) > MOST_SHOWN else "")
+    said = f"{len(found)} operator(s) have shapes that depend on the values of the data: {shown}; "
+    last = _last_of_known_shape(graph)
+    if last is None:
+        raise ModelError(f"{said}such a model can be run by InferenceSession, not trained")
+    raise ConfigError(
+        f"{said}such a model can be run by InferenceSession; the last tensor of floats before them is '{last.name}' "
+        f"({last.type}): TrainConfig(outputs=['{last.name}']) trains there"
+    )
+
+
+def _last_of_known_shape(graph: Graph) -> Tensor | None:
+    """Floats that something of unknown shape is made of, computed as late as may be."""
+    known: list[Tensor] = []
+    for node in graph.nodes:
+        if not all(out.type.is_static for out in node.outputs):
+            known += [t for t in node.inputs if t is not None and t.type.is_static and t.dtype.is_float]
+    computed = {t: t.producer for t in known if t.producer is not None and t.type.size > 1}
+    place = {node: number for number, node in enumerate(graph.nodes)}
+    return max(computed, key=lambda t: place[computed[t]], default=None)
 
 
 MOST_SHOWN = 5

@@ -58,11 +58,12 @@ def _of_the_file(graph: Graph, sizes: Sequence[Sequence[Number]]) -> dict[str, i
     found: dict[str, int] = {}
     for tensor, shape in zip(graph.inputs, sizes, strict=True):
         for size, stated in zip(shape, tensor.shape, strict=True):
-            if isinstance(size, Size):
-                plain = size.symbol
-                found.update(
-                    {plain: max(stated, 1)} if plain else dict.fromkeys(size.symbols() - found.keys(), 1)
-                )
+            if not isinstance(size, Size):
+                continue
+            for name in size.symbols() - found.keys():
+                ones = dict.fromkeys(size.symbols(), 1) | found
+                made = (n for n in range(1, stated + 1) if evaluated(size, {**ones, name: n}) == stated)
+                found[name] = next(made, 1)
     return found
 
 

@@ -94,3 +94,30 @@ def test_what_the_exporter_optimizes_trains_too(name: str, tmp_path: Path) -> No
     """By default it folds normalisations and transposes into weights that it renames, and writes them beside the file."""
     *_, x, session = both_step(name, tmp_path / "net.onnx", dynamic_shapes=({0: torch.export.Dim("batch")},))
     run_trained(session, x, tmp_path)
+
+
+class Statistics(torch.nn.Module):
+    """Means and deviations over time beside what they are of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.windows, self.last = torch.nn.Conv1d(8, 6, 5), torch.nn.Linear(18, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.tanh(self.windows(x.transpose(1, 2)))
+        spread = y.std(2, keepdim=True).expand_as(y)
+        return self.last(torch.cat([y, y.mean(2, keepdim=True).expand_as(y), spread], 1).mean(2))
+
+
+def test_an_open_length_below_which_no_window_fits(tmp_path: Path) -> None:
+    """The exporter's shapes say that the length is a multiple of something, the file which: not the least."""
+    torch.manual_seed(1)
+    net, auto = Statistics().eval(), torch.export.Dim.AUTO
+    export(net, torch.randn(2, 30, 8), tmp_path / "net.onnx", dynamic_shapes=({0: auto, 1: auto},))
+    session = ct.TrainSession(
+        tmp_path / "net.onnx", ct.TrainConfig(loss="mse", optimizer="sgd", batch_size=2)
+    )
+    for length in (30, 41):
+        x = torch.randn(2, length, 8)
+        found = session.eval_step(x.numpy(), np.zeros((2, 3), np.float32)).loss
+        assert found == pytest.approx(net(x).square().mean().item(), rel=1e-4)
