@@ -1,12 +1,12 @@
 // CONV_2D's gradient for its input. Input pixels of one phase (position modulo the stride) see the same kernel taps, so each phase is
 // one product of gathered dy against its taps' weights. With stride 1 there is one, a convolution with the kernel turned round.
-#include <algorithm>
-
 #include "conv/conv_groups.h"
 #include "conv/conv_planar.h"
 #include "conv/conv_shape.h"
 #include "vectors/stored.h"
 #include "product/gemm.h"
+#include "product/pack.h"
+#include "windows/few_outputs.h"
 #include "windows/side_by_side.h"
 #include "winograd/winograd.h"
 
@@ -173,35 +173,57 @@ auto grouped(const Phase& p, const float* weights) {
   return GroupedRows(s.groups, s.out_c + s.in_c, with, reach);
 }
 
+// All of a phase's pixels to where they belong: zeros where no tap reaches them (NULL).
+void put_phase(Context& context, const Phase& p, const float* pixels) {
+  constexpr int64_t kPixels = 256;
+  const ct_conv_shape& s = p.t->shape;
+  const int64_t count = s.batch * p.height * p.width;
+  context.parallel(ceil_div(count, kPixels), double(count) * s.in_c * 0.2, [&](int, int64_t begin, int64_t end) {
+    const int64_t first = begin * kPixels;
+    PhaseSink sink;
+    sink.p = &p, sink.first = 0, sink.channels = s.in_c;
+    sink.rows(first, std::min(end * kPixels, count) - first, pixels ? pixels + first * s.in_c : nullptr, s.in_c);
+  });
+}
+
+// A phase by itself is a convolution of dy. Where it has hardly any channels, dots make its pixels aside, from weights turned.
+struct Thin {
+  Thin(const Phase& phase, char* scratch) : p(phase) {
+    conv.x = p.t->dy, conv.shape = shape_of(p), conv.bf16 = p.t->bf16;
+    Carver carver(scratch);
+    conv.w = turned = carver.take<float>(p.depth() * p.inputs);
+    conv.y = carver.take<float>(out_pixels(conv.shape) * p.inputs);
+    size = carver.used();
+  }
+  bool suits() const { return p.depth() > 0 && has_few_outputs(conv); }
+  void run(Context& context, const float* weights) const {
+    transpose(weights, p.inputs, p.depth(), p.inputs, turned, p.depth());
+    run_few_outputs(context, conv), put_phase(context, p, conv.y);
+  }
+  const Phase& p;
+  ct_conv_args conv{};
+  float* turned;
+  int64_t size;
+};
+
 int64_t phase_scratch(const Phase& p, int threads) {
   Carver carver(nullptr);
   carver.take<float>(p.t->shape.groups * p.depth() * p.inputs);
   int64_t bytes = 0;
+  if (const Thin thin(p, nullptr); thin.suits()) return carver.used() + thin.size;
   if (lie_apart(*p.t)) return carver.used() + grouped(p, nullptr).scratch(threads);
   with_phase(p, 0, nullptr, [&](const RowsProduct& product) { bytes = rows_scratch(product, threads); });
   return carver.used() + bytes;
 }
 
-// No tap reaches these pixels.
-void clear_phase(Context& context, const Phase& p) {
-  constexpr int64_t kPixels = 256;
-  const ct_conv_shape& s = p.t->shape;
-  const int64_t pixels = s.batch * p.height * p.width;
-  context.parallel(ceil_div(pixels, kPixels), double(pixels) * s.in_c * 0.2, [&](int, int64_t begin, int64_t end) {
-    const int64_t first = begin * kPixels, count = std::min(end * kPixels, pixels) - first;
-    PhaseSink sink;
-    sink.p = &p, sink.first = 0, sink.channels = s.in_c;
-    sink.rows(first, count, nullptr, 0);
-  });
-}
-
 void run_phase(Context& context, const Phase& p) {
-  if (p.depth() == 0 && !turns_round(*p.t)) return clear_phase(context, p);
+  if (p.depth() == 0 && !turns_round(*p.t)) return put_phase(context, p, nullptr);
   const int64_t groups = p.t->shape.groups;
   Carver carver(context.scratch());
   float* const weights = carver.take<float>(groups * p.depth() * p.inputs);
   char* const rest = context.scratch() + carver.used();
   gather_weights(context, p, weights);
+  if (const Thin thin(p, rest); thin.suits()) return thin.run(context, weights);
   if (lie_apart(*p.t)) return grouped(p, weights).run(context, rest);
   for (int64_t g = 0; g < groups; ++g)
     with_phase(p, g, weights, [&](const RowsProduct& product) { run_rows(context, product, rest); });
