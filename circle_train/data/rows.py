@@ -46,16 +46,15 @@ class Origin:
 
 def found_in(header: Sequence[str], origin: Origin, path: Any) -> Origin:
     """With the columns that the model reads; all that are named must be there."""
+    known, apart = set(header), {*origin.targets, origin.group}
     for name in (*origin.targets, *([origin.group] if origin.group else []), *origin.columns):
-        if name not in header:
+        if name not in known:
             raise DataError(
                 f"'{path}' has no column '{name}', its columns are {', '.join(header)}; name one of these, or rename it there"
             )
     if origin.columns:
         return origin
-    return replace(
-        origin, columns=tuple(name for name in header if name not in (*origin.targets, origin.group))
-    )
+    return replace(origin, columns=tuple(name for name in header if name not in apart))
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -141,7 +140,8 @@ def starts_of(marks: Sequence[Any], length: int, step: int) -> list[int]:
 
 def numbers_of(rows: list[list[str]], header: list[str], columns: Sequence[str], path: Any) -> Array:
     """These columns as numbers."""
-    places = [header.index(name) for name in columns]
+    first = {name: place for place, name in reversed(list(enumerate(header)))}
+    places = [first[name] for name in columns]
     try:
         return np.array([[float(row[place]) for place in places] for row in rows], np.float32)
     except ValueError as error:

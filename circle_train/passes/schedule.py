@@ -11,10 +11,11 @@ def update_early(graph: Graph) -> None:
     """Move each node that writes into memory behind the last of its inputs' makers and readers, and of the guards."""
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers: dict[Tensor, list[Node]] = {}
+    views: dict[Tensor, Tensor] = {}
     for node in graph.nodes:
         for tensor in node.inputs:
             if tensor is not None:
-                readers.setdefault(stored_in(tensor), []).append(node)
+                readers.setdefault(stored_in(tensor, views), []).append(node)
     guarded = max((i for i, node in enumerate(graph.nodes) if isinstance(node.op, GuardFinite)), default=-1)
     after: dict[int, list[Node]] = {}
     for node in graph.nodes:

@@ -13,6 +13,7 @@ import circle_train as ct
 from circle_train.convert.onnx_file import fields
 from circle_train.convert.stages import written
 from circle_train.data.files import read_idx
+from circle_train.ir.graph import MOST_ENDS, MOST_OPERANDS
 
 onnx = pytest.importorskip("onnx")
 
@@ -27,6 +28,15 @@ def varint(value: int) -> bytes:
 
 def field(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def test_names_and_outputs_that_take_two_bytes_are_counted() -> None:
+    for graph, found in (
+        (field(12, b"") * (MOST_ENDS + 1), f"{MOST_ENDS} messages 'output'"),
+        (field(1, field(1, b"") * (MOST_OPERANDS + 1)), f"{MOST_OPERANDS} names 'input'"),
+    ):
+        with pytest.raises(ct.ConversionError, match=f"there are more than {found}"):
+            ct.load(b"\x08\x08" + field(7, graph) + field(8, b"\x10\x11"))
 
 
 @pytest.mark.parametrize("name, number", [("node", 1), ("initializer", 5), ("input", 11), ("value_info", 13)])

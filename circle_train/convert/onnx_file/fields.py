@@ -17,6 +17,7 @@ from circle_train.convert.onnx_file.protobuf import (
     message_in,
     signed,
 )
+from circle_train.ir.graph import MOST_OPERANDS
 from circle_train.ir.tensor_type import Array
 
 MOST = 1 << 17
@@ -50,7 +51,10 @@ def text(name: str) -> Field:
 
 def texts(name: str) -> Field:
     def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
-        values.setdefault(name, []).append(data[start:end].decode())
+        found = values.setdefault(name, [])
+        if len(found) == MOST_OPERANDS:
+            raise Damage(f"there are more than {MOST_OPERANDS} names '{name}'")
+        found.append(data[start:end].decode())
 
     return Field(name, list, bytes=read)
 
@@ -123,11 +127,11 @@ def message(name: str, kind: Callable[[], Kind]) -> Field:
     return Field(name, lambda: Message(kind(), {}, (b"", 0, 0)), bytes=read)
 
 
-def messages(name: str, kind: Callable[[], Kind]) -> Field:
+def messages(name: str, kind: Callable[[], Kind], most: int | None = None) -> Field:
     def read(values: Values, data: Data, start: int, end: int, depth: int) -> None:
         found = values.setdefault(name, [])
-        if len(found) == MOST:
-            raise Damage(f"there are more than {MOST} messages '{name}'")
+        if len(found) == (most or MOST):
+            raise Damage(f"there are more than {most or MOST} messages '{name}'")
         found.append(message_in(kind(), data, start, end, depth + 1))
 
     return Field(name, list, bytes=read)

@@ -20,6 +20,7 @@ from circle_train.convert.onnx_file.fields import (
     view,
 )
 from circle_train.convert.onnx_file.protobuf import Damage, Data, Kind, Message, parse
+from circle_train.ir.graph import MOST_ENDS
 
 
 class Attribute(enum.IntEnum):
@@ -155,7 +156,7 @@ GRAPH: Kind = Kind(
         2: text("name"),
         5: messages("initializer", lambda: TENSOR),
         11: messages("input", lambda: VALUE_INFO),
-        12: messages("output", lambda: VALUE_INFO),
+        12: messages("output", lambda: VALUE_INFO, MOST_ENDS),
         13: messages("value_info", lambda: VALUE_INFO),
         15: messages("sparse_initializer", lambda: SPARSE),
     },

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from circle_train.errors import ModelError
 from circle_train.format.flatbuffer.decode import Damage, Table
+from circle_train.ir.graph import MOST_OPERANDS
 
 Item = TypeVar("Item")
 
@@ -44,7 +45,9 @@ def tables_of(table: Table, field: str) -> list[Table]:
     return tables
 
 
-def indices_of(table: Table, field: str) -> list[int]:
+def indices_of(table: Table, field: str, most: int = MOST_OPERANDS) -> list[int]:
     """A vector of indices, empty where the file has none."""
     value: Any = table.get(field)
+    if value is not None and len(value) > most:
+        raise Damage(f"there are {len(value)} {field}, expected at most {most}")
     return [] if value is None else [int(index) for index in value.tolist()]

@@ -18,6 +18,7 @@ from circle_train.format.model.nodes import link_graphs, read_node, read_operato
 from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.model.tensors import read_signs, read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
+from circle_train.ir.graph import MOST_ENDS
 from circle_train.ir.mapped import open_bytes
 from circle_train.ir.node import EMPTY
 from circle_train.ir.tensor_type import Array
@@ -130,7 +131,7 @@ def read_graph(table: Table, buffers: Sequence[Buffer], codes: Sequence[Operator
     graph = Graph(table.get("name", ""), tensors=tensors)
     for field, group in (("inputs", graph.inputs), ("outputs", graph.outputs)):
         with at(f".{field}"):
-            group += [pick(tensors, index, "tensor") for index in indices_of(table, field)]
+            group += [pick(tensors, index, "tensor") for index in indices_of(table, field, MOST_ENDS)]
     for index, operator in enumerate(tables_of(table, "operators")):
         with at(f".operators[{index}]"):
             graph.append(read_node(operator, index, codes, tensors, data))

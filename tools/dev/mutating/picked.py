@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant("setting a parameter is lost", "runtime/weights.py", "np.copyto(here, inner)", "pass", TRAIN),
     Mutant("from_logits takes softmax twice", "losses/cross_entropy.py", "logits.apply(SoftmaxCrossEntropy(), target)", "logits.apply(CrossEntropy(), target)",
            (*TRAIN, "tests/peers/test_onert_golden.py")),
-    Mutant("an offset beyond the file is believed", "format/flatbuffer/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/format/test_format.py", "tests/format/test_fuzz.py")),
+    Mutant("an offset beyond the file is believed", "format/flatbuffer/decode.py", "self.size = len(self.buffer)", "self.size = len(self.buffer) + 64", ("tests/format/test_format.py", "tests/format/test_contradictions.py")),
     Mutant("Gemm forgets beta", "convert/handlers/numeric/linear.py", "scaled(b, bias, beta))", "bias)", CONVERT),
     Mutant("batch normalisation by another epsilon", "convert/handlers/layers/norm.py",
            'BatchNorm(c.attr("epsilon", 1e-5)', 'BatchNorm(2 * c.attr("epsilon", 1e-5)', CONVERT),

@@ -13,6 +13,8 @@ from circle_train.ops.internal.sum_to import SumTo
 
 MOST_INPUTS = CHAIN_REGISTERS // 2
 MOST_OUTPUTS = 4
+LONGEST, WIDEST = 256, 64
+"""Operations of a chain, and readers of what a part of it gives: each joining looks at all of them once more."""
 
 
 def split_broadcasts(rewriter: Rewriter) -> None:
@@ -56,17 +58,24 @@ def _contract(rewriter: Rewriter, maker: Node, node: Node, results: list[Tensor]
 
 def _results(rewriter: Rewriter, maker: Node, node: Node) -> list[Tensor] | None:
     """What the contracted node must give, or None if the contraction is not possible."""
-    if len(_inputs(maker, node)) > MOST_INPUTS:
+    if len(_inputs(maker, node)) > MOST_INPUTS or _length(maker) + _length(node) > LONGEST:
         return None
     others: list[Tensor] = []
     for out in maker.outputs:
-        outside = [r for r in rewriter.readers(out) if r is not node]
+        readers = rewriter.readers(out)
+        if len(readers) > WIDEST:
+            return None
+        outside = [r for r in readers if r is not node]
         if out in rewriter.keep or outside:
             if any(rewriter.is_before(r, node) for r in outside):
                 return None
             others.append(out)
     results = sorted([*node.outputs, *others], key=is_bits)
     return results if len(results) <= MOST_OUTPUTS else None
+
+
+def _length(node: Node) -> int:
+    return len(node.op.parts) if isinstance(node.op, Fused) else 1
 
 
 def _inputs(maker: Node, node: Node) -> list[Tensor]:

@@ -42,6 +42,10 @@ class Reduced:
 
 def join_losses(rewriter: Rewriter) -> None:
     """Fuse each loss that is one of KERNELS under means and sums."""
+    gradients: dict[int, list[Node]] = {}
+    for node in rewriter.nodes():
+        if isinstance(node.op, Gradient) and type(node.op.of) in KERNELS:
+            gradients.setdefault(id(node.op.of), []).append(node)
     for node in rewriter.nodes():
         if type(node.op) not in KERNELS or node not in rewriter:
             continue
@@ -51,7 +55,7 @@ def join_losses(rewriter: Rewriter) -> None:
             continue
         reduced = _reduced(rewriter, node)
         if reduced is not None:
-            _fuse(rewriter, reduced)
+            _fuse(rewriter, reduced, gradients.get(id(node.op), []))
 
 
 def _reduced(rewriter: Rewriter, node: Node) -> Reduced | None:
@@ -70,11 +74,11 @@ def _reduced(rewriter: Rewriter, node: Node) -> Reduced | None:
     return Reduced(node, reductions, scale)
 
 
-def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
+def _fuse(rewriter: Rewriter, reduced: Reduced, gradients: list[Node]) -> None:
     node = reduced.items
     members = [node, *reduced.reductions]
     made, results = ["loss"], [reduced.total]
-    backward = _backward(rewriter, reduced)
+    backward = _backward(rewriter, reduced, gradients)
     if backward is not None:
         members += backward
         made.append("dx")
@@ -90,10 +94,10 @@ def _fuse(rewriter: Rewriter, reduced: Reduced) -> None:
     rewriter.fuse(members, KERNELS[type(node.op)], {"x": x, "target": target}, results, options)
 
 
-def _backward(rewriter: Rewriter, reduced: Reduced) -> list[Node] | None:
+def _backward(rewriter: Rewriter, reduced: Reduced, gradients: list[Node]) -> list[Node] | None:
     """The gradient of the prediction, and those of the reductions back to the constant it starts from."""
-    node = reduced.items
-    found = [r for r in rewriter.readers(node.inputs[0]) if _is_gradient(r, node.op)]
+    x = reduced.items.inputs[0]
+    found = [r for r in gradients if r in rewriter and x in r.inputs and _is_of_x(r.op)]
     if len(found) != 1:
         return None
     members = found
@@ -112,9 +116,6 @@ def _seed(members: list[Node]) -> Tensor:
     return seed
 
 
-def _is_gradient(node: Node, of: Op) -> bool:
-    return (
-        isinstance(node.op, Gradient)
-        and node.op.of is of
-        and node.op.of.input_name(node.op.wrt) in ("x", "x1")
-    )
+def _is_of_x(op: Op) -> bool:
+    """Whether the prediction's gradient, not the target's."""
+    return isinstance(op, Gradient) and op.of.input_name(op.wrt) in ("x", "x1")

@@ -19,6 +19,8 @@ class Rewriter:
         self.keep = set(keep)
         self._accesses: dict[StateKey, tuple[dict[Node, None], dict[Node, None]]] = {}
         """Who only reads a state, and who writes it; among them some that are gone."""
+        self.views: dict[Tensor, Tensor] = {}
+        """Whose memory they show, which no joining changes."""
         self.numbers: dict[tuple[Tensor, float], Tensor] = {}
         """What the updates of a rule read, by where the session writes it and the limit to which they clip."""
         writing = [node for node in graph.nodes if node.op.mutates]
@@ -97,7 +99,7 @@ class Rewriter:
         if self._guards and node.op.mutates and node not in self._guards:
             for guard in self._guards:
                 hold(node, until=guard)
-        for state, writes in _accesses(node):
+        for state, writes in _accesses(node, self.views):
             if state not in self._accesses:
                 self._accesses[state] = {}, {}
             readers, writers = self._accesses[state]
@@ -111,12 +113,12 @@ class Rewriter:
             (writers if writes else readers)[node] = None
 
 
-def _accesses(node: Node) -> list[tuple[StateKey, bool]]:
+def _accesses(node: Node, views: dict[Tensor, Tensor]) -> list[tuple[StateKey, bool]]:
     """The states that a node reads and (True) writes, be it through a view."""
     read = []
     for tensor in node.inputs:
         if tensor is not None:
-            state = (tensor if tensor.producer is None else stored_in(tensor)).state
+            state = (tensor if tensor.producer is None else stored_in(tensor, views)).state
             if state is not None and state.kind != "scalars":
                 read.append((tensor, state))
     if not read:

@@ -61,7 +61,9 @@ def destiny(rewriter: Rewriter, node: Node, name: str) -> Destiny:
     So is one that is made of weights: another update may need these as they were, and this one as it finds them.
     """
     g = node.outputs[0]
-    made_of_weights = any(t is not None and stored_in(t).state is not None for t in node.inputs)
+    made_of_weights = any(
+        t is not None and stored_in(t, rewriter.views).state is not None for t in node.inputs
+    )
     reader = None if made_of_weights else rewriter.only_reader(g)
     if reader is not None and isinstance(reader.op, Accumulate):
         return Destiny(Fate(accumulate=True), [node, reader], {f"{name}.g": reader.inputs[0]}, [])
