@@ -30,7 +30,7 @@ from circle_train.data.texts import tokenizer
 from circle_train.format.flatbuffer import encode, unknown
 from circle_train.format.metadata import attachments, description
 from circle_train.format.model import reader, tensors
-from circle_train.ir import DType, Graph, Module, Tensor, TensorType, graph
+from circle_train.ir import DType, Graph, Module, Tensor, TensorType, verify
 from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
 from circle_train.ops.control import loop
@@ -52,8 +52,8 @@ LIMITS = {
     "elements that are computed while loading, for one operator": fold.LARGEST_FOLDED,
     "bytes of a program's memory": pages.LARGEST,
     "tensors, and operators, of a graph in a file": reader.MOST,
-    "inputs, and outputs, of a graph in a file": graph.MOST_ENDS,
-    "inputs, and outputs, of an operator in a file": graph.MOST_OPERANDS,
+    "inputs, and outputs, of a graph in a file": verify.MOST_ENDS,
+    "inputs, and outputs, of an operator in a file": verify.MOST_OPERANDS,
     "elements of a sparse ONNX initializer for each that is there, beyond as many": importer.SPARSEST,
     "bytes behind a model's flatbuffer that may hold files": attachments.LARGEST,
     "nodes, and initializers, of an ONNX graph": fields.MOST,

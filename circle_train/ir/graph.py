@@ -257,27 +257,6 @@ class Module:
         return self.graphs[0]
 
 
-MOST_ENDS, MOST_OPERANDS = 1 << 12, 1 << 16
-"""Inputs, or outputs, of a graph and of an operator in a file: four bytes each there, a loss or a gradient here."""
-
-
-def stored_in(tensor: Tensor, known: dict[Tensor, Tensor] | None = None) -> Tensor:
-    """The tensor whose memory a view shows; itself where it is none. What is `known` of views is not looked for again."""
-    shown = []
-    while known is None or tensor not in known:
-        maker = tensor.producer
-        place = None if maker is None else maker.op.view_input
-        below = None if maker is None or place is None else maker.inputs[place]
-        if below is None:
-            break
-        shown.append(tensor)
-        tensor = below
-    if known is not None:
-        tensor = known.get(tensor, tensor)
-        known.update(dict.fromkeys(shown, tensor))
-    return tensor
-
-
 def constant(value: Array, name: str = "constant") -> Tensor:
     """A new constant tensor with the array's elements."""
     array = np.asarray(value, order="C")

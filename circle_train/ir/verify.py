@@ -6,6 +6,8 @@ from circle_train.errors import ModelError
 from circle_train.ir.graph import Graph
 from circle_train.ir.node import Node, Tensor
 
+MOST_ENDS, MOST_OPERANDS = 1 << 12, 1 << 16
+"""Inputs, or outputs, of a graph and of an operator in a file: four bytes each there, a loss or a gradient here."""
 UNMADE = object()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from circle_train.ir import Graph, Node, Tensor
-from circle_train.ir.graph import stored_in
+from circle_train.ir.views import stored_in
 from circle_train.ops.internal.gradient import GuardFinite
 
 

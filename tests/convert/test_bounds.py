@@ -13,7 +13,7 @@ import circle_train as ct
 from circle_train.convert.onnx_file import fields
 from circle_train.convert.stages import written
 from circle_train.data.files import read_idx
-from circle_train.ir.graph import MOST_ENDS, MOST_OPERANDS
+from circle_train.ir.verify import MOST_ENDS, MOST_OPERANDS
 
 onnx = pytest.importorskip("onnx")
 

@@ -22,7 +22,7 @@ from circle_train.format.flatbuffer.encode import encode
 from circle_train.format.flatbuffer.schema import TABLES, UNIONS
 from circle_train.format.metadata.training_info import put
 from circle_train.format.model import reader
-from circle_train.ir import Graph, Module, graph
+from circle_train.ir import Graph, Module, verify
 from circle_train.ops import REGISTRY
 
 
@@ -76,8 +76,8 @@ def test_more_tensors_than_a_graph_may_have_are_damage(monkeypatch: pytest.Monke
 def test_who_is_named_over_and_over_is_damage(kind: str) -> None:
     """Four bytes of a file asked for a loss, or for a gradient, each."""
     made = Graph("g", [new_input("x", 1, 2)])
-    y = made.emit(REGISTRY["ADD_N"](), *made.inputs * (graph.MOST_OPERANDS + 1 if kind == "operator" else 2))
-    made.outputs += [y] * (graph.MOST_ENDS + 1 if kind == "graph" else 1)
+    y = made.emit(REGISTRY["ADD_N"](), *made.inputs * (verify.MOST_OPERANDS + 1 if kind == "operator" else 2))
+    made.outputs += [y] * (verify.MOST_ENDS + 1 if kind == "graph" else 1)
     raw = format.write(Module([made]))
     with pytest.raises(ModelError, match=r"there are (4097 outputs|65537 inputs), expected at most"):
         format.read(raw)

@@ -17,8 +17,8 @@ from circle_train.convert.onnx_file.protobuf import (
     message_in,
     signed,
 )
-from circle_train.ir.graph import MOST_OPERANDS
 from circle_train.ir.tensor_type import Array
+from circle_train.ir.verify import MOST_OPERANDS
 
 MOST = 1 << 17
 """Messages of one kind in one message: nodes of a graph, say. An empty one takes two bytes of a file and 500 of memory."""

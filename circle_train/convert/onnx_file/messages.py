@@ -20,7 +20,7 @@ from circle_train.convert.onnx_file.fields import (
     view,
 )
 from circle_train.convert.onnx_file.protobuf import Damage, Data, Kind, Message, parse
-from circle_train.ir.graph import MOST_ENDS
+from circle_train.ir.verify import MOST_ENDS
 
 
 class Attribute(enum.IntEnum):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from circle_train.errors import ModelError
 from circle_train.format.flatbuffer.decode import Damage, Table
-from circle_train.ir.graph import MOST_OPERANDS
+from circle_train.ir.verify import MOST_OPERANDS
 
 Item = TypeVar("Item")
 

@@ -18,10 +18,10 @@ from circle_train.format.model.nodes import link_graphs, read_node, read_operato
 from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.model.tensors import read_signs, read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
-from circle_train.ir.graph import MOST_ENDS
 from circle_train.ir.mapped import open_bytes
 from circle_train.ir.node import EMPTY
 from circle_train.ir.tensor_type import Array
+from circle_train.ir.verify import MOST_ENDS
 
 SCHEMAS: dict[str, Tables] = {"CIR0": TABLES, "TFL3": TABLES | TFLITE_TABLES}
 """The tables that a file identifier stands for."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from circle_train.ir import Graph, Node, StateKey, Tensor
-from circle_train.ir.graph import stored_in
+from circle_train.ir.views import stored_in
 from circle_train.ops.internal.fused import Fused, Part
 from circle_train.ops.internal.gradient import GuardFinite
 

@@ -8,7 +8,8 @@ from math import prod
 from circle_train.backends.native.binders.update import SLOTS, Fate, UpdateNumbers, kind_of
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
-from circle_train.ir.graph import constant, stored_in
+from circle_train.ir.graph import constant
+from circle_train.ir.views import stored_in
 from circle_train.ops.base import Op
 from circle_train.ops.internal.bfloat16 import RoundedConv2D, RoundedFullyConnected
 from circle_train.ops.internal.gather_from_end import GatherFromEnd
