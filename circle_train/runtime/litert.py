@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from circle_train import format
@@ -46,9 +47,10 @@ def for_litert(module: Module) -> Module:
     if not any(is_refused(graph) for graph in module.graphs):
         return module if source is not None else _signed(module, module.main)
     graphs = [graph.copy() for graph in module.graphs]
+    run = _relinked(graphs, dict(zip(module.graphs, graphs, strict=True)))
     for graph, old in zip(graphs, module.graphs, strict=True):
         graph.carried = dict(old.carried)
-        suit(graph)
+        suit(graph, is_inner=graph in run)
     constants = dict.fromkeys(
         t.buffer for graph in graphs for t in graph.all_tensors() if t.buffer is not None
     )
@@ -59,6 +61,15 @@ def for_litert(module: Module) -> Module:
         carried["signatures"] = [_moved(signature, module, graphs) for signature in carried["signatures"]]
     made = replace(module, graphs=graphs, buffers=[*module.buffers, *fresh], carried=carried)
     return _signed(hints.attach(made), graphs[0])
+
+
+def _relinked(graphs: Sequence[Graph], twins: Mapping[Graph, Graph]) -> set[Graph]:
+    """Let operators run the copies; those that are run."""
+    run = set[Graph]()
+    for node in [node for graph in graphs for node in graph.nodes if getattr(node.op, "graphs", ())]:
+        node.op = replace(node.op, graphs=tuple(twins.get(inner, inner) for inner in node.op.graphs))
+        run.update(node.op.graphs)
+    return run
 
 
 def _signed(module: Module, main: Graph) -> Module:

@@ -157,3 +157,32 @@ def test_a_circle_file_becomes_one_of_the_version_that_litert_reads(tmp_path: Pa
     np.testing.assert_allclose(
         run(tmp_path / "net.tflite", [x])[0], ct.InferenceSession("tests/data/mlp.circle")(x), rtol=1e-5
     )
+
+
+def test_a_recurrence_of_halves_runs_in_litert(tmp_path: Path) -> None:
+    """The loop's graphs carry floats, as LiteRT computes, and stand in the file once."""
+    onnx = pytest.importorskip("onnx")
+    helper, half, rng = onnx.helper, onnx.TensorProto.FLOAT16, np.random.default_rng(0)
+    arrays = {name: (rng.normal(size=(1, 15, n)) / 2).astype(np.float16) for name, n in (("w", 4), ("r", 5))}
+    node = helper.make_node("GRU", ["x", "w", "r"], ["y", ""], hidden_size=5)
+    infos = [
+        helper.make_tensor_value_info(n, half, s) for n, s in (("x", ["t", "n", 4]), ("y", ["t", 1, "n", 5]))
+    ]
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    model = ct.load(tmp_path / "net.onnx")
+    assert "WHILE" in {operator.name for operator in model.operators}
+    model.save(tmp_path / "net.tflite")
+    assert len(ct.load(tmp_path / "net.tflite").module.graphs) == len(model.module.graphs)
+    runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    interpreter = runtime.Interpreter(str(tmp_path / "net.tflite"), num_threads=1)
+    (given,), (made,) = interpreter.get_input_details(), interpreter.get_output_details()
+    for shape in ((6, 2, 4), (9, 1, 4)):
+        x = rng.normal(size=shape).astype(np.float16)
+        interpreter.resize_tensor_input(given["index"], shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(given["index"], x)
+        interpreter.invoke()
+        found = interpreter.get_tensor(made["index"])
+        np.testing.assert_allclose(found, ct.InferenceSession(model)(x), rtol=0, atol=2e-3)

@@ -28,11 +28,26 @@ def compute_in_float32(graph: Graph) -> None:
     """Every node in float32; inputs and outputs keep their types through a CAST, half constants their size."""
     if not any(map(is_other_float, graph.nodes)):
         return
-    wide: dict[Tensor, Tensor] = {}
+    wide = {tensor: _twin(tensor) for tensor in graph.inputs if tensor.dtype in OTHER}
+    nodes = [_cast(tensor, twin) for tensor, twin in wide.items()]
+    _widen(graph, wide, nodes)
+    for made in dict.fromkeys(graph.outputs):
+        if made in wide and made not in graph.inputs:
+            nodes.append(_cast(wide[made], made))
+    graph.nodes = nodes
+
+
+def carry_float32(graph: Graph) -> None:
+    """The same of a graph that an operator runs: its inputs and outputs are that operator's, of float32 too."""
+    wide = {tensor: _twin(tensor) for tensor in graph.inputs if tensor.dtype in OTHER}
     nodes: list[Node] = []
-    for tensor in graph.inputs:
-        if tensor.dtype in OTHER:
-            nodes.append(_cast(tensor, wide.setdefault(tensor, _twin(tensor))))
+    _widen(graph, wide, nodes)
+    graph.inputs, graph.outputs = ([wide.get(t, t) for t in group] for group in (graph.inputs, graph.outputs))
+    graph.nodes = nodes
+
+
+def _widen(graph: Graph, wide: dict[Tensor, Tensor], nodes: list[Node]) -> None:
+    """Append the graph's nodes, reading and making tensors of float32."""
     for node in graph.nodes:
         for given in node.inputs:
             if given is not None and given.dtype in OTHER and given not in wide and given.is_constant:
@@ -43,10 +58,6 @@ def compute_in_float32(graph: Graph) -> None:
         nodes.append(
             replace(node, op=_retyped(node, inputs, outputs), inputs=inputs, outputs=outputs, hint=hint)
         )
-    for made in dict.fromkeys(graph.outputs):
-        if made in wide and made not in graph.inputs:
-            nodes.append(_cast(wide[made], made))
-    graph.nodes = nodes
 
 
 def _retyped(node: Node, inputs: list[Tensor | None], outputs: list[Tensor]) -> object:

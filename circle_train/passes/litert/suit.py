@@ -5,7 +5,7 @@ from __future__ import annotations
 from circle_train.ir import Graph
 from circle_train.ir.verify import verify
 from circle_train.passes.litert.bias import lacks_bias, lend_bias
-from circle_train.passes.litert.floats import compute_in_float32, is_other_float
+from circle_train.passes.litert.floats import carry_float32, compute_in_float32, is_other_float
 from circle_train.passes.litert.integers import compute_in_other_integers, is_other_integer
 from circle_train.passes.litert.spelling import is_foreign, spell_out
 
@@ -18,10 +18,10 @@ def is_refused(graph: Graph) -> bool:
     return any(concerns(node) for node in graph.nodes for concerns in CONCERNS)
 
 
-def suit(graph: Graph) -> None:
-    """Rewrite what LiteRT would refuse; the numbers stay."""
+def suit(graph: Graph, is_inner: bool = False) -> None:
+    """Rewrite what LiteRT would refuse; the numbers stay. `is_inner`: an operator runs the graph."""
     for step in STEPS:
-        step(graph)
+        (carry_float32 if is_inner and step is compute_in_float32 else step)(graph)
         verify(graph)
     for index, node in enumerate(graph.nodes):
         node.index = index
