@@ -14,6 +14,7 @@ from picture_net import picture_net
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.finetuning.account import Result, best_epochs, class_rows, mistakes, untrained
+from circle_train.finetuning.result import _shares
 
 SHAPES = Path(__file__).parents[1] / "data" / "shapes"
 
@@ -97,3 +98,10 @@ def test_the_command_fills_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "taken").write_text("")
     assert main(["finetune", str(SHAPES), *words[:-1], str(tmp_path / "taken")]) == 1
     assert "run folder" in capsys.readouterr().err
+
+
+def test_scores_are_shares_whether_a_model_ends_in_logits_or_not() -> None:
+    logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    shares = np.exp(logits) / np.exp(logits).sum(1)[:, None]
+    for scores in (logits, shares, logits - 100):
+        np.testing.assert_allclose(_shares(scores), shares, rtol=1e-5)
