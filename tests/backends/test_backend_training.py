@@ -292,6 +292,15 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> tuple[ct.TrainSession, list[Na
     return session, runs[: program.reading], runs[program.reading :]
 
 
+def test_a_short_step_stays_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "LONG", 60.0)
+    session = ct.TrainSession(networks.mlp(), ct.TrainConfig(loss="mse", batch_size=4), backend="native")
+    for _ in range(2):
+        session.train_step(*batch(networks.mlp(), 4))
+    steps = session.programs.executor(Mode.TRAIN, 4).steps
+    assert all(len(run._pieces) == 1 for run in steps if isinstance(run, NativeRun))
+
+
 def interrupt(session: ct.TrainSession, run: NativeRun) -> int:
     """Ctrl-C in every piece of the run, and how many of them were taken."""
     taken = 0
