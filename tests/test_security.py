@@ -24,7 +24,7 @@ from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import fields, importer, protobuf
 from circle_train.convert.stages import written
 from circle_train.data import files, rows
-from circle_train.data.pictures import LARGEST as MOST_PIXELS
+from circle_train.data.pictures import LARGEST as MOST_PIXELS, MOST_SCANS
 from circle_train.data.recordings import LONGEST as LONGEST_RECORDING
 from circle_train.data.texts import tokenizer
 from circle_train.format.flatbuffer import encode, unknown
@@ -63,6 +63,7 @@ LIMITS = {
     "functions, branches and messages within each other of an ONNX model": protobuf.DEEPEST,
     "turns of a loop": loop.MOST_TURNS,
     "pixels of a picture": MOST_PIXELS,
+    "scans of a JPEG": MOST_SCANS,
     "seconds of a recording": LONGEST_RECORDING,
     "side of a picture, in pixels, that a model may ask for": description.LARGEST_SIDE,
     "samples of a second, and tokens, that a model may ask for": description.FASTEST,
@@ -423,6 +424,29 @@ def test_objects_and_errors_show_names_on_one_line(evil: Path) -> None:
     for text in (*map(str, shown), *map(repr, shown)):
         assert text.isprintable() and "x1b]0;owned" in text
     assert not unprintable(str(session.plan)) and not unprintable(str(session.profile()))
+
+
+def test_names_that_are_no_text_are_written_as_escapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes of a file that are no UTF-8 are kept as they are; logs, archives and checksums could not hold them."""
+    monkeypatch.chdir(tmp_path)
+    graph, rng = Graph("net"), np.random.default_rng(0)
+    x = Tensor("XXXXx", TensorType(DType.FLOAT32, (1, 6)))
+    graph.inputs.append(x)
+    for name in ("XXXXy", "file"):  # which numpy's savez takes for its own
+        w = constant(rng.standard_normal((5, 6), np.float32), f"{name}/w")
+        graph.outputs.append(graph.emit(REGISTRY["FULLY_CONNECTED"](), x, w, None, name=name))
+    Path("n.circle").write_bytes(format.write(Module([graph])).replace(b"XXXX", b"\xff\xfe\xed\xa0"))
+    np.save("x.npy", X)
+    np.savez("y.npz", Y, Y)
+    words = "train n.circle --input x.npy --expected y.npz --loss mse --metric mae --epochs 1 --run-dir run"
+    assert main(words.split()) == 0, capsys.readouterr().err
+    assert "\\udcff\\udcfe" in Path("run/log.csv").read_text(encoding="utf-8")
+    assert main("train --resume run --epochs 2".split()) == 0, capsys.readouterr().err
+    assert main("predict n.circle --input x.npy --output p.npz".split()) == 0, capsys.readouterr().err
+    with np.load("p.npz") as archive:
+        assert len(archive.files) == 2 and archive["file"].shape == (4, 5)
 
 
 def test_letters_of_every_alphabet_stay_as_they_are() -> None:

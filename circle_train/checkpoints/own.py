@@ -126,7 +126,7 @@ def fingerprint(graph: Graph, state: State, stored: Set[str]) -> str:
             [-1 if tensor is None else number[tensor] for tensor in group]
             for group in (node.inputs, node.outputs)
         ]
-        digest.update(f"{node.op.name}{_options(node.op)}{wires}".encode())
+        digest.update(f"{node.op.name}{_options(node.op)}{wires}".encode("utf-8", "surrogateescape"))
         for inner in getattr(node.op, "graphs", ()):
             digest.update(fingerprint(inner, state, stored).encode())
     return digest.hexdigest()

@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import sys
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ from circle_train.cli.settings import (
 from circle_train.cli.train import add_data
 from circle_train.errors import ConfigError
 from circle_train.finetuning.answers import Question, answers
-from circle_train.format.atomic import atomic_write
+from circle_train.format.atomic import atomic_write, write_text
 from circle_train.model import Model
-from circle_train.printable import as_json
+from circle_train.printable import as_json, printable
 from circle_train.session import TrainSession
 from circle_train.settings.config import TrainConfig
 
@@ -89,8 +90,7 @@ def _name_files(options: argparse.Namespace, model: Model) -> int:
     data = [{"file": name, **dict(named)} for name, named, _ in rows]
     if options.output:
         text = as_json(data) if options.output.lower().endswith(".json") else _csv(rows)
-        with atomic_write(options.output) as file:
-            file.write(f"{text.rstrip()}\n".encode())
+        write_text(options.output, f"{text.rstrip()}\n")
         print_lines([f"wrote {options.output}: {len(rows)} {'sample' if len(rows) == 1 else 'samples'}"])
     elif options.json:
         print_json(data)
@@ -151,8 +151,11 @@ def _predict(options: argparse.Namespace, model: Model) -> int:
 
 def _write(path: str, named: dict[str, np.ndarray[Any, Any]]) -> None:
     if path.endswith(".npz"):
-        with atomic_write(path) as file:
-            np.savez(file, **named)  # type: ignore[arg-type]
+        with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
+            # not by savez, which takes the names "file" and "allow_pickle" for its own
+            for name, array in named.items():
+                with archive.open(f"{printable(name)}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
     elif path.endswith(".npy") and len(named) == 1:
         with atomic_write(path) as file:
             np.save(file, next(iter(named.values())))

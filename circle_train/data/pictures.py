@@ -30,7 +30,9 @@ TRIED = ("flip", "crop")
 """Variations that most photographs bear; text and arrows do not bear the first."""
 LARGEST = 100_000_000
 """Pixels of a picture; more would be a bomb rather than a photograph."""
-JPEG_END = b"\xff\xd9"
+JPEG_SCAN, JPEG_END = b"\xff\xda", b"\xff\xd9"
+MOST_SCANS = 64
+"""Of a JPEG; each goes over all pixels once more, and takes a few bytes of the file where nothing is in it."""
 
 
 @record
@@ -252,6 +254,8 @@ def _refuse_odd(picture: Any, path: Any) -> None:
         raise DataError(
             f"'{path}' has {width}×{height} pixels, expected at most {LARGEST:,}; make it smaller"
         )
+    if picture.format == "JPEG" and (scans := _count(path, JPEG_SCAN)) > MOST_SCANS:
+        raise DataError(f"'{path}' is made of {scans} scans, expected at most {MOST_SCANS}; save it anew")
 
 
 def _refuse_halves(picture: Any, path: Path) -> None:
@@ -260,6 +264,16 @@ def _refuse_halves(picture: Any, path: Path) -> None:
         picture.verify()
     elif picture.format != "JPEG" or not _ends(path, JPEG_END):
         picture.load()
+
+
+def _count(path: Any, mark: bytes) -> int:
+    """How often the mark stands in the file, a piece of it after the other."""
+    count, last = 0, b""
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            count += (last + piece).count(mark)
+            last = piece[-1:] if piece[-1:] == mark[:1] else b""
+    return count
 
 
 def _ends(path: Path, mark: bytes) -> bool:

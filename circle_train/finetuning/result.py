@@ -14,9 +14,10 @@ from circle_train.data.labelled import Labelled
 from circle_train.data.opening import Folder
 from circle_train.finetuning.choosing.choice import Choice, as_data
 from circle_train.fitting.history import History
-from circle_train.format.atomic import atomic_write
+from circle_train.format.atomic import write_text
 from circle_train.format.metadata.description import Description
 from circle_train.ir.tensor_type import Array
+from circle_train.printable import lines
 from circle_train.record import record
 from circle_train.report.confusion import classes_of
 from circle_train.session import TrainSession
@@ -179,8 +180,7 @@ class Outcome:
         settings = None if quantize is None else self._settings(as_settings(quantize))
         shipped = self.session.export(path, quantize=settings)
         if self.data.classes:
-            with atomic_write(Path(path).with_name("labels.txt")) as file:
-                file.write("".join(f"{name}\n" for name in self.data.classes).encode())
+            write_text(Path(path).with_name("labels.txt"), f"{lines(self.data.classes)}\n")
         return shipped
 
     def _settings(self, wish: Int8) -> Int8:

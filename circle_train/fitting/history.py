@@ -9,7 +9,7 @@ from math import isfinite
 
 from circle_train.errors import ConfigError
 from circle_train.fitting.callback import Callback, Logs
-from circle_train.format.atomic import atomic_write
+from circle_train.format.atomic import write_text
 from circle_train.printable import as_table, printable
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -39,8 +39,7 @@ class History(Callback):
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["epoch", *self.history])
         writer.writerows(zip((epoch + 1 for epoch in self.epoch), *self.history.values(), strict=True))
-        with atomic_write(path) as file:
-            file.write(text.getvalue().encode())
+        write_text(path, text.getvalue())
 
     def curve(self, name: str = "loss", width: int = 60) -> str:
         """The course of one number in a line of blocks, lowest to highest; epochs are thinned out to fit."""

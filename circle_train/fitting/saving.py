@@ -16,7 +16,7 @@ from typing import Any
 from circle_train.errors import ConfigError
 from circle_train.fitting.callback import Callback, Logs
 from circle_train.fitting.watcher import Watcher
-from circle_train.format.atomic import atomic_write
+from circle_train.format.atomic import write_text
 
 CHECKPOINTS = (".ckpt", ".safetensors")
 MODELS = (".circle", ".tflite", ".onnx")
@@ -154,5 +154,4 @@ class CSVLogger(Callback):
             writer.writerow(self.columns)
         writer.writerow([row.get(column, "") for column in self.columns])
         self.text += text.getvalue()
-        with atomic_write(self.path) as file:
-            file.write(self.text.encode())
+        write_text(self.path, self.text)

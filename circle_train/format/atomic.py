@@ -65,9 +65,9 @@ def atomic_writes(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[Bina
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """A whole file of text, or none."""
+    """A whole file of text, or none; halves of characters, which names in model files may hold, as escapes."""
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
 
 
 def make_folder(path: str | os.PathLike[str], what: str, names: Iterable[str] = ()) -> None:

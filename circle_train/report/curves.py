@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from math import floor, isfinite, log10
 from os import PathLike
 
 from circle_train.format.atomic import atomic_write
-from circle_train.printable import as_html
+from circle_train.printable import as_html, printable
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 52, 14, 38, 44
 
 TOP_LINE = 7
 """Of a chart for a terminal, the lowest being 0."""
+MOST_DRAWN = 24
+"""Quantities that a picture shows, one below the other; a page and a table have all of them."""
 Curves = Mapping[str, Sequence[float]]
 
 
@@ -97,7 +100,7 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    groups = families(curves)
+    groups = dict(islice(families(curves).items(), MOST_DRAWN))
     figure = Figure(figsize=(6, 3 * max(len(groups), 1)), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (title, group) in zip(
@@ -105,13 +108,20 @@ def draw_png(curves: Curves, path: str | PathLike[str]) -> bool:
     ):
         for number, (name, values) in enumerate(group.items()):
             marker = "." if len(values) < 20 else ""
-            axes.plot(range(1, len(values) + 1), values, marker=marker, label=name, color=COLOURS[number])
-        axes.set(title=title, xlabel="epoch")
+            axes.plot(
+                range(1, len(values) + 1), values, marker=marker, label=_plain(name), color=COLOURS[number]
+            )
+        axes.set(title=_plain(title), xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.legend()
     with atomic_write(path) as file:
         figure.savefig(file, format="png", dpi=120)
     return True
+
+
+def _plain(name: str) -> str:
+    """A name as it is: matplotlib takes what stands between dollars for a formula."""
+    return printable(name).replace("$", r"\$")
 
 
 def text_chart(values: Sequence[float], label: str) -> list[str]:

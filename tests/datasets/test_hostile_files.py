@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import struct
@@ -53,6 +54,22 @@ def test_a_picture_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_picture_of_endless_scans_is_refused(tmp_path: Path) -> None:
+    """A third of a megabyte took six seconds, and a megabyte three times as long: each scan goes over all pixels."""
+    image = pytest.importorskip("PIL.Image")
+    content = io.BytesIO()
+    image.new("L", (64, 64), 128).save(content, "JPEG", progressive=True)
+    raw = content.getvalue()
+    scan = raw[raw.rindex(b"\xff\xda") : -2]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "good.jpg").write_bytes(raw)
+    assert len(ct.data.images(tmp_path, validation=0)) == 2
+    (tmp_path / "a" / "bad.jpg").write_bytes(raw[:-2] + scan * 100 + raw[-2:])
+    with pytest.raises(ct.DataError, match=r"is made of \d+ scans, expected at most 64"):
+        ct.data.images(tmp_path, validation=0)
+
+
 def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
     folder = picture(tmp_path / "cat" / "0.png").parents[1]
     os.mkfifo(picture(folder / "dog" / "0.png").parent / "1.png")

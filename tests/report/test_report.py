@@ -12,7 +12,7 @@ import pytest
 import circle_train as ct
 from circle_train.cli.runs.run_folder import RunFolder
 from circle_train.data.dataset import Dataset
-from circle_train.report.curves import families, svg, text_chart, ticks
+from circle_train.report.curves import draw_png, families, svg, text_chart, ticks
 from circle_train.session.account import described, taken_for
 
 MODEL = Path(__file__).parents[1] / "data" / "mlp.circle"
@@ -144,3 +144,17 @@ def test_settings_in_words() -> None:
 def test_a_chart_of_text_reaches_from_the_least_to_the_largest() -> None:
     _, top, *_, bottom, _ = lines = text_chart([0.25, 0.75, 0.5], "accuracy")
     assert lines[0] == "accuracy" and top == "   0.750 ┤  ██  " and bottom == "   0.250 ┤██████"
+
+
+@pytest.mark.parametrize("name", ["$\\frac{$", "half \udcff", "_hidden", "$"])
+def test_a_name_is_no_formula(name: str, tmp_path: Path) -> None:
+    """Outputs name their losses; matplotlib reads what stands between dollars."""
+    pytest.importorskip("matplotlib")
+    assert draw_png({name: [1.0, 0.5], f"val_{name}": [1.0, 0.6]}, tmp_path / "c.png")
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_picture_of_many_quantities_can_be_drawn(tmp_path: Path) -> None:
+    """Two hundred outputs were more pixels than a picture may have, which was said after training."""
+    pytest.importorskip("matplotlib")
+    assert draw_png({f"y{i}_loss": [1.0, 0.5] for i in range(200)}, tmp_path / "c.png")
