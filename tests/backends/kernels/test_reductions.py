@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native import struct
+from native import run, struct
 from sized.call import Arrays, Call, added, args, rand, stored, zeros
 
 from circle_train.backends.native.engine import abi
@@ -49,6 +49,25 @@ def test_reduce(shape: tuple[int, ...], axes: tuple[int, ...], op: str) -> None:
         rank=len(shape), op=abi.Reduce[op], scale=scale, accumulate=1,
     )  # fmt: skip
     added(make, before, y=want + before).agrees("REDUCE", 1e-6 if op != "PROD" else 1e-4)
+
+
+@pytest.mark.parametrize("shape", [(56, 56, 16), (28, 28, 72), (300, 200, 1), (7, 7, 512)])
+def test_a_sample_is_reduced_the_same_whatever_others_there_are(shape: tuple[int, ...]) -> None:
+    """Over so many numbers that one sample's are cut into parts."""
+    x = rand(17, *shape)
+
+    def reduced(some: np.ndarray) -> np.ndarray:
+        y = zeros(len(some), shape[-1])
+        make = args(
+            "ct_reduce_args", x=some, shape=[*some.shape] + [0] * 4, reduce=[0, 1, 1, 0] + [0] * 4, rank=4,
+            op=abi.Reduce.SUM, scale=1.0, accumulate=0,
+        )  # fmt: skip
+        assert run("REDUCE", make({"y": y}), 2) == 0
+        return y
+
+    whole = reduced(x)
+    for few in (1, 2, 5):
+        assert reduced(x[:few]).tobytes() == whole[:few].tobytes()
 
 
 @pytest.mark.parametrize("rows,cols", [(1, 5), (300, 256), (40, 17), (1000, 33)])

@@ -84,7 +84,10 @@ Plan plan_of(const ct_reduce_args& args) {
   p.groups = p.along ? kept : kept * ceil_div(p.length, kColumns);
   p.items = p.reduced.count() * runs;
   const int64_t item = p.along ? std::min(p.length, kRun) : std::min(p.length, kColumns);
-  if (p.groups < 16 && p.items * item > 32768) p.splits = std::min(p.items, ceil_div(32, std::max<int64_t>(1, p.groups)));
+  // Of one sample, where the first axis is the samples': what becomes of it must not depend on how many others there are.
+  const bool samples = args.rank > 0 && !args.reduce[0] && args.shape[0] > 0;
+  const int64_t groups = samples ? p.groups / args.shape[0] : p.groups;
+  if (groups < 16 && p.items * item > 32768) p.splits = std::min(p.items, ceil_div(32, std::max<int64_t>(1, groups)));
   return p;
 }
 
