@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import circle_train as ct
 from circle_train.cli.main import main
 from circle_train.cli.runs.places import unused
+from circle_train.cli.settings import config_of
+from circle_train.cli.train import add_arguments
 from circle_train.fitting.saving import CSVLogger
 
 MLP = Path(__file__).parents[1] / "data" / "mlp.circle"
@@ -89,6 +92,16 @@ def test_a_run_that_a_checkpoint_comes_from_goes_on_in_its_place() -> None:
     assert not Path("run-2").exists()
     assert train("--run-dir", "run", "--checkpoint", "other/last.safetensors", "--epochs", "4") == 0
     assert Path("run-2/report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "words, optimizer, rate", [("--optimizer sgd", "SGD", 0.001), ("--learning-rate 0.5", "Adam", 0.5)]
+)
+def test_an_optimizer_or_a_rate_alone_is_taken(words: str, optimizer: str, rate: float) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    config = config_of(parser.parse_args([str(MLP), "--loss", "mse", *words.split()]), ct.load(MLP))
+    assert (type(config.rule).__name__, config.rule.base_learning_rate) == (optimizer, rate)
 
 
 def test_what_was_learned_is_written_though_nobody_asked(capsys: pytest.CaptureFixture[str]) -> None:

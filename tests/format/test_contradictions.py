@@ -129,6 +129,15 @@ def test_bytes_that_two_unknown_fields_lead_to_are_no_fields_own(kind: str) -> N
         format.write(module)
 
 
+@pytest.mark.parametrize("size", [0, 3, 0xFFFE])
+def test_a_table_whose_slots_reach_beyond_the_file_is_damaged(size: int) -> None:
+    raw = bytearray(format.write(models.small()))
+    (root,) = struct.unpack_from("<I", raw)
+    struct.pack_into("<H", raw, root - struct.unpack_from("<i", raw, root)[0], size)
+    with pytest.raises(ModelError, match="vtable"):
+        format.read(bytes(raw))
+
+
 @pytest.mark.parametrize("offset", [1, 2, 3])
 def test_an_unknown_field_does_not_lie_upon_its_tables_head(offset: int) -> None:
     raw = bytearray(models.newer({"new": 7}, {"new": "int32"}))
