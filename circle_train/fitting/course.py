@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from circle_train.errors import ConfigError
-from circle_train.fitting.average import Average
+from circle_train.fitting.average import Average, refused_story
 from circle_train.fitting.callback import Callback, Logs, Trainee
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
@@ -35,6 +36,7 @@ class Course:
         """Of the epoch under way."""
         self._telling: dict[str, Any] | None = None
         self._attentive: dict[str, Callback] = {}
+        self._is_resumed = False
 
     def begin(self, epochs: int, steps: int | None) -> None:
         for listener in self.listeners.values():
@@ -56,7 +58,8 @@ class Course:
 
     def end(self) -> None:
         for listener in self.listeners.values():
-            listener.on_train_end()
+            with self._believing(listener):
+                listener.on_train_end()
 
     def _tell(
         self, listeners: Mapping[str, Callback], event: str, number: int, logs: Logs, told: list[str]
@@ -66,7 +69,8 @@ class Course:
             if key not in told:
                 told.append(key)
                 try:
-                    getattr(listener, event)(number, logs)
+                    with self._believing(listener):
+                        getattr(listener, event)(number, logs)
                 except KeyboardInterrupt:  # a checkpoint written now lets it be told again
                     told.remove(key)
                     raise
@@ -88,17 +92,25 @@ class Course:
 
     def resume(self, snapshot: Mapping[str, Any], average: Average) -> None:
         """Give everybody what they remembered, and tell those that have not been told."""
-        if snapshot["average"] is not None:
-            average.restore(snapshot["average"])
-            self.average = average
-        for key, remembered in snapshot["callbacks"].items():
-            if key in self.listeners:
-                self.listeners[key].restore(remembered)
-        self.session.stop_training = snapshot["stopping"]
-        telling = snapshot["telling"]
+        self._is_resumed, telling = True, snapshot["telling"]
+        with refused_story():
+            if snapshot["average"] is not None:
+                average.restore(snapshot["average"])
+                self.average = average
+            for key, remembered in snapshot["callbacks"].items():
+                if key in self.listeners:
+                    self.listeners[key].restore(remembered)
+            self.session.stop_training = snapshot["stopping"] is True
+            if telling is not None:
+                heard = self._attentive if telling["event"] == "on_batch_end" else self.listeners
+                number, logs, told = int(telling["number"]), dict(telling["logs"]), list(telling["told"])
         if telling is not None:
-            heard = self._attentive if telling["event"] == "on_batch_end" else self.listeners
-            self._tell(heard, telling["event"], telling["number"], telling["logs"], list(telling["told"]))
+            self._tell(heard, telling["event"], number, logs, told)
+
+    def _believing(self, listener: Callback) -> AbstractContextManager[None]:
+        """Where what one of ours remembers comes from a checkpoint, its mistakes are the checkpoint's."""
+        is_ours = type(listener).__module__.startswith(__name__.partition(".")[0] + ".")
+        return refused_story() if self._is_resumed and listener.remembers and is_ours else nullcontext()
 
 
 @record

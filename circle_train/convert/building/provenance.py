@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from circle_train.errors import ModelError, refusing
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
@@ -108,11 +109,13 @@ class Lineage:
     def then(self, step: Step) -> Lineage:
         return Lineage(self.name, (*self.steps, step))
 
+    @refusing(ModelError, "the layout of an initializer", "make the package anew")
     def to_circle(self, value: Array) -> Array:
         for step in self.steps:
             value = step.forward(value)
         return np.asarray(value, order="C")
 
+    @refusing(ModelError, "the layout of an initializer", "make the package anew")
     def to_onnx(self, value: Array) -> Array:
         for step in reversed(self.steps):
             value = step.inverse(value)

@@ -48,7 +48,7 @@ class Metric:
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self.total, self.count = snapshot["total"], snapshot["count"]
+        self.total, self.count = float(snapshot["total"]), int(snapshot["count"])
 
     def result(self) -> float:
         """The mean so far; NaN where nothing was measured."""

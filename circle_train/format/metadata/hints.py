@@ -85,7 +85,7 @@ def restore(module: Module) -> None:
         raise ModelError(f"metadata '{ENTRY}' is damaged ({error!r}); convert the model anew") from None
     if lost:
         warnings.warn(
-            f"the model was changed since it was converted: what training should know of '{printable(lost[0])}' and "
+            f"the model was changed since it was converted: what training should know of '{printable(str(lost[0]))}' and "
             f"{len(lost) - 1} more is lost (dropout, batch normalisation, numbers that are no parameters)",
             stacklevel=3,
         )

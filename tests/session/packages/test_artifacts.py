@@ -296,11 +296,31 @@ def test_damaged_hints_are_refused(tmp_path: Path, raw: bytes) -> None:
         ct.load(tmp_path / "x.circle")
 
 
-def test_hints_of_what_is_gone_are_a_warning(tmp_path: Path) -> None:
+def test_a_layout_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    """A package from a stranger: its layouts are undone where somebody asks for values."""
+    from circle_train.convert.back import ENTRY
+    from circle_train.format.metadata import hints
+
+    config = ct.TrainConfig(loss="mse", batch_size=4)
+    package = ct.make_artifacts(network(tmp_path), tmp_path / "package", config)
+    model = ct.load(package)
+    told = hints.read_entry(model.module, ENTRY)
+    assert told is not None
+    layouts = {name: [["transposed", [1, 0, 2, 3, 4, 5]]] for name in told["initializers"]}
+    ct.Model(hints.put_entry(model.module, ENTRY, {**told, "initializers": layouts})).save(
+        tmp_path / "x.circle"
+    )
+    session = ct.TrainSession(tmp_path / "x.circle", config)
+    with pytest.raises(ct.ModelError, match="the layout of an initializer contradicts itself"):
+        session.parameters.flat()
+
+
+@pytest.mark.parametrize("gone", ["gone", 7])
+def test_hints_of_what_is_gone_are_a_warning(gone: object, tmp_path: Path) -> None:
     from circle_train.format.metadata import hints
 
     model = ct.load(network(tmp_path))
-    changed = {"dropout": {"conv": {"ratio": 0.5, "seed": None}}, "fixed": ["gone"]}
+    changed = {"dropout": {"conv": {"ratio": 0.5, "seed": None}}, "fixed": [gone]}
     ct.Model(hints.put_entry(model.module, hints.ENTRY, changed)).save(tmp_path / "x.circle")
     with pytest.warns(UserWarning, match="what training should know of 'conv' and 1 more is lost"):
         ct.load(tmp_path / "x.circle")
