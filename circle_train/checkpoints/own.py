@@ -15,7 +15,7 @@ from circle_train.checkpoints import safetensors
 from circle_train.checkpoints.changes import Changes
 from circle_train.checkpoints.safetensors import Data, Entry
 from circle_train.checkpoints.slices import FileSlices
-from circle_train.errors import CheckpointError, ConfigError
+from circle_train.errors import FOREIGN, CheckpointError, ConfigError
 from circle_train.fitting.course import BrokenOff, pack, unpack
 from circle_train.ir import Graph, Module, StateKey
 from circle_train.ir.tensor_type import Array
@@ -173,11 +173,11 @@ def _progress(metadata: Mapping[str, str], where: str) -> dict[str, Any]:
     try:
         progress = json.loads(metadata["progress"])
         rate = float.fromhex(progress["learning_rate"])
-        counters = [progress[name] for name in COUNTERS]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        counters = [*(progress[name] for name in COUNTERS), progress.get("passes", 0)]
+    except FOREIGN as error:
         raise _foreign(where, f"its progress cannot be read ({error})") from None
     if (
-        not all(isinstance(counter, int) and counter >= 0 for counter in counters)
+        not all(type(counter) is int and 0 <= counter < 1 << 63 for counter in counters)
         or "optimizer" not in progress
         or not 0 <= rate < inf
     ):
@@ -191,7 +191,7 @@ def _course(metadata: Mapping[str, str], remembered: Mapping[str, Array], where:
         return None
     try:
         return BrokenOff(unpack(metadata["fit"], remembered))
-    except (KeyError, TypeError, ValueError) as error:
+    except FOREIGN as error:
         raise _foreign(where, f"its fit cannot be read ({error})") from None
 
 
@@ -201,14 +201,14 @@ def _rounding(metadata: Mapping[str, str], where: str) -> Rounding | None:
         return None
     try:
         return Rounding.from_data(json.loads(metadata["rounding"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except FOREIGN as error:
         raise _foreign(where, f"the scales that it rounds to cannot be read ({error})") from None
 
 
 def _properties(metadata: Mapping[str, str], where: str) -> dict[str, int | float | str]:
     try:
         properties = json.loads(metadata.get("properties", "{}"))
-    except ValueError as error:
+    except FOREIGN as error:
         raise _foreign(where, f"its properties cannot be read ({error})") from None
     if not isinstance(properties, dict) or not all(type(v) in (int, float, str) for v in properties.values()):
         raise _foreign(where, f"its properties are {metadata['properties'][:120]}")

@@ -18,7 +18,7 @@ from circle_train.convert.building.provenance import (
     Transposed,
     Widened,
 )
-from circle_train.errors import ModelError
+from circle_train.errors import FOREIGN, ModelError
 from circle_train.ir.tensor_type import Array
 
 
@@ -38,7 +38,7 @@ def restore(data: dict[str, Any]) -> Provenance:
             for name, steps in data["initializers"].items()
         }
         return Provenance(None, str(data["digest"]), lineages, str(data["engine"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except FOREIGN as error:
         raise ModelError(f"metadata '{ENTRY}' is damaged ({error!r}); make the package anew") from None
 
 

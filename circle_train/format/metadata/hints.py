@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.errors import ConfigError, ModelError
+from circle_train.errors import FOREIGN, ConfigError, ModelError
 from circle_train.format.metadata.training_info import put
 from circle_train.ir import Buffer, Graph, Module, Role, Tensor
 from circle_train.ir.node import BatchNorm, Dropout, Hint, Rounding
@@ -81,7 +81,7 @@ def restore(module: Module) -> None:
                     tensors[name].role |= role
                 else:
                     lost.append(name)
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+    except FOREIGN as error:
         raise ModelError(f"metadata '{ENTRY}' is damaged ({error!r}); convert the model anew") from None
     if lost:
         warnings.warn(

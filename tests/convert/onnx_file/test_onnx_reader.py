@@ -237,3 +237,12 @@ def test_the_digest_is_the_file_s(tmp_path: Path) -> None:
     for size in (1000, 3 * LARGE):
         data = np.random.default_rng(0).bytes(size)
         assert str(Digest(data)) == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_numbers_that_come_in_pieces_are_all_there(pieces: int) -> None:
+    """A packed field may stand several times; each continues what stood before."""
+    numbers = np.arange(6, dtype="<f4")
+    packed = [piece.tobytes() for piece in np.split(numbers, pieces)]
+    raw = b"\x08\x06\x10\x01" + b"".join(bytes([0x22, len(piece)]) + piece for piece in packed)
+    np.testing.assert_array_equal(to_array(parse(TENSOR, raw)), numbers)

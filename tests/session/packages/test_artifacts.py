@@ -280,7 +280,7 @@ def test_parameters_are_named_on_the_command_line(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    "raw", [b"{", b"[1]", b'{"dropout": 3}', b'{"fixed": 7}', b'{"batch_norm": {"b": 1}}']
+    "raw", [b"{", b"[1]", b'{"dropout": 3}', b'{"fixed": 7}', b'{"batch_norm": {"b": 1}}', b"[" * 100_000]
 )
 def test_damaged_hints_are_refused(tmp_path: Path, raw: bytes) -> None:
     from circle_train.format.metadata import hints
@@ -306,6 +306,10 @@ def test_a_layout_that_cannot_be_is_refused(tmp_path: Path) -> None:
     model = ct.load(package)
     told = hints.read_entry(model.module, ENTRY)
     assert told is not None
+    nothing = {**told, "initializers": {"w": [["transposed"]]}}
+    with pytest.raises(ct.ModelError, match="is damaged"):
+        ct.Model(hints.put_entry(model.module, ENTRY, nothing)).save(tmp_path / "x.circle")
+        ct.load(tmp_path / "x.circle")
     layouts = {name: [["transposed", [1, 0, 2, 3, 4, 5]]] for name in told["initializers"]}
     ct.Model(hints.put_entry(model.module, ENTRY, {**told, "initializers": layouts})).save(
         tmp_path / "x.circle"
