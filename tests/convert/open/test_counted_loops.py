@@ -57,8 +57,8 @@ def body(bounded: bool) -> Any:
     )
 
 
-def recurrent(bounded: bool) -> bytes:
-    """All states of a cell over batch × time × 3, and the last of them."""
+def recurrent(bounded: bool, start: int = 0) -> bytes:
+    """All states of a cell over batch × time × 3 from a step on, and the last of them."""
     node = helper.make_node
     nodes = [
         node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
@@ -68,10 +68,10 @@ def recurrent(bounded: bool) -> bytes:
         node("Slice", ["shape", "ones", "twos", "zeros"], ["batch"]),
         node("Concat", ["batch", "threes"], ["first"], axis=0),
         node("ConstantOfShape", ["first"], ["h0"]),
-        node("Less", ["zero", "length"], ["begins"]),
+        node("Less", ["start", "length"], ["begins"]),
         node(
             "Loop",
-            ["length" if bounded else "", "begins", "zero", "h0"],
+            ["length" if bounded else "", "begins", "start", "h0"],
             ["t", "last", "all"],
             body=body(bounded),
         ),
@@ -86,7 +86,7 @@ def recurrent(bounded: bool) -> bytes:
         "threes": [3],
         "minus": [-1],
         "end": [2**31 - 1],
-        "zero": 0,
+        "start": start,
         "one": 1,
     }
     given = [constant("w", W), *(constant(name, np.array(value, np.int64)) for name, value in values.items())]
@@ -107,35 +107,37 @@ def states(x: Array, w: Array = W) -> Array:
     return np.stack(found, 1)
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-def test_its_results_have_the_length(bounded: bool) -> None:
-    model = ct.load(recurrent(bounded))
+@pytest.mark.parametrize(("bounded", "start"), [(False, 0), (True, 0), (False, 2)])
+def test_its_results_have_the_length(bounded: bool, start: int) -> None:
+    model = ct.load(recurrent(bounded, start))
     assert model.inputs[0].shape == (-1, -1, 3)
-    for shape in ((1, 5, 3), (3, 2, 3), (2, 9, 3)):
+    for shape in ((1, 5, 3), (3, 3, 3), (2, 9, 3)):
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         y, z = ct.InferenceSession(model)(x)
-        np.testing.assert_allclose(y, states(x), atol=1e-5)
-        np.testing.assert_allclose(z, states(x)[:, -1], atol=1e-5)
+        expected = states(x[:, start:])
+        np.testing.assert_allclose(y, expected, atol=1e-5)
+        np.testing.assert_allclose(z, expected[:, -1], atol=1e-5)
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-def test_it_trains_at_every_length_and_goes_back(bounded: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("bounded", "start"), [(False, 0), (True, 0), (False, 2)])
+def test_it_trains_at_every_length_and_goes_back(bounded: bool, start: int, tmp_path: Path) -> None:
     config = ct.TrainConfig(loss="mse", batch_size=2, outputs=["y"], optimizer=ct.optimizers.SGD(1.0))
-    session = ct.TrainSession(ct.load(recurrent(bounded)), config)
+    session = ct.TrainSession(ct.load(recurrent(bounded, start)), config)
     for length in (4, 7):
         x = np.random.default_rng(length).normal(size=(2, length, 3)).astype(np.float32)
         before = session.parameters["w"].astype(np.float64)
-        loss = session.train_step(x, np.zeros_like(x)).loss
-        assert abs(loss - np.mean(states(x, before) ** 2)) < 1e-5
+        seen = x[:, start:]
+        loss = session.train_step(x, np.zeros_like(seen)).loss
+        assert abs(loss - np.mean(states(seen, before) ** 2)) < 1e-5
         step = np.zeros((3, 3))
         for place in np.ndindex(3, 3):
             moved = before.copy()
             moved[place] += 1e-6
-            step[place] = (np.mean(states(x, moved) ** 2) - np.mean(states(x, before) ** 2)) / 1e-6
+            step[place] = (np.mean(states(seen, moved) ** 2) - np.mean(states(seen, before) ** 2)) / 1e-6
         np.testing.assert_allclose(session.parameters["w"], before - step, atol=1e-4)
     session.export(tmp_path / "out.onnx")
     y = ct.InferenceSession(tmp_path / "out.onnx")(x)[0]
-    np.testing.assert_allclose(y, states(x, session.parameters["w"]), atol=1e-5)
+    np.testing.assert_allclose(y, states(seen, session.parameters["w"]), atol=1e-5)
 
 
 def test_a_long_one_stays_a_loop_in_the_file() -> None:
