@@ -161,4 +161,4 @@ class HashtableLookup(Movement):
     def examples(cls) -> Iterable[Example]:
         keys = np.array([-3, 5, 9], np.int32)
         yield Example(cls(), (np.array([9, 4, -3, 9], np.int32), keys, random(3, 2)))
-        yield Example(cls(), (np.array([5, 7], np.int32), keys, random(3, 2, 2)))
+        yield Example(cls(), (np.array([5, 12], np.int32), keys, random(3, 2, 2)))
