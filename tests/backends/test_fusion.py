@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import networks
 import numpy as np
 import pytest
 import test_attentions
@@ -20,9 +21,11 @@ from circle_train.compile.compile import compile
 from circle_train.compile.program import Mode
 from circle_train.errors import CircleTrainError
 from circle_train.ir import DType, Graph, StateKey, Tensor, TensorType
+from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model
 from circle_train.ops import REGISTRY
+from circle_train.ops.attributes import Activation
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.gradient import Accumulate, NotFinite
 from circle_train.runtime.executor import Executor
@@ -64,6 +67,38 @@ def test_what_reads_a_norms_input_and_result_trains_as_by_the_reference(trainabl
             session.train_step(x, y)
         after.append(session.parameters.flat())
     np.testing.assert_allclose(after[1], after[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the native engine was not built")
+@pytest.mark.parametrize("activation", [Activation.NONE, Activation.RELU, Activation.TANH])
+@pytest.mark.parametrize("squares", ["SQUARE", "MUL"])
+def test_a_norm_is_known_by_what_it_computes(squares: str, activation: Activation) -> None:
+    """Squared by one operator or as a product with itself, an activation within its last sum."""
+    graph = Graph("norm", [networks.new_input("x", 3, 8)])
+    axis, mean = constant(np.array([1], np.int32), "axis"), networks.make("MEAN", keep_dims=True)
+    apart = graph.emit(networks.make("SUB"), graph.inputs[0], graph.emit(mean, graph.inputs[0], axis))
+    square = graph.emit(networks.make(squares), *[apart] * (1 if squares == "SQUARE" else 2))
+    shifted = graph.emit(
+        networks.make("ADD"), graph.emit(mean, square, axis), constant(np.float32(1e-3), "epsilon")
+    )
+    normal = graph.emit(networks.make("MUL"), apart, graph.emit(networks.make("RSQRT"), shifted))
+    scaled = graph.emit(networks.make("MUL"), normal, networks.weight("gamma", 8))
+    last = networks.make("ADD", fused_activation_function=activation)
+    model = networks.finish(graph, graph.emit(last, scaled, networks.weight("beta", 8)))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3, 8)).astype(np.float32), rng.normal(size=(3, 8)).astype(np.float32)
+    config = ct.TrainConfig(
+        loss="mse", optimizer=ct.optimizers.SGD(0.1), batch_size=3, trainable=["gamma", "beta"]
+    )
+    program = compile(model.module.main, config, engine=native.Native(threads=1))
+    kernels = {node.op.kernel for node in program.graph.nodes if isinstance(node.op, Fused)}
+    assert {kernel for kernel in kernels if "norm" in kernel}, kernels
+    found = [
+        ct.TrainSession(model, config, backend=backend, threads=1) for backend in ("reference", "native")
+    ]
+    losses = [[session.train_step(x, y).loss for _ in range(3)] for session in found]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1].predict(x), found[0].predict(x), atol=1e-5)
 
 
 def test_nodes_joined_around_another_are_separated_and_others_stay_joined() -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
+from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.gather_from_end import GatherFromEnd
 from circle_train.ops.internal.norms.layer_norm import LayerNorm
 from circle_train.ops.internal.swish import Swish
-from circle_train.ops.numeric.activation import Logistic, Softmax
+from circle_train.ops.numeric.activation import Logistic, Relu, Relu6, ReluN1To1, Softmax, Tanh
 from circle_train.ops.numeric.arithmetic import Add, Div, Mul, SquaredDifference, Sub
 from circle_train.ops.numeric.logic import Less
 from circle_train.ops.numeric.reduce import Mean
@@ -18,16 +19,25 @@ from circle_train.ops.numeric.select import SelectV2
 from circle_train.ops.numeric.unary import Rsqrt, Sqrt, Square
 from circle_train.ops.shapes.index import Gather
 
+STANDING: dict[Activation, type[Op] | None] = {
+    Activation.NONE: None,
+    Activation.RELU: Relu,
+    Activation.RELU6: Relu6,
+    Activation.RELU_N1_TO_1: ReluN1To1,
+    Activation.TANH: Tanh,
+}
+"""What a fused activation is where it stands alone."""
+
 
 def recognise_layer_norm(rewriter: Rewriter) -> None:
     """(x - mean) · 1/√(mean((x - mean)²) + ε) · gamma + beta along the last axis."""
     for node in rewriter.nodes():
-        if node in rewriter and type(node.op) is Add and not node.op.activation:
+        if node in rewriter and type(node.op) is Add and node.op.activation in STANDING:
             _layer_norm(rewriter, node)
 
 
 def _layer_norm(rewriter: Rewriter, last: Node) -> None:
-    scaled, beta = _operand(rewriter, last, Mul)
+    scaled, beta = _maker(rewriter, last, Mul)
     if scaled is None or beta is None:
         return
     normal, gamma = _operand(rewriter, scaled, Mul, Div)
@@ -42,9 +52,12 @@ def _layer_norm(rewriter: Rewriter, last: Node) -> None:
         return
     if not _closed(rewriter, [*members, normal, scaled], last):
         return
-    made = Node(LayerNorm(epsilon), [x, gamma, beta], list(last.outputs), last.index)
-    made.members = [*members, normal, scaled, last]
-    rewriter.replace([*members, normal, scaled, last], made)
+    behind = STANDING[last.op.activation]
+    out = last.outputs[0] if behind is None else Tensor(f"norm({last.outputs[0].name})", last.outputs[0].type)
+    made = [Node(LayerNorm(epsilon), [x, gamma, beta], [out], last.index, [*members, normal, scaled, last])]
+    if behind is not None:
+        made.append(Node(behind(), [out], list(last.outputs), last.index, [last]))
+    rewriter.replace([*members, normal, scaled, last], *made)
 
 
 def _normalised(rewriter: Rewriter, normal: Node) -> tuple[Tensor, float, list[Node]] | None:
@@ -76,7 +89,7 @@ def _normalised(rewriter: Rewriter, normal: Node) -> tuple[Tensor, float, list[N
         or not _is_row_mean(variance, x)
     ):
         return None
-    plain = type(squares.op) is Square and squares.inputs[0] is centred.outputs[0]
+    plain = {*squares.inputs} == {centred.outputs[0]} and _squares(squares)
     difference = type(squares.op) is SquaredDifference and set(squares.inputs) == {x, mean_tensor}
     if mean.inputs[0] is not x or not (plain or difference):
         return None
@@ -84,9 +97,18 @@ def _normalised(rewriter: Rewriter, normal: Node) -> tuple[Tensor, float, list[N
     return x, value, [mean, centred, squares, variance, shifted, root]
 
 
+def _squares(node: Node) -> bool:
+    """Whether its one operand is squared, be it as a product with itself."""
+    return type(node.op) is Square or (type(node.op) is Mul and not node.op.activation)
+
+
 def _operand(rewriter: Rewriter, node: Node, *kinds: type[Op]) -> tuple[Node | None, Tensor | None]:
-    """The node among the two operands' makers that is of these kinds, and the other operand."""
-    if getattr(node.op, "activation", 0) or len(node.inputs) != 2:
+    """The node among the two operands' makers that is of these kinds, and the other operand; nothing is done to the result."""
+    return (None, None) if getattr(node.op, "activation", 0) else _maker(rewriter, node, *kinds)
+
+
+def _maker(rewriter: Rewriter, node: Node, *kinds: type[Op]) -> tuple[Node | None, Tensor | None]:
+    if len(node.inputs) != 2:
         return None, None
     for index in (0, 1):
         maker = rewriter.producer(node.inputs[index])
