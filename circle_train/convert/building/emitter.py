@@ -19,7 +19,7 @@ from circle_train.ir.size import Number, Size, evaluated, is_open, unknown
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.control.loop import While
-from circle_train.ops.open.derive import Derivations
+from circle_train.ops.open.derive import Derivations, unequal
 from circle_train.ops.open.sizes import kept
 from circle_train.ops.open.values import LONGEST, computed
 
@@ -39,11 +39,11 @@ def make(name: str, options: dict[str, Any]) -> Op:
 
 
 class Unfit(ModelError):
-    """The examples of open sizes do not suit the model; others may, of which `equation` is 0."""
+    """The examples of open sizes do not suit the model; others may, of which these are 0."""
 
-    def __init__(self, message: str, equation: Number = 1) -> None:
+    def __init__(self, message: str, *equations: Number) -> None:
         super().__init__(message)
-        self.equation = equation
+        self.equations = [equation for equation in equations if isinstance(equation, Size)]
 
 
 class Emitter:
@@ -116,7 +116,7 @@ class Emitter:
         except ModelError as error:
             if types is None:
                 raise
-            raise Unfit(str(error)) from error
+            raise Unfit(str(error), *unequal(op, [self.type_of(tensor) for tensor in inputs])) from error
         for output, type_ in zip(outputs, types or (), strict=False):
             self._remember(output, type_)
         if all(tensor is None or tensor.is_constant or tensor in self._knowable for tensor in inputs):

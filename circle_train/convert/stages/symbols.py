@@ -74,18 +74,27 @@ def assignments(model: Source, known: Mapping[str, Number]) -> Iterator[Assignme
 
 def fitting(model: Source, known: Mapping[str, Number], equations: Sequence[Size]) -> Iterator[Assignment]:
     """Examples for which what was unequal is equal: the same number for all sizes that it speaks of, or two multiples of 16."""
-    usual, tried = next(assignments(model, known)).examples, list[dict[str, int]]()
-    for equation in equations[:MOST_EQUATIONS]:
-        names = sorted(equation.symbols())
-        same = ((number,) * len(names) for number in range(1, LARGEST))
-        unlike = sorted(product(range(16, 1025, 16), repeat=2), key=lambda sizes: abs(sizes[0] - sizes[1]))
-        for numbers in chain(same, unlike if len(names) == 2 else ()):
-            examples = {**usual, **dict(zip(names, numbers, strict=True))}
-            if evaluated(equation, examples) == 0:
-                if examples not in tried:
-                    tried.append(examples)
-                    yield Assignment(known, examples)
-                break
+    usuals = [dict(one.examples) for one in assignments(model, known)]
+    tried: list[dict[str, int]] = []
+    for usual in usuals[:: max(len(usuals) // 2, 1)]:
+        solutions = [_solution(equation, usual) for equation in equations[:MOST_EQUATIONS]]
+        together = {name: number for found in solutions for name, number in found.items()}
+        for found in (*solutions, together):
+            if found and (examples := usual | found) not in tried:
+                tried.append(examples)
+                yield Assignment(known, examples)
+
+
+def _solution(equation: Size, examples: Mapping[str, int]) -> dict[str, int]:
+    """Numbers of its symbols for which it is 0; none where none were found."""
+    names = sorted(equation.symbols())
+    same = ((number,) * len(names) for number in range(1, LARGEST))
+    unlike = sorted(product(range(16, 1025, 16), repeat=2), key=lambda sizes: abs(sizes[0] - sizes[1]))
+    for numbers in chain(same, unlike if len(names) == 2 else ()):
+        found = dict(zip(names, numbers, strict=True))
+        if evaluated(equation, {**examples, **found}) == 0:
+            return found
+    return {}
 
 
 def _factor(name: str) -> int:

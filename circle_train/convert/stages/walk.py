@@ -100,7 +100,7 @@ class Walk:
             results = self._convert(node, domain, scope, place)
         except (Refusal, ModelError, DataError) as error:
             self.is_unfit |= not isinstance(error, Refusal)
-            self.equations += [e for e in [getattr(error, "equation", None)] if isinstance(e, Size)]
+            self.equations += getattr(error, "equations", ())
             self._refuse(node, f"{place}: {error}" if str(error) else "", scope)
         except FOREIGN as error:
             self._refuse(

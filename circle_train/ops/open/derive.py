@@ -16,6 +16,7 @@ from circle_train.ir.size import Number, Size, is_open, replaced, symbol
 from circle_train.ir.sizes.judge import judged_by
 from circle_train.ops.base import Op
 from circle_train.ops.control.subgraph import WithGraphs
+from circle_train.ops.elementwise import Binary
 from circle_train.ops.open.values import LONGEST
 
 MOST_RUNS = 48
@@ -185,6 +186,14 @@ def require_equal(one: Number, two: Number) -> None:
     difference = _without_factors(one - two)
     if isinstance(difference, Size) and (found := solved(difference) or _multiple(difference)) is not None:
         raise Learnt(dict([found]))
+
+
+def unequal(op: Op, types: Sequence[TensorType | None]) -> list[Number]:
+    """What is 0 where each size of an element-wise operator's operand is the other's."""
+    shapes = [type_.shape[::-1] for type_ in types if type_ is not None]
+    if not isinstance(op, Binary) or len(shapes) != 2:
+        return []
+    return [a - z for a, z in zip(*shapes, strict=False) if 1 not in (a, z)]
 
 
 def left_over(one: Number, two: Number) -> Number:

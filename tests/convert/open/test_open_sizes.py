@@ -318,3 +318,23 @@ def test_a_size_of_which_nothing_is_said_is_looked_for_among_usual_ones() -> Non
     loaded = ct.load(content)
     assert loaded.inputs[0].shape in ((-1, 3, -1, -1), (-1, 3, 640, 640))
     agrees(content, {"x": weights(2, 3, 640, 640)}, loaded)
+
+
+def test_sizes_that_constants_and_features_speak_of_are_found_together() -> None:
+    """A network of sounds, all of whose sizes are open: what is added has 80 × 3, and a product takes 10 maps."""
+    nodes = [
+        helper.make_node("Add", ["x", "means"], ["centred"]),
+        helper.make_node("Transpose", ["centred"], ["turned"], perm=[2, 0, 1]),
+        helper.make_node("Unsqueeze", ["turned", "zero"], ["image"]),
+        helper.make_node("Conv", ["image", "w"], ["maps"]),
+        helper.make_node("Squeeze", ["maps", "zero"], ["flat"]),
+        helper.make_node("Transpose", ["flat"], ["steps"], perm=[1, 0, 2]),
+        helper.make_node("Reshape", ["steps", "rows"], ["features"]),
+        helper.make_node("MatMul", ["features", "v"], ["y"]),
+    ]
+    constants = {"means": weights(80, 3), "w": weights(10, 3, 35, 3) / 20, "v": weights(780, 4) / 30}
+    constants |= {"zero": np.array([0]), "rows": np.array([-1, 780])}
+    content = model(nodes, {"x": ["T", "F", "C"]}, constants)
+    loaded = ct.load(content)
+    for length in (50, 35):
+        agrees(content, {"x": weights(length, 80, 3)}, loaded)

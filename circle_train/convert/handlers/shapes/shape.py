@@ -82,8 +82,10 @@ def _resolved(b: Builder, dims: Sequence[int], source: Sequence[int], target: Te
     rest: Any = prod((d for d in dims if d != -1), start=1)
     if rest == 0:
         return tuple(0 if d == -1 else d for d in dims)
-    if isinstance(left := total % rest, int) and left:
-        raise Refusal(f"{total} elements do not fill the shape {list(dims)}")
+    left = total % rest
+    if (not isinstance(left, Size) or left.is_written) and b.example(left):
+        inner = left_over(prod(source[1:], start=1), rest) if at == 0 else left
+        raise Unfit(f"{total} elements do not fill the shape {list(dims)}", inner)
     return (*dims[:at], total // rest, *dims[at + 1 :])
 
 
