@@ -16,7 +16,7 @@ import pytest
 from picture_net import picture_net
 
 import circle_train as ct
-from circle_train.data import stored
+from circle_train.data import pictures, stored
 from circle_train.data.files import read_csv, read_idx
 from circle_train.data.lazy import normalised
 from circle_train.data.prepare import Preparation, Source, prepare
@@ -54,6 +54,40 @@ def test_a_picture_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_picture_of_too_many_pixels_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = picture(tmp_path / "cat" / "0.png").parents[1]
+    picture(folder / "dog" / "0.png")
+    assert len(ct.data.images(folder)) == 2
+    monkeypatch.setattr(pictures, "LARGEST", 80)
+    with pytest.raises(ct.DataError, match="has 9×9 pixels, expected at most 80"):
+        ct.data.images(folder)
+
+
+class Payload:
+    """What a pickle does when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "windows"])
+def test_nothing_in_an_array_file_is_executed(kind: str, tmp_path: Path) -> None:
+    objects = np.array([Payload(tmp_path / "executed")] * 4, object)
+    np.save(tmp_path / "x.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "x.npz", x=objects, y=np.zeros((4, 5), np.float32))
+    with pytest.raises(ct.DataError):
+        if kind == "windows":
+            ct.data.windows(tmp_path / "x.npz")
+        else:
+            stored.read(tmp_path / f"x.{kind}", [])
+    assert not (tmp_path / "executed").exists()
+
+
 def test_a_picture_of_endless_scans_is_refused(tmp_path: Path) -> None:
     """A third of a megabyte took six seconds, and a megabyte three times as long: each scan goes over all pixels."""
     image = pytest.importorskip("PIL.Image")

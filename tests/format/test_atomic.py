@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +106,43 @@ def test_files_that_belong_together_are_all_old_or_all_new(tmp_path: Path) -> No
     with missing, atomic_writes([first, tmp_path / "missing" / "b"]):
         pass
     assert first.read_bytes() == b"old" and not temporary(tmp_path)
+
+
+def test_a_temporary_file_is_made_as_closed_as_what_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only in the end: who opens it before its mode is set reads it for ever."""
+    target, modes, make = tmp_path / "secret", [], os.open
+    target.write_bytes(b"old")
+    target.chmod(0o600)
+
+    def noted(path: str, flags: int, mode: int = 0o777, **rest: int) -> int:
+        if flags & os.O_CREAT:
+            modes.append(mode)
+        return make(path, flags, mode, **rest)
+
+    monkeypatch.setattr(os, "open", noted)
+    with atomic_write(target) as file:
+        file.write(b"new")
+    assert modes == [0o600]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders cannot be synced")
+def test_the_folder_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file before it takes its place, the folder with its name after that."""
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        sync(handle)
+
+    def replaced(old: str, new: str) -> None:
+        done.append("replace")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"new")
+    assert done == ["file", "replace", "folder"]
