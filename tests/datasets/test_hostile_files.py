@@ -16,6 +16,7 @@ import pytest
 from picture_net import picture_net
 
 import circle_train as ct
+from circle_train.cli.main import main
 from circle_train.data import pictures, stored
 from circle_train.data.files import read_csv, read_idx
 from circle_train.data.lazy import normalised
@@ -85,6 +86,15 @@ def test_nothing_in_an_array_file_is_executed(kind: str, tmp_path: Path) -> None
             ct.data.windows(tmp_path / "x.npz")
         else:
             stored.read(tmp_path / f"x.{kind}", [])
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_nothing_is_executed_where_data_are_prepared(kind: str, tmp_path: Path) -> None:
+    objects = np.array([Payload(tmp_path / "executed")] * 4, object)
+    np.save(tmp_path / "x.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "x.npz", x=objects, y=np.zeros((4, 5), np.float32))
+    assert main(["data", str(tmp_path / f"x.{kind}"), "--out", str(tmp_path / "made")]) == 1
     assert not (tmp_path / "executed").exists()
 
 
