@@ -61,7 +61,7 @@ bool is_planar(const ct_conv_args& t) {
 bool lies_apart(const ct_conv_args& t) {
   ct_conv_args one = t;
   one.shape = one_group(t.shape);
-  return t.shape.groups > 1 && !t.bf16 && !is_planar(one) && !is_narrow(one) && !suits_winograd(one.shape);
+  return t.shape.groups > 1 && !t.bf16 && !has_few_outputs(one) && !is_planar(one) && !is_narrow(one) && !suits_winograd(one.shape);
 }
 
 auto grouped(const ct_conv_args& t) {
