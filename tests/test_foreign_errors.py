@@ -6,6 +6,7 @@ import errno
 import io
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from circle_train.cli.onert import circle_plus_gen, generate_datafile, train as 
 from circle_train.errors import FOREIGN, refusing, shown
 from circle_train.ir import DType, Graph, Node, Tensor, TensorType
 from circle_train.passes.fold import infer_node
-from circle_train.runtime.executor import execute_once
+from circle_train.runtime.executor import Executor, execute_once
 from circle_train.settings.as_json import from_dict
 from circle_train.settings.onert_json import from_onert_json
 
@@ -78,6 +79,29 @@ def test_our_own_errors_of_a_type_rule_name_their_node_once() -> None:
     graph.inputs[0].shape_signature = (-1, 5)
     with pytest.raises(ct.ModelError, match=r"^FULLY_CONNECTED 'fc' \(operator 0\): (?!FULLY)"):
         ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=1), backend="reference").prepare()
+
+
+class Uncopied(np.ndarray):
+    """Results that are there, beside which nothing else fits."""
+
+    def copy(self, order: Any = "C") -> Any:
+        raise MemoryError
+
+
+def test_results_that_there_is_no_memory_to_copy_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph("plain", [new_input("x", 1, 4)])
+    model = finish(graph, graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 3, 4), None))
+    x = np.zeros((1, 4), np.float32)
+    train = ct.TrainSession(model, ct.TrainConfig(loss="mse", batch_size=1), backend="reference")
+    infer = ct.InferenceSession(model)
+    calls = [partial(infer.run, None, {"x": x}), partial(train.predict, x), partial(train.eval_step, x)]
+    for call in calls:
+        call()
+    looked_up = Executor.__getitem__
+    monkeypatch.setattr(Executor, "__getitem__", lambda it, tensor: looked_up(it, tensor).view(Uncopied))
+    for call in calls:
+        with pytest.raises(ct.ModelError, match="needs 12 bytes of memory, which this machine does not have"):
+            call()
 
 
 def test_sizes_beyond_all_bounds_are_refused() -> None:

@@ -104,6 +104,14 @@ def zeros(types: Sequence[TensorType]) -> list[Array]:
     ]
 
 
+def copies(arrays: Sequence[Array]) -> list[Array]:
+    """For whoever asked for results, which may take more than is left beside the program."""
+    try:
+        return [array.copy() for array in arrays]
+    except MemoryError:
+        raise _refusal(sum(array.nbytes for array in arrays)) from None
+
+
 def aligned(array: Array) -> Array:
     """The array where kernels can read it: a file may hold numbers at any byte."""
     return np.require(array, requirements="A")

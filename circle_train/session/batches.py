@@ -20,6 +20,7 @@ from circle_train.passes.batch import Shapes
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import Unspoiled, is_far, require_finite_gradients
 from circle_train.runtime.kept import Samples
+from circle_train.runtime.pages import copies
 from circle_train.runtime.undisturbed import Undisturbed
 from circle_train.session import shipping
 from circle_train.session.learned import Learned
@@ -65,7 +66,7 @@ class Unread(StepResult):
         """The model's outputs, copies."""
         with self._copying:
             if self._left is not None:
-                self._outputs, self._left = [output.copy() for output in self._left], None
+                self._outputs, self._left = copies(self._left), None
         return self._outputs
 
     @outputs.setter
@@ -170,7 +171,7 @@ class Batches(Learned):
     def predict_batch(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of one batch."""
         executor = self._predict(inputs)
-        return [executor[t].copy() for t in executor.program.outputs]
+        return copies([executor[t] for t in executor.program.outputs])
 
     def _sizes(self, x: Any) -> int | Shapes:
         """How many samples the batch holds; the shapes of its arrays where the model leaves more open than that."""
@@ -243,7 +244,7 @@ class Batches(Learned):
         loss = None if program.loss is None else _number(executor[program.loss])
         outputs = [executor[t] for t in program.outputs]
         if sum(output.nbytes for output in outputs) < LARGE or (targets is not None and self.metrics):
-            result = StepResult(loss, {}, [output.copy() for output in outputs], losses, extra)
+            result = StepResult(loss, {}, copies(outputs), losses, extra)
         else:
             result = Unread(loss, {}, outputs, losses, extra)
             executor.state.unread = ref(result)

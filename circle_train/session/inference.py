@@ -25,6 +25,7 @@ from circle_train.passes.batch import Shapes, set_shapes
 from circle_train.passes.control.variables import lower_variables
 from circle_train.runtime.divided import executor_of
 from circle_train.runtime.executor import Executor, execute_once
+from circle_train.runtime.pages import copies
 from circle_train.runtime.state import State
 from circle_train.session.turns import Turns, refuse_copies, waits
 
@@ -206,7 +207,7 @@ class Fed:
             executor.advance()
         else:
             executor.run(feeds_of(executor.program.inputs, arrays))
-        return [executor[tensor].copy() for tensor in executor.program.outputs]
+        return copies([executor[tensor] for tensor in executor.program.outputs])
 
     def _takes(self, arrays: Sequence[Array]) -> bool:
         if self._slots is None:
