@@ -70,6 +70,8 @@ def _is_number(tensor: Tensor) -> bool:
 
 def _looks_fixed(values: Array) -> str:
     """What nobody has learned: masks, and tables of sines and cosines."""
+    if not values.size:
+        return "without numbers"
     if not np.isfinite(values).all() or np.abs(values).max() >= FORBIDDING:
         return "a mask"
     if ((values == 0) | (values == 1)).all() and values.any() and not values.all():

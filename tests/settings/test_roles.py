@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import networks
 import numpy as np
 import pytest
+from networks import make
 from onnx import TensorProto, helper, numpy_helper
 
 import circle_train as ct
 from circle_train.cli.main import main
+from circle_train.ir import Graph
 
 RNG = np.random.default_rng(4)
 SIZE = 4
@@ -69,7 +72,7 @@ def model_of(names: list[str], as_nodes: bool, prepared: bool = False) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def trained(model: bytes, trainable: object = "all") -> set[str]:
+def trained(model: bytes | ct.Model, trainable: object = "all") -> set[str]:
     config = ct.TrainConfig(loss="mse", optimizer="sgd", batch_size=2, trainable=trainable)  # type: ignore[arg-type]
     return {parameter.name for parameter in ct.TrainSession(model, config).program.trained}
 
@@ -94,6 +97,16 @@ def test_a_model_of_nothing_but_a_scale_trains_it() -> None:
     graph = helper.make_graph([node], "g", ends[:1], ends[1:], [numpy_helper.from_array(normal(3), "scale")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert trained(model.SerializeToString()) == {"scale"}
+
+
+def test_constants_without_numbers_are_left_alone() -> None:
+    x = networks.new_input("x", 2, 3)
+    graph = Graph("empty", [x])
+    hidden = graph.emit(make("FULLY_CONNECTED"), x, networks.weight("w", 4, 3), None)
+    nothing = graph.emit(make("FULLY_CONNECTED"), hidden, networks.weight("none", 0, 4), None)
+    summed = graph.emit(make("ADD"), nothing, networks.weight("nothing", 2, 0))
+    model = networks.finish(graph, graph.emit(make("CONCATENATION", axis=-1), hidden, summed))
+    assert "nothing" not in trained(model)
 
 
 def test_masks_and_tables_are_left_alone_wherever_the_file_keeps_them() -> None:
