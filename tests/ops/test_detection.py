@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flatbuffers import flexbuffers
+from networks import finish, new_input
 
+import circle_train as ct
 from circle_train.errors import ModelError
-from circle_train.ir import DType, TensorType
+from circle_train.ir import DType, Graph, Quantization, TensorType
+from circle_train.ir.graph import constant
 from circle_train.ops import REGISTRY
 from circle_train.ops.numeric.detection import SCALES
 
@@ -23,6 +28,19 @@ def types(options: dict[str, Any]) -> Any:
 
 def test_what_is_meant_is_taken() -> None:
     assert [type_.shape for type_ in types(SOUND)] == [(1, 3, 4), (1, 3), (1, 3), (1,)]
+
+
+def test_anchors_of_bytes_are_what_the_file_calls_them(tmp_path: Path) -> None:
+    """Weights of layers that old files call UINT8 have signs; anchors that they call so have none."""
+    graph = Graph("boxes", [new_input("boxes", 1, 6, 4), new_input("scores", 1, 6, 3)])
+    anchors = constant(np.arange(90, 210, 5, dtype=np.uint8).reshape(6, 4), "anchors")
+    anchors.quantization = Quantization((0.0078125,), (3,))
+    op = REGISTRY["CUSTOM:TFLite_Detection_PostProcess"](bytes(flexbuffers.Dumps(SOUND)))
+    model = finish(graph, *graph.emit_all(op, *graph.inputs, anchors))
+    model.save(tmp_path / "boxes.tflite")
+    read = ct.load(tmp_path / "boxes.tflite").module.main.nodes[0].inputs[2]
+    assert read is not None
+    assert read.dtype is DType.UINT8 and read.quantization == anchors.quantization
 
 
 @pytest.mark.parametrize(

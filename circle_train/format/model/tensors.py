@@ -58,14 +58,21 @@ def read_signs(graph: Graph) -> None:
             continue
         readers = graph.readers(tensor)
         made = [output for node in readers for output in node.outputs]
-        if made and all(t.dtype is DType.FLOAT32 for t in made) and not any(map(_decodes, readers)):
+        if (
+            made
+            and all(t.dtype is DType.FLOAT32 for t in made)
+            and all(_weighs(node, tensor) for node in readers)
+        ):
             tensor.type = TensorType(DType.INT8, tensor.shape)
             tensor.quantization = replace(meaning, zero_point=(0,) * len(meaning.scale))
             tensor.carried |= {"called_unsigned": True, "quantization": tensor.quantization}
 
 
-def _decodes(node: Node) -> bool:
-    return bool(node.op.name == "DEQUANTIZE")
+def _weighs(node: Node, tensor: Tensor) -> bool:
+    """Whether an operator of layers takes the tensor for its weights; others decode what they read as it is called."""
+    op = node.op
+    places = [i for i, t in enumerate(node.inputs) if t is tensor]
+    return op.scalar_parameters and all(op.input_name(i) in op.parameters for i in places)
 
 
 DTYPE_OF = {int(dtype): dtype for dtype in DType}
