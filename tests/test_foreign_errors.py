@@ -104,6 +104,27 @@ def test_results_that_there_is_no_memory_to_copy_are_refused(monkeypatch: pytest
             call()
 
 
+@pytest.mark.parametrize(
+    ("settings", "nbytes"),
+    [({"loss": ct.losses.MeanSquaredError(reduction="none")}, 8), ({"extra_outputs": ["wide"]}, 40)],
+)
+def test_other_results_that_there_is_no_memory_to_copy_are_refused(
+    settings: Any, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph("wide", [new_input("x", 1, 4)])
+    wide = graph.emit(make("FULLY_CONNECTED"), graph.inputs[0], weight("w", 5, 4), None, name="wide")
+    model = finish(graph, graph.emit(make("FULLY_CONNECTED"), wide, weight("v", 1, 5), None))
+    session = ct.TrainSession(
+        model, ct.TrainConfig(**{"loss": "mse", "batch_size": 2, **settings}), backend="reference"
+    )
+    x, y = np.zeros((2, 4), np.float32), np.zeros((2, 1), np.float32)
+    session.train_step(x, y)
+    looked_up = Executor.__getitem__
+    monkeypatch.setattr(Executor, "__getitem__", lambda it, tensor: looked_up(it, tensor).view(Uncopied))
+    with pytest.raises(ct.ModelError, match=f"needs {nbytes} bytes of memory"):
+        session.train_step(x, y)
+
+
 def test_sizes_beyond_all_bounds_are_refused() -> None:
     huge = TensorType(DType.FLOAT32, (1 << 30, 1 << 30))
     with pytest.raises(ct.ModelError, match=r"ABS: its result would be .* at most"):

@@ -240,7 +240,8 @@ class Batches(Learned):
     def _result(self, executor: Executor, targets: Sequence[Array] | None) -> StepResult:
         program = executor.program
         losses = [_number(executor[t]) for t in program.losses]
-        extra = {t.name: executor[t].copy() for t in program.extra}
+        names = [t.name for t in program.extra]
+        extra = dict(zip(names, copies([executor[t] for t in program.extra]), strict=True))
         loss = None if program.loss is None else _number(executor[program.loss])
         outputs = [executor[t] for t in program.outputs]
         if sum(output.nbytes for output in outputs) < LARGE or (targets is not None and self.metrics):
@@ -256,4 +257,4 @@ class Batches(Learned):
 
 
 def _number(array: Array) -> Any:
-    return float(array.item()) if array.size == 1 else array.copy()
+    return float(array.item()) if array.size == 1 else copies([array])[0]
