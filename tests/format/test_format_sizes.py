@@ -8,6 +8,7 @@ import format_models as models
 import numpy as np
 import pytest
 
+import circle_train as ct
 from circle_train import format
 from circle_train.format.flatbuffer.decode import decode
 from circle_train.format.flatbuffer.encode import encode
@@ -40,6 +41,15 @@ def test_large_models_put_their_data_behind(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(buffer.carried["offset"] % 16 == 0 and buffer.carried["offset"] > 1 for buffer in constants)
     for loaded, made in zip(again.main.all_tensors(), module.main.all_tensors(), strict=True):
         assert not made.is_constant or np.array_equal(loaded.data, made.data)
+
+
+def test_dimensions_that_no_file_can_hold_are_refused_by_name() -> None:
+    module = models.small()
+    module.main.outputs[0].type = TensorType(DType.INT8, (3, 1 << 31))
+    module.main.outputs[0].shape_signature = None
+    name = module.main.outputs[0].name
+    with pytest.raises(ct.ModelError, match=f"'{name}' .* more than 2147483647 entries along one dimension"):
+        format.write(module)
 
 
 def test_large_custom_options() -> None:

@@ -16,6 +16,8 @@ from circle_train.ir.node import EMPTY
 
 MAX_RANK = 32
 MAX_ELEMENTS = 1 << 48
+MAX_EXTENT = (1 << 31) - 1
+"""Of one dimension, in a file."""
 INTERPRETED = frozenset({"shape", "type", "buffer", "name", "is_variable", "shape_signature"})
 """Fields of the table that an ir.Tensor has attributes for; the others are carried under "fields"."""
 FREE_SIZE = frozenset({DType.STRING, DType.RESOURCE, DType.VARIANT}) | {
@@ -129,6 +131,8 @@ def write_tensor(tensor: Tensor, buffer_index: int, buffer: Buffer) -> Table:
     if "sparsity" not in table:
         check_size(tensor.name, tensor.type, buffer)
     shape, signature = tensor.shape, tensor.shape_signature
+    if max(shape, default=0) > MAX_EXTENT:
+        raise Damage(f"'{tensor.name}' ({tensor.type}) has more than {MAX_EXTENT} entries along one dimension")
     if min(shape, default=0) < 0 and "open_shape" not in tensor.carried:
         shape, signature = (
             tuple(1 if dim < 0 else dim for dim in shape),

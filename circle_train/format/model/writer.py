@@ -73,7 +73,7 @@ def write_chunks(module: Module, identifier: str | None = None) -> list[Chunk]:
     try:
         root = write_module(module, indices)
     except Damage as damage:
-        raise ModelError(f"the module cannot be saved: {damage.what}; make its constants fit") from None
+        raise ModelError(f"the module cannot be saved: {damage.what}; make it fit") from None
     if identifier == "TFL3":
         check_tflite(root)
     patched = patch(module, root, indices.buffers, identifier)
