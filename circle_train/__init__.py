@@ -9,23 +9,26 @@ Example:
 from typing import TYPE_CHECKING
 
 from circle_train.brought import MODULES, brought
-from circle_train.errors import (
-    CheckpointError,
-    CircleTrainError,
-    ConfigError,
-    ConversionError,
-    DataError,
-    ModelError,
-    UnsupportedOpError,
-)
-from circle_train.model import Model, load
-from circle_train.release import VERSION
-from circle_train.session.inference import InferenceSession
-from circle_train.session.train_session import TrainSession
-from circle_train.settings.config import TrainConfig
-from circle_train.settings.quantization import Int8
+from circle_train.uncollected import uncollected
 
 # At once what a training step needs: its time and memory are then its own, and no modules'. The rest when it is asked for.
+with uncollected():  # nothing of it goes away
+    from circle_train.errors import (
+        CheckpointError,
+        CircleTrainError,
+        ConfigError,
+        ConversionError,
+        DataError,
+        ModelError,
+        UnsupportedOpError,
+    )
+    from circle_train.model import Model, load
+    from circle_train.release import VERSION
+    from circle_train.session.inference import InferenceSession
+    from circle_train.session.train_session import TrainSession
+    from circle_train.settings.config import TrainConfig
+    from circle_train.settings.quantization import Int8
+
 if TYPE_CHECKING:
     from circle_train import callbacks, data, losses, metrics, optimizers, schedules
     from circle_train.finetuning.choosing.choose import choose

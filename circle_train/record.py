@@ -1,8 +1,10 @@
-"""Frozen dataclasses that cost nothing to define.
+"""Dataclasses that cost nothing to define.
 
-`dataclasses.dataclass(frozen=True)` compiles eight methods for every class, a fifth of a millisecond each: two hundred classes
-of operators, losses and settings were most of our import time. Here the methods are written once and read the fields when
-they are called. `dataclasses.fields`, `replace`, `field` and `__post_init__` work as ever.
+`dataclasses.dataclass` reads the annotations of every class and compiles up to eight methods for it, a third of a millisecond
+each: three hundred classes of operators, losses, settings and programs were most of our import time. Here the fields are read
+when somebody first asks for them, as making an object does, and the methods are written once; only who is made often and can
+be changed (`mutable`) has an `__init__` compiled, by its first object. `dataclasses.fields`, `replace`, `field` and
+`__post_init__` work as ever.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
 from operator import attrgetter
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from circle_train.likeness import likeness
@@ -25,35 +27,61 @@ else:
 
 
 Class = TypeVar("Class", bound=type)
-_LOCK = Lock()
-"""Modules that several threads import may define subclasses of one base at once."""
+_LOCK = RLock()
+"""Several threads may ask for the fields of one class at once."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: Class) -> Class:
     """As @dataclass(frozen=True), which its subclasses may also be decorated with."""
-    if cls.__doc__ is None:
-        cls.__doc__ = ""
-    if not _has_its_bases_fields(cls):
-        with _LOCK:
-            _declare_frozen(cls.__mro__[1:], False)
-            dataclass(init=False, repr=False, eq=False)(cls)
-            _declare_frozen(cls.__mro__, True)
+    _Fields(cls, frozen=True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
         if method.__name__ not in vars(cls) and getattr(cls, method.__name__) is not method:
             setattr(cls, method.__name__, method)
-    cls.__signature__ = _Arguments()  # type: ignore[attr-defined]
+    cls.__signature__ = _ARGUMENTS  # type: ignore[attr-defined]
     return cls
 
 
-def _has_its_bases_fields(cls: type) -> bool:
-    """Half of all classes: what `dataclass` would make of them they inherit."""
-    records = [base for base in cls.__bases__ if hasattr(base, "__dataclass_fields__")]
-    return (
-        not vars(cls).get("__annotations__")
-        and len(records) == 1
-        and isinstance(vars(records[0]).get("__signature__"), _Arguments)
-    )
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def mutable(cls: Class) -> Class:
+    """As @dataclass(eq=False)."""
+
+    def first(self: Any, *args: Any, **kwargs: Any) -> None:
+        with _LOCK:
+            if cls.__init__ is first:  # type: ignore[misc]
+                cls.__init__ = dataclass(repr=False, eq=False)(type(cls.__name__, (cls,), {})).__init__  # type: ignore[misc]
+        cls.__init__(self, *args, **kwargs)  # type: ignore[misc]
+
+    _Fields(cls, frozen=False)
+    cls.__init__ = first  # type: ignore[misc]
+    if "__repr__" not in vars(cls):
+        cls.__repr__ = __repr__  # type: ignore[assignment]
+    return cls
+
+
+class _Fields:
+    """`__dataclass_fields__` of a class until somebody asks, which puts those there that `dataclass` makes."""
+
+    def __init__(self, cls: type, frozen: bool) -> None:
+        self.cls, self.frozen = cls, frozen
+        cls.__dataclass_fields__ = self  # type: ignore[attr-defined]
+        if cls.__doc__ is None:
+            cls.__doc__ = ""  # else dataclass would write one, of a signature
+
+    def __get__(self, instance: object, owner: type) -> dict[str, Field[Any]]:
+        with _LOCK:
+            if vars(self.cls)["__dataclass_fields__"] is self:
+                self._read()
+        found: dict[str, Field[Any]] = vars(self.cls)["__dataclass_fields__"]
+        return found
+
+    def _read(self) -> None:
+        bases = self.cls.__mro__[1:]
+        for base in bases:
+            getattr(base, "__dataclass_fields__", None)
+        _declare_frozen(bases, False)
+        dataclass(init=False, repr=False, eq=False)(self.cls)
+        _declare_frozen(self.cls.__mro__, self.frozen)
 
 
 class _Arguments:
@@ -64,6 +92,9 @@ class _Arguments:
             raise AttributeError("__signature__")
         given = sorted((one for one in fields(owner) if one.init), key=lambda one: one.kw_only is True)
         return Signature([_argument(one) for one in given])
+
+
+_ARGUMENTS = _Arguments()
 
 
 def _argument(one: Field[Any]) -> Parameter:

@@ -9,7 +9,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MANY = 200_000
+MANY = 20_000
 """Objects that are not gone through even once when they are there: they count as old ones from then on."""
 
 

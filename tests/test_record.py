@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from functools import partial
 from typing import ClassVar
 
 import pytest
 
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 
 @record
@@ -90,3 +93,58 @@ def test_a_class_with_an_init_of_its_own_shows_that() -> None:
 
     assert list(inspect.signature(Own).parameters) == ["word"]
     assert not hasattr(Derived(1), "__signature__")
+
+
+@mutable
+class Counter:
+    name: str
+    count: int = 0
+    seen: list[str] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self.seen.append(self.name)
+
+
+@mutable
+class Named(Counter):
+    by: str = ""
+
+
+def test_mutable_ones_are_dataclasses_from_their_first_object_on() -> None:
+    counter, other = Named("a", by="b"), Counter("a")
+    counter.count += 1
+    assert (counter.name, counter.count, counter.seen, counter.by) == ("a", 1, ["a"], "b")
+    assert repr(counter) == "Named(name='a', count=1, by='b')"
+    assert [one.name for one in fields(Named)] == ["name", "count", "seen", "by"]
+    assert replace(other, count=3).count == 3
+    assert other != Counter("a")
+    assert other.seen is not Counter("b").seen
+    assert list(inspect.signature(Counter).parameters) == ["name", "count", "seen"]
+    with pytest.raises(TypeError, match="missing 1 required"):
+        Counter()
+
+
+def test_fields_are_read_once_whoever_asks_first() -> None:
+    """Threads that make the first objects of a class, of one that derives from it and ask for its fields, all at once."""
+    failed: list[BaseException] = []
+    for _ in range(50):
+        base = mutable(
+            type("Base", (), {"__annotations__": {"a": int, "b": list}, "b": field(default_factory=list)})
+        )
+        derived = mutable(type("Derived", (base,), {"__annotations__": {"c": int}, "c": 7}))
+        asked = [partial(base, 1), partial(derived, 1), partial(fields, base), partial(fields, derived)] * 2
+        gate = threading.Barrier(len(asked))
+
+        def ask(what: Callable[[], object], gate: threading.Barrier = gate) -> None:
+            gate.wait()
+            try:
+                what()
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=ask, args=(what,)) for what in asked]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert not failed

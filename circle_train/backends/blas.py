@@ -8,11 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
+from circle_train.record import mutable
 
 FUNCTIONS = (
     ("scipy_openblas_set_num_threads64_", "scipy_openblas_get_num_threads64_"),
@@ -49,7 +51,7 @@ def threads() -> int | None:
     return None if found is None else int(found[1]())
 
 
-@dataclass
+@mutable
 class Limits:
     """Those that hold at present, and the number before the first of them."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from circle_train.ir import Graph, Tensor
 from circle_train.ir.lifetimes import Block, Order, lifetimes
 from circle_train.ir.tensor_type import Array
+from circle_train.record import mutable
 
 
-@dataclass
+@mutable
 class MemoryPlan:
     """Blocks, the block of every arena tensor, and the views of what lies outside the arena."""
 

@@ -5,7 +5,7 @@ cut off where its results are to be kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from circle_train.backends.base import Backend
 from circle_train.compile.separable import is_fixed, is_of_one, is_separable
@@ -15,7 +15,7 @@ from circle_train.ops.internal.integers.on_grid import OnGrid
 from circle_train.ops.movement import Movement
 from circle_train.passes.dead import drop_dead_nodes
 from circle_train.passes.integers.on_grid import in_bytes
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 CACHE_BYTES = 6 << 20
 """What the part that runs sample by sample may take: its tensors then stay in the cache."""
@@ -25,7 +25,7 @@ EFFORT = 20
 """Operations for each number of the results; below that, computing them again costs no more than reading them."""
 
 
-@dataclass
+@mutable
 class Cut:
     """The first nodes of a graph, to be run for `batch` samples at a time, and the tensors that the others read of them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from circle_train.compile.memory import MemoryPlan
 from circle_train.ir import Graph, Node, Tensor
@@ -14,6 +14,7 @@ from circle_train.ops.internal.fused import Fused
 from circle_train.ops.internal.update import Update
 from circle_train.passes.bfloat16 import is_backward
 from circle_train.passes.integers.as_stored import Stored
+from circle_train.record import mutable
 from circle_train.settings.parameters import Parameter
 
 
@@ -42,7 +43,7 @@ class Mode(enum.Enum):
         return self in (Mode.TRAIN, Mode.ACCUMULATE)
 
 
-@dataclass
+@mutable
 class Prefix:
     """The frozen beginning of a program, run for a few samples at a time."""
 
@@ -55,7 +56,7 @@ class Prefix:
     """How many parts are run side by side."""
 
 
-@dataclass
+@mutable
 class Draft:
     """A program under construction: its graph so far, what will be fed and what will be read."""
 
@@ -86,7 +87,7 @@ class Draft:
         return replace(self, graph=graph, outputs=outputs, extra=extra, losses=losses, loss=loss)
 
 
-@dataclass
+@mutable
 class Program:
     """A compiled graph. Inputs and targets are fed, outputs and losses read after a run."""
 

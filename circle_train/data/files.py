@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 from collections.abc import Sequence
 from itertools import islice
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from circle_train.data.pictures import images
 from circle_train.data.rows import numbered
-from circle_train.data.stored import array_in, reads, refuse_vast
+from circle_train.data.stored import FilePath, array_in, reads, refuse_vast
 from circle_train.errors import DataError
 from circle_train.format.metadata.description import Description
 from circle_train.ir import Tensor
@@ -27,23 +27,23 @@ IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0
 
 
 @reads(".gz", ".idx", "")
-def read_path(path: Path, tensors: Sequence[Tensor]) -> Any:
+def read_path(path: FilePath, tensors: Sequence[Tensor]) -> Any:
     """An idx file, plain or compressed, or the pictures of a folder, by class, as 0 … 1 in the model's size."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return read_idx(path)
     source = images(path, validation=0.0, scale=255.0)
     return source.open(tensors[0], source.describe(tensors[0], None))[:]
 
 
 @reads(".csv")
-def read_csv_numbers(path: Path, tensors: Sequence[Tensor]) -> Array:
+def read_csv_numbers(path: FilePath, tensors: Sequence[Tensor]) -> Array:
     """All columns as numbers."""
     return read_csv(path, None)[0]
 
 
-def read_idx(path: Path) -> Array:
+def read_idx(path: FilePath) -> Array:
     """The array of an idx file; mapped, unless it is compressed."""
-    if path.suffix == ".gz":
+    if os.path.splitext(path)[1] == ".gz":
         with gzip.open(path, "rb") as file:
             head = file.read(1024)
             dtype, shape, start = _idx_header(head, path)
@@ -55,11 +55,11 @@ def read_idx(path: Path) -> Array:
     with open(path, "rb") as file:
         head = file.read(1024)
     dtype, shape, start = _idx_header(head, path)
-    _check_size(path, path.stat().st_size, start + prod(shape) * dtype.itemsize)
+    _check_size(path, os.stat(path).st_size, start + prod(shape) * dtype.itemsize)
     return array_in(path, dtype, shape, start)
 
 
-def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, list[str]]:
+def read_csv(path: FilePath, label: str | int | None) -> tuple[Array, Array | None, list[str]]:
     """Numbers of every column but the label's; the labels as class numbers, and their names, if any."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         text = file.read()
@@ -82,7 +82,7 @@ def read_csv(path: Path, label: str | int | None) -> tuple[Array, Array | None, 
     return numbers, classes.astype(np.int32 if whole else np.float32), []
 
 
-def read_image_folder(path: Path, size: tuple[int, int]) -> tuple[Array, Array, list[str]]:
+def read_image_folder(path: FilePath, size: tuple[int, int]) -> tuple[Array, Array, list[str]]:
     """uint8 NHWC images of three channels resized to (height, width), class numbers, and the subfolders' names."""
     source = images(path, validation=0.0)
     how = Description(kind="image", size=size, channels=3, details={"crop": "center"})
@@ -114,7 +114,7 @@ def require_classes(labels: Array, classes: int, place: str) -> None:
         )
 
 
-def _idx_header(head: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+def _idx_header(head: bytes, path: FilePath) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     """Element type, shape and where the elements start."""
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in IDX_DTYPES or len(head) < 4 + 4 * head[3]:
         raise DataError(
@@ -124,7 +124,7 @@ def _idx_header(head: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]
     return np.dtype(IDX_DTYPES[head[2]]), tuple(int(size) for size in shape), 4 + 4 * head[3]
 
 
-def _check_size(path: Path, found: int, expected: int) -> None:
+def _check_size(path: FilePath, found: int, expected: int) -> None:
     if found != expected:
         raise DataError(
             f"'{path}' has {found} bytes (unpacked), its header asks for {expected}; get an intact copy"
@@ -143,7 +143,9 @@ def _is_numeric(row: Sequence[str], label: str | int | None) -> bool:
     return numbers >= len(row) - (label is not None) and numbers > 0
 
 
-def _column(label: str | int | None, header: Sequence[str], first: Sequence[str], path: Path) -> int | None:
+def _column(
+    label: str | int | None, header: Sequence[str], first: Sequence[str], path: FilePath
+) -> int | None:
     if label is None:
         return None
     if isinstance(label, str) and not label.lstrip("-").isdigit():
@@ -158,7 +160,7 @@ def _column(label: str | int | None, header: Sequence[str], first: Sequence[str]
     return index % len(first)
 
 
-def _load(text: str, path: Path, header: bool, dtype: Any, columns: Sequence[int]) -> Array:
+def _load(text: str, path: FilePath, header: bool, dtype: Any, columns: Sequence[int]) -> Array:
     try:
         found: Array = np.loadtxt(
             io.StringIO(text),

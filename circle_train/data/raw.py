@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from circle_train.data.coercion import public_name
-from circle_train.data.stored import array_in, reads
+from circle_train.data.stored import FilePath, array_in, reads
 from circle_train.errors import DataError
 from circle_train.format.atomic import atomic_write
 from circle_train.ir import Tensor
@@ -24,10 +23,10 @@ Convert = Callable[[Array], Array]
 
 
 @reads(".bin", ".raw")
-def read_raw(path: Path, tensors: Sequence[Tensor]) -> Any:
+def read_raw(path: FilePath, tensors: Sequence[Tensor]) -> Any:
     """The tensors' samples, mapped into memory; the file must hold a whole number of them."""
     samples = [_sample_bytes(tensor) for tensor in tensors]
-    size = path.stat().st_size
+    size = os.stat(path).st_size
     count, rest = divmod(size, sum(samples))
     if rest or not count:
         each = " + ".join(
@@ -46,7 +45,7 @@ def read_raw(path: Path, tensors: Sequence[Tensor]) -> Any:
 
 
 def write_raw(
-    path: str | os.PathLike[str], arrays: Iterable[tuple[Array, Array | None, Convert]]
+    path: FilePath, arrays: Iterable[tuple[Array, Array | None, Convert]]
 ) -> tuple[int, list[tuple[int, ...]]]:
     """Write (samples, which of them in which order, conversion) one by one; bytes and sample shapes.
 

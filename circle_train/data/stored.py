@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ from circle_train.ir import Tensor
 from circle_train.ir.mapped import open_bytes, require_file
 from circle_train.ir.tensor_type import Array
 
-Reader = Callable[[Path, Sequence[Tensor]], Any]
+FilePath = str | os.PathLike[str]
+Reader = Callable[[FilePath, Sequence[Tensor]], Any]
 
 READERS: dict[str, Reader] = {}
 """By file suffix: what turns a path into an array, a list of them or a dict by name."""
@@ -38,7 +38,7 @@ def refuse_vast(nbytes: int, what: str) -> None:
         )
 
 
-def array_in(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> Array:
+def array_in(path: FilePath, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> Array:
     """The array that lies in a file from a byte on; mapped where the file is large."""
     if dtype.kind not in NUMERIC or not dtype.itemsize:
         raise DataError(f"'{path}' holds elements of type {dtype}, expected numbers")
@@ -72,7 +72,7 @@ def reads(*suffixes: str) -> Callable[[Reader], Reader]:
 
 
 @reads(".npy")
-def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
+def read_npy(path: FilePath, tensors: Sequence[Tensor]) -> Any:
     """Mapped, not loaded, where it is large."""
     with open(path, "rb") as file:
         version = np.lib.format.read_magic(file)
@@ -86,7 +86,7 @@ def read_npy(path: Path, tensors: Sequence[Tensor]) -> Any:
 
 
 @reads(".npz")
-def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
+def read_npz(path: FilePath, tensors: Sequence[Tensor]) -> Any:
     """The only array; those saved without names, in order; or all, by name."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: member(archive, name) for name in archive.files}
@@ -96,17 +96,17 @@ def read_npz(path: Path, tensors: Sequence[Tensor]) -> Any:
     return arrays if any(array is None for array in unnamed) else unnamed
 
 
-def read(path: str | os.PathLike[str], tensors: Sequence[Tensor]) -> Any:
-    file = Path(path)
+def read(path: FilePath, tensors: Sequence[Tensor]) -> Any:
+    suffix = os.path.splitext(path)[1]
     for home in ("files", "raw"):
         import_module(f"circle_train.data.{home}")  # each registers its own
-    reader = READERS.get(file.suffix.lower())
+    reader = READERS.get(suffix.lower())
     if reader is None:
-        raise DataError(f"'{file}' ends in '{file.suffix}', expected one of {', '.join(sorted(READERS))}")
+        raise DataError(f"'{path}' ends in '{suffix}', expected one of {', '.join(sorted(READERS))}")
     try:
-        require_file(file)
-        return reader(file, tensors)
+        require_file(path)
+        return reader(path, tensors)
     except DataError:
         raise
     except Exception as error:  # damaged files make numpy, zipfile and zlib raise what they like
-        raise DataError(f"'{file}' cannot be read: {error}; expected a whole {file.suffix} file") from error
+        raise DataError(f"'{path}' cannot be read: {error}; expected a whole {suffix} file") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from circle_train.ir.edges import Edges
 from circle_train.ir.node import Buffer, Node, Operation, Tensor, Variable, known_type, moved
 from circle_train.ir.tensor_type import Array, DType, TensorType
+from circle_train.record import mutable
 
 
 class Graph:
@@ -230,7 +231,7 @@ def _let_go(node: Node) -> None:
             tensor.producer = None
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Metadata:
     """A named blob that travels with the module."""
 
@@ -238,7 +239,7 @@ class Metadata:
     buffer: Buffer
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Module:
     """A whole model file: graphs (the first is the main one), buffers, metadata, signatures."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from circle_train.ir import Graph, Node, Tensor
+from circle_train.record import mutable
 
 ALIGNMENT = 64
 
 
-@dataclass(eq=False)
+@mutable
 class Block:
     """A piece of the arena and the steps between which it holds something."""
 
@@ -22,7 +23,7 @@ class Block:
     tensors: list[Tensor] = field(default_factory=list)
 
 
-@dataclass
+@mutable
 class Order:
     """Nodes in an order in which they can run, between inputs and outputs; they may be another graph's."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from circle_train.errors import ModelError
 from circle_train.ir.tensor_type import Array, DType, Quantization, TensorType
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 EMPTY = np.empty(0, np.uint8)
 
@@ -32,7 +32,7 @@ class StateKey(NamedTuple):
     owner: str
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Buffer:
     """Raw bytes of constants; tensors that share one Buffer share their values."""
 
@@ -91,7 +91,7 @@ class Parts:
         return np.array(self.values, np.float32).reshape(shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Weight:
     """What passes found out about a constant, for those who train it and write it back."""
 
@@ -108,7 +108,7 @@ class Weight:
 NO_WEIGHT = Weight()
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Variable:
     """What a run of a streaming model begins with, and what it leaves behind."""
 
@@ -117,7 +117,7 @@ class Variable:
     last: Tensor | None = None
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Tensor:
     """A value in a graph: an input, a constant (has a buffer), a state, or the output of a node."""
 
@@ -177,7 +177,7 @@ class Tensor:
         return f"'{self.name}' ({self.type})"
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Node:
     """One operator of a graph with the tensors that it reads and writes."""
 

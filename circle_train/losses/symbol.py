@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,12 @@ from circle_train.ops.shapes.index import Gather
 from circle_train.ops.shapes.join import Concatenation
 from circle_train.ops.shapes.shape import Reshape, Transpose
 from circle_train.ops.shapes.slice import StridedSlice
+from circle_train.record import record
 
 Axes = int | Sequence[int] | None
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Symbol:
     """A tensor of a graph under construction, with operators, methods and functions as numpy has them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -72,7 +71,7 @@ def read_gradients(cls: Any) -> dict[str, GradientSpec]:
         needs = _parameters(getattr(cls, method))
         if unknown := set(needs) - known:
             raise TypeError(f"{cls.__name__}.{method} asks for {sorted(unknown)}; there are {sorted(known)}")
-        if "y" in needs and any(field.name == "fused_activation_function" for field in fields(cls)):
+        if "y" in needs and hasattr(cls, "fused_activation_function"):
             raise TypeError(f"{cls.__name__}.{method} asks for y, which its fused activation has overwritten")
         gradients[wrt] = GradientSpec(method, needs, method == "grads")
     return gradients

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ from circle_train.ir.mapped import require_unchanged
 from circle_train.ir.tensor_type import Array
 from circle_train.losses.loss import Loss
 from circle_train.passes.batch import Shapes
+from circle_train.record import mutable
 from circle_train.runtime.executor import Executor
 from circle_train.runtime.guard import Unspoiled, is_far, require_finite_gradients
 from circle_train.runtime.kept import Samples
@@ -30,7 +31,7 @@ LARGE = 1 << 20
 """So many bytes of outputs are copied when somebody asks for them; fewer at once, which lets go of the step's memory."""
 
 
-@dataclass
+@mutable
 class StepResult:
     """What one batch gave: the loss before the update, metrics, and the model's outputs."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ from circle_train.data.coercion import as_array, check_shape, public_name
 from circle_train.errors import ConfigError, DataError
 from circle_train.ir import Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import mutable
 from circle_train.session.batches import Batches
 from circle_train.settings.config import TrainConfig
 
 
-@dataclass
+@mutable
 class Steps:
     """What the single steps have set, and what the last run gave."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
 from circle_train.ir import Graph, Node, Role, StateKey, Tensor
+from circle_train.record import mutable
 from circle_train.settings.config import Trainable, names_of
 from circle_train.settings.roles import Roles
 
 
-@dataclass(eq=False)
+@mutable
 class Parameter:
     """A float constant that an operator uses as a weight."""
 

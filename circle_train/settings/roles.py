@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -10,12 +10,13 @@ from circle_train.ir import Graph, Node, Role, Tensor
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.numeric.fill import Cast
 from circle_train.ops.shapes.shape import Transpose
+from circle_train.record import mutable
 
 FORBIDDING = 1e4
 """Beyond this a summand forbids: what it is added to counts nothing any more."""
 
 
-@dataclass
+@mutable
 class Roles:
     """The constants of a graph, as its operators read them."""
 

@@ -9,7 +9,7 @@ asked of the graph that this gives, until the fullest moment fits. Nodes that ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from operator import itemgetter
 
@@ -21,6 +21,7 @@ from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.lifetimes import Block, Order
 from circle_train.ir.verify import verify
 from circle_train.passes.dead import needed_nodes
+from circle_train.record import mutable
 
 LONGEST = 24
 """So many nodes, at most, are run again to have one block."""
@@ -130,7 +131,7 @@ class Thrift:
         return [t for t in (original, *twins) if t in self.timeline.made]
 
 
-@dataclass
+@mutable
 class Repeat:
     """The nodes to run again before a step so that a block can be dropped until then."""
 

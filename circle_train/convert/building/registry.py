@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from circle_train.convert.building.builder import Builder
 from circle_train.convert.building.refusal import Refusal
 from circle_train.ir import DType, Tensor, TensorType
 from circle_train.ir.tensor_type import Array
+from circle_train.record import mutable
 
 Result = Tensor | Sequence[Tensor]
 Handler = Callable[["Call"], Result]
@@ -17,7 +17,7 @@ HANDLERS: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 """By domain and operator: (first opset, handler), rising."""
 
 
-@dataclass(eq=False)
+@mutable
 class Bundle(Tensor):
     """A sequence of tensors, in the place of one."""
 
@@ -31,7 +31,7 @@ class Bundle(Tensor):
         return cls("sequence", type_, parts=parts)
 
 
-@dataclass
+@mutable
 class Call:
     """One ONNX node: its inputs as Circle tensors, its attributes as Python values."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from circle_train.errors import ModelError
 from circle_train.format.flatbuffer.schema import TABLES, UNIONS, FieldFact
 from circle_train.format.flatbuffer.unknown import Unknowns
+from circle_train.record import mutable
 
 Table = dict[str | int, Any]
 Tables = dict[str, tuple["FieldFact | None", ...]]
@@ -52,7 +53,7 @@ class Damage(Exception):
         return ModelError(f"{source}: {root}{''.join(reversed(self.place))}: {self.what}{remedy}")
 
 
-@dataclass(slots=True)
+@mutable
 class _Reference:
     """A field that holds an offset, and the reader of what it points at."""
 
@@ -62,7 +63,7 @@ class _Reference:
     read: Callable[[int, Table], Any]
 
 
-@dataclass(slots=True)
+@mutable
 class _Layout:
     """What one vtable says of one table, checked once."""
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+from circle_train.record import record
 
 DEPTH = 8
 LIMIT = 10_000
@@ -26,14 +27,14 @@ LARGEST_ITEM = 8
 """Bytes of the largest scalar, for vectors whose items we do not know."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnknownTable:
     """A table of which only the slots are known."""
 
     slots: tuple[tuple[int, Unknown], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unknown:
     """The bytes of one slot and, when they are an offset, what they lead to."""
 

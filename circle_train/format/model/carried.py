@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from circle_train.format.flatbuffer.decode import Table
 from circle_train.ir import Buffer, Graph, Node, Tensor
 from circle_train.ir.tensor_type import Array
+from circle_train.record import mutable
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Source:
     """The file as it was read; saving compares with it and, when only constants differ, patches its bytes."""
 
@@ -19,7 +20,7 @@ class Source:
     identifier: str
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Apart:
     """What shared numbers in the file and no longer does."""
 
@@ -29,7 +30,7 @@ class Apart:
     """By node: what it reads from now on."""
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class Signature:
     """A named entry point: names for the inputs and outputs of one graph."""
 
@@ -43,7 +44,7 @@ class Signature:
     """The same of the entries of `inputs` and `outputs`."""
 
 
-@dataclass(eq=False, slots=True)
+@mutable
 class OperatorCode:
     """An entry of the operator code table: what operators of this kind are called, and in which version."""
 

@@ -7,14 +7,14 @@ weights, of x and of the first states, by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 Weights = Mapping[str, Any]
 """Arrays by name; None where an optional one is absent."""
@@ -138,7 +138,7 @@ class GruCell:
         }
 
 
-@dataclass
+@mutable
 class LstmStep:
     """What the way back needs of one step."""
 

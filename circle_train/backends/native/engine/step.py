@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Any
 from weakref import WeakSet
@@ -19,9 +19,10 @@ from circle_train.backends.native.engine.library import Workers
 from circle_train.errors import CircleTrainError, DataError
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.gradient import GuardFinite
+from circle_train.record import mutable
 
 
-@dataclass(slots=True)
+@mutable
 class Call:
     """One kernel and its arguments, with what their pointers point to."""
 
@@ -30,7 +31,7 @@ class Call:
     keep: tuple[Any, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
+@mutable
 class NativeStep:
     """One node: the calls that compute it. A run on its own where it stands between nodes of the reference."""
 

@@ -7,7 +7,6 @@ anew where it is read, so that neither it nor a mask is in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from circle_train.backends.native.engine.abi import Act
 from circle_train.backends.native.fusion.rewriter import Rewriter
@@ -19,7 +18,7 @@ from circle_train.ops.internal.norms.batch_statistics import BatchStatistics, No
 from circle_train.ops.internal.swish import Swish
 from circle_train.ops.numeric import activation
 from circle_train.ops.numeric.arithmetic import Add
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 ACTS: dict[type[Op], Act] = {
     activation.Relu: Act.RELU,
@@ -40,7 +39,7 @@ class BatchNormOptions:
     made: tuple[str, ...]
 
 
-@dataclass
+@mutable
 class Behind:
     """What follows a normalisation: an activation, or a sum and perhaps an activation, and the last of their outputs."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from circle_train.backends.native.binders.loss import LossOptions
 from circle_train.backends.native.fusion.rewriter import Rewriter
 from circle_train.ir import DType, Node, Tensor
@@ -17,6 +15,7 @@ from circle_train.ops.internal.loss import (
 )
 from circle_train.ops.numeric.arithmetic import SquaredDifference
 from circle_train.ops.numeric.reduce import Mean, Sum
+from circle_train.record import mutable
 
 KERNELS: dict[type[Op], str] = {
     SoftmaxCrossEntropy: "cross_entropy",
@@ -27,7 +26,7 @@ KERNELS: dict[type[Op], str] = {
 }
 
 
-@dataclass
+@mutable
 class Reduced:
     """A loss of items, the reductions down to one number, and their product of factors."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from circle_train.backends.native.fusion.chains import is_link
@@ -20,6 +19,7 @@ from circle_train.ops.internal.bfloat16 import (
 )
 from circle_train.ops.internal.fused import Fused
 from circle_train.ops.layers.conv import DepthwiseConv2D
+from circle_train.record import mutable
 
 FORWARD = ("convolution", "fully_connected")
 READS: dict[str, tuple[str, ...]] = dict.fromkeys(FORWARD, ("x", "add"))
@@ -27,7 +27,7 @@ READS |= {f"{name}_w": ("x",) for name in FORWARD} | {f"{name}_x": ("mask",) for
 """Roles whose tensors a kernel may read as bfloat16."""
 
 
-@dataclass
+@mutable
 class Product:
     """A node as its kernel sees it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from circle_train.backends.native.binders.update import SLOTS, Fate, UpdateNumbers, kind_of
@@ -19,7 +18,7 @@ from circle_train.ops.internal.update import ClipByValue, ScaleBy, Update
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.shapes.index import EmbeddingLookup, Gather
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 KERNELS: dict[type[Op], str] = {
     Conv2D: "convolution_w",
@@ -43,7 +42,7 @@ class WeightOptions:
     made: tuple[str, ...]
 
 
-@dataclass
+@mutable
 class Destiny:
     """What becomes of a gradient, the nodes that make it and do so, and the roles (w, m, v, a, numbers, factor and unit,
     behind a name and a dot) of what these read."""

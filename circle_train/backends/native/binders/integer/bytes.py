@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.attributes import Activation
 from circle_train.ops.base import Op
 from circle_train.ops.internal.integers.quantized import Quantized
+from circle_train.record import mutable
 
 ByteBinder = Callable[[Quantized, Values, Array], Calls]
 BINDERS: dict[type[Op], ByteBinder] = {}
@@ -42,7 +42,7 @@ def binds_shorts(*ops: type[Op]) -> Callable[[ByteBinder], ByteBinder]:
     return binds_bytes(*ops, into=SHORTS)
 
 
-@dataclass(slots=True)
+@mutable
 class Meaning:
     """Of a tensor's bytes, with one scale for all: real = scale · (stored - zero), unsigned = stored ^ flip."""
 

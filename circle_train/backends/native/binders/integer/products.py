@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from circle_train.ir.tensor_type import Array
 from circle_train.ops.internal.integers.quantized import Quantized
 from circle_train.ops.layers.conv import Conv2D, DepthwiseConv2D
 from circle_train.ops.layers.linear import FullyConnected
+from circle_train.record import mutable
 
 PANEL = abi.INT_PANEL
 LARGEST_WINDOW, LARGEST_SUM = 1 << 15, (1 << 31) - 1
@@ -26,7 +26,7 @@ LARGEST_SHORT_SUM = 1 << 47
 """A factor of 15 bits leaves so much room in 63."""
 
 
-@dataclass(slots=True)
+@mutable
 class Weights:
     """Signed, with a scale for each output; real = scale · (stored - zero)."""
 
@@ -35,7 +35,7 @@ class Weights:
     zero: int
 
 
-@dataclass(slots=True)
+@mutable
 class Product:
     """A product's arrays and sizes; w: outputs × height × width × channels of a group."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from circle_train.backends.native.engine.abi import NARROW_OUTPUTS
 from circle_train.backends.native.fusion.attention.transposes import is_transpose
@@ -13,7 +13,7 @@ from circle_train.ops.layers.linear import BatchMatMul
 from circle_train.ops.numeric.activation import Softmax
 from circle_train.ops.numeric.arithmetic import Add, Div, Mul
 from circle_train.ops.orders import Order, identity, inverse
-from circle_train.record import record
+from circle_train.record import mutable, record
 
 MOST_AXES = 4
 
@@ -28,7 +28,7 @@ class AttentionOptions:
     made: tuple[str, ...]
 
 
-@dataclass
+@mutable
 class Attention:
     """The forward nodes, first to last, and what they read."""
 
@@ -64,7 +64,7 @@ class Attention:
         return beta * factor, beta
 
 
-@dataclass
+@mutable
 class Joined:
     """One pass as it grows: its nodes, those that it replaces, roles, results, and the orders that these lie in."""
 
