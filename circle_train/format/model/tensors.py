@@ -132,7 +132,9 @@ def write_tensor(tensor: Tensor, buffer_index: int, buffer: Buffer) -> Table:
         check_size(tensor.name, tensor.type, buffer)
     shape, signature = tensor.shape, tensor.shape_signature
     if max(shape, default=0) > MAX_EXTENT:
-        raise Damage(f"'{tensor.name}' ({tensor.type}) has more than {MAX_EXTENT} entries along one dimension")
+        raise Damage(
+            f"'{tensor.name}' ({tensor.type}) has more than {MAX_EXTENT} entries along one dimension"
+        )
     if min(shape, default=0) < 0 and "open_shape" not in tensor.carried:
         shape, signature = (
             tuple(1 if dim < 0 else dim for dim in shape),
