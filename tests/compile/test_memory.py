@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 
 import networks
@@ -155,6 +154,7 @@ class SumOfSquares(ct.losses.Loss):
 
 
 custom, mse, sparse = ct.losses.custom, ct.losses.MeanSquaredError, ct.losses.SparseCategoricalCrossentropy
+
 ADD_UP = {
     "sum of somebody's own": SumOfSquares(),
     "custom sum": custom(lambda o, t: (o - t).square().sum()),
@@ -163,6 +163,7 @@ ADD_UP = {
     "sum of means": 0.5 * mse() - ct.losses.Huber(),
     "binary": ct.losses.BinaryCrossentropy(from_logits=True, pos_weight=2.0),
 }
+
 MIX = {
     "root of the mean": custom(lambda o, t: (o - t).square().mean().sqrt()),
     "largest of the batch": custom(lambda o, t: (o - t).square().max()),
@@ -235,36 +236,6 @@ def test_activations_in_halves_do_not_hide_what_mixes_samples() -> None:
     config = ct.TrainConfig(loss="mse", batch_size=12, memory_budget=1, activations="bfloat16")
     with pytest.raises(ct.ConfigError, match="may mix the samples of a batch"):
         ct.TrainSession(model, config).prepare()
-
-
-def test_waiting_gradients_go_on_waiting_in_a_step_within_a_budget() -> None:
-    session = cut(mse(), more=0.04)
-    x, y = data(12)
-    session.train_step(x, y, update=False, accumulate=True)
-    assert session.plan.parts > 1 and session.plan.besides["gradients that wait"] > 0
-    waiting = {name: array.copy() for name, array in session.gradients.items()}
-    session.train_step(x[::-1], y)
-    for name, array in session.gradients.items():
-        np.testing.assert_array_equal(array, waiting[name])
-
-
-def fits(session: ct.TrainSession) -> ct.TrainSession | None:
-    """The session, if its step keeps within its budget."""
-    with suppress(ct.ConfigError):
-        session.prepare()
-        return session
-    return None
-
-
-def test_gradients_that_wait_are_refused_where_the_budget_has_no_room_for_them() -> None:
-    (x, y), waiting = data(12), 4 * sum(cut(mse()).plan.parameters.values())
-    session = next(
-        tight for more in range(0, 100_000, waiting // 2) if (tight := fits(cut(mse(), more / 1e6)))
-    )
-    with pytest.raises(ct.ConfigError, match=r"gradients that wait take 0\.01 MB: .* needs \d+\.\d+ MB"):
-        session.train_step(x, y, update=False, accumulate=True)
-    assert session.train_step(x, y).loss > session.train_step(x, y).loss
-    assert "gradients that wait" not in session.plan.besides
 
 
 def test_the_first_of_several_outputs_takes_over_what_fits_it() -> None:

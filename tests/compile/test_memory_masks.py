@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from networks import finish, make, new_input, weight
 from test_backends import every_tier
-from test_memory_sharing import growth, trained
+from test_memory_measured import growth
+from test_memory_sharing import trained
 
 import circle_train as ct
 from circle_train.backends import native

@@ -23,8 +23,9 @@ from sanitize import SOURCE, copy_beside
 
 TESTS = (
     "tests/backends/kernels",
-    "tests/backends/test_engine_sessions.py",
-    "tests/backends/test_integers.py",
+    "tests/backends/engine/test_engine_sessions.py",
+    "tests/backends/engine/test_engine_shapes.py",
+    "tests/backends/integers",
     "tests/passes/integers",
     "tests/peers/test_onert_golden.py",
 )

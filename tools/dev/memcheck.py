@@ -48,7 +48,8 @@ SHARES = (
     ),
     (
         "tests/peers/test_onert_golden.py",
-        "tests/backends/test_engine_sessions.py",
+        "tests/backends/engine/test_engine_sessions.py",
+        "tests/backends/engine/test_engine_shapes.py",
         "-k",
         "native or own_operators or any_s",
     ),

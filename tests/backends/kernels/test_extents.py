@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native import SAMPLES, Program, run, tiers
-from sized import images, integers, numbers, places, products, rows, sweeps
+from sized import images, integer_functions, integers, numbers, places, products, rows, sweeps
 from sized.call import Arrays, Call
 from sized.images import Convolution, Pool, Pooled, conv, depthwise, pool
 from sized.products import Attention
@@ -107,19 +107,19 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("INT_CONV", integers.int_conv_short, Call.itself),
     ("INT_CONV", integers.int_conv_short_of_long_runs, Call.itself),
     ("INT_DEPTHWISE", integers.int_depthwise_short, Call.itself),
-    ("INT_POOL", integers.int_mean, Call.itself),
-    ("INT_POOL", integers.int_largest, Call.itself),
-    ("INT_BINARY", integers.int_binary, Call.itself),
-    ("INT_SOFTMAX", integers.int_softmax, Call.itself),
-    ("INT_SOFTMAX", integers.int_softmax_short, Call.itself),
-    ("INT_TABLE", integers.int_table, Call.itself),
-    ("INT_TABLE", integers.int_table_of_floats, Call.itself),
-    ("INT_TABLE", integers.int_table_of_shorts, Call.itself),
-    ("INT_ROUND", integers.int_round, Call.itself),
-    ("INT_ROUND", integers.int_round_to_short, Call.itself),
-    ("INT_WIDEN", integers.int_widen, Call.itself),
-    ("INT_WIDEN", integers.int_widen_unsigned, Call.itself),
-    ("INT_WIDEN", integers.int_widen_of_short, Call.itself),
+    ("INT_POOL", integer_functions.int_mean, Call.itself),
+    ("INT_POOL", integer_functions.int_largest, Call.itself),
+    ("INT_BINARY", integer_functions.int_binary, Call.itself),
+    ("INT_SOFTMAX", integer_functions.int_softmax, Call.itself),
+    ("INT_SOFTMAX", integer_functions.int_softmax_short, Call.itself),
+    ("INT_TABLE", integer_functions.int_table, Call.itself),
+    ("INT_TABLE", integer_functions.int_table_of_floats, Call.itself),
+    ("INT_TABLE", integer_functions.int_table_of_shorts, Call.itself),
+    ("INT_ROUND", integer_functions.int_round, Call.itself),
+    ("INT_ROUND", integer_functions.int_round_to_short, Call.itself),
+    ("INT_WIDEN", integer_functions.int_widen, Call.itself),
+    ("INT_WIDEN", integer_functions.int_widen_unsigned, Call.itself),
+    ("INT_WIDEN", integer_functions.int_widen_of_short, Call.itself),
     ("INT_HYBRID", integers.hybrid, Call.itself),
     ("INT_SAMPLES", integers.int_samples, Call.itself),
     ("INT_SETTLE", integers.int_settle, Call.itself),
