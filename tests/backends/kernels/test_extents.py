@@ -71,6 +71,7 @@ WAYS: list[tuple[str, Callable[..., Any], Callable[[Any], Call]]] = [
     ("MEAN_SQUARED_ERROR", rows.squared_error, Call.itself),
     ("MEAN_ABSOLUTE_ERROR", rows.absolute_error, Call.itself),
     ("CHAIN", numbers.chained, Call.itself),
+    ("CHAIN", numbers.chained_within, Call.itself),
     ("REDUCE", numbers.summed_outside, Call.itself),
     ("REDUCE", numbers.summed_inside, Call.itself),
     ("REDUCE", numbers.largest, Call.itself),

@@ -11,7 +11,16 @@ from sized.call import Call, Make, args, rand, stored, zeros
 
 
 def chained(outer: int, inner: int) -> Call:
-    x, row = rand(outer, inner), rand(1, inner)
+    return _chain(rand(outer, inner), rand(1, inner))
+
+
+def chained_within(outer: int, inner: int) -> Call:
+    """Parts of larger arrays, which have strides where nothing lies too."""
+    return _chain(rand(outer, inner + 3)[:, :inner], rand(1, inner + 3)[:, :inner])
+
+
+def _chain(x: np.ndarray, row: np.ndarray) -> Call:
+    outer, inner = x.shape
     ops = [("ADD", 2, 0, 1, 0, 0.0), ("GREATER", 3, 2, 0, 0, 0.0), ("MUL_IMM", 2, 2, 0, 0, 2.0)]
     outputs = {"y": zeros(outer, inner), "more": np.full((outer, inner), 7, np.uint8)}
     wants = {"y": 2.0 * (x + row), "more": x + row > x}

@@ -28,7 +28,7 @@ struct Plan {
 bool is_short_row(const Plan& plan, int t) {
   const Space& s = plan.space;
   const int last = s.rank - 1;
-  bool same = last > 0 && s.strides[t][last] == 1 && s.shape[last] <= kTile / 4;
+  bool same = last > 0 && s.strides[t][last] == 1 && s.shape[last] > 0 && s.shape[last] <= kTile / 4;
   for (int d = 0; d < last; ++d) same = same && s.strides[t][d] == 0;
   return same && kTile / s.shape[last] * s.shape[last] % 8 == 0;  // bits begin a byte at every tile
 }
