@@ -65,3 +65,14 @@ def test_who_failed_is_named(breadth: Any, tmp_path: Path) -> None:
 def test_networks_that_are_not_of_the_survey_are_refused(breadth: Any) -> None:
     with pytest.raises(SystemExit, match="nonet"):
         breadth.main(["--networks", "unet,nonet"])
+
+
+def test_the_load_is_that_of_the_measurement(breadth: Any, tmp_path: Path) -> None:
+    """Each network's when it was measured, and of those that the table shows."""
+    path = tmp_path / "r.jsonl"
+    both = {"circle/2": measured(3, 6, LOSSES), "torch/2/cl": measured(5, 10, LOSSES)}
+    lines = [{"name": "unet", **both}, {"name": "unet", "load": 1.9}, {"name": "kws", "load": 17.0}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = breadth.parse(["--results", str(path)])
+    head = breadth.section(breadth.results(path, 2), options).splitlines()[1]
+    assert "load average 1.9 to 1.9 on" in head

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from circle_train import __version__
-from circle_train.cli.runs.ending import ended, take_any_text
+from circle_train.cli.runs.ending import ended
 from circle_train.likeness import likeness
 
 COMMANDS = {
@@ -93,14 +93,18 @@ def parser(asked: str | None = None) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
-    take_any_text()
     words = sys.argv[1:] if arguments is None else arguments
+    return ended(lambda: _run(words), "--debug" in words)
+
+
+def _run(words: Sequence[str]) -> int | None:
     if not words:
         parser("").print_help(sys.stderr)
         raise SystemExit(2)
     asked = next((word for word in words if not word.startswith("-")), "")
     options = parser(asked).parse_args(words)
-    return ended(lambda: options.run(options), options.debug)
+    status: int | None = options.run(options)
+    return status
 
 
 if __name__ == "__main__":

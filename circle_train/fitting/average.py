@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from circle_train.errors import CheckpointError, refusing
 from circle_train.fitting.metrics.scores import Scores
 from circle_train.ir.tensor_type import Array
-
-
-def refused_story() -> AbstractContextManager[None]:
-    """Where what is computed with comes from a checkpoint."""
-    return refusing(
-        CheckpointError, "what the checkpoint tells of its fit", "begin the fit anew, or load another"
-    )
 
 
 class Average:
@@ -26,7 +17,6 @@ class Average:
     def __init__(self, metrics: Scores, loss_weights: Sequence[float] | None = None) -> None:
         self.total, self.samples, self.metrics = 0.0, 0, metrics.fresh()
         self.loss_weights = loss_weights
-        self.is_restored = False
         self.outputs: list[list[float]] = []
         """For each output, where one has weights: the weighted sum of its losses, and of the weights."""
 
@@ -37,8 +27,7 @@ class Average:
         self.samples += count
         if len(losses) == len(outputs) == len(targets):
             self._add_weighted(count, losses, outputs, targets)
-        with refused_story() if self.is_restored else nullcontext():
-            self.metrics.update(outputs, targets)
+        self.metrics.update(outputs, targets)
 
     def _add_weighted(
         self, count: int, losses: Sequence[Any], outputs: Sequence[Array], targets: Sequence[Any]
@@ -76,4 +65,3 @@ class Average:
         if len(self.outputs) not in (0, len(self.metrics.losses)):
             raise ValueError(f"sums of {len(self.outputs)} outputs")
         self.metrics.restore(snapshot["metrics"])
-        self.is_restored = True

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from circle_train.errors import ConfigError
-from circle_train.fitting.average import Average, refused_story
+from circle_train.fitting.average import Average
 from circle_train.fitting.callback import Callback, Logs, Trainee
+from circle_train.fitting.story import believing, refused_story
 from circle_train.ir.tensor_type import Array
 from circle_train.record import record
 
@@ -108,9 +109,7 @@ class Course:
             self._tell(heard, telling["event"], number, logs, told)
 
     def _believing(self, listener: Callback) -> AbstractContextManager[None]:
-        """Where what one of ours remembers comes from a checkpoint, its mistakes are the checkpoint's."""
-        is_ours = type(listener).__module__.startswith(__name__.partition(".")[0] + ".")
-        return refused_story() if self._is_resumed and listener.remembers and is_ours else nullcontext()
+        return believing(listener, self._is_resumed and bool(listener.remembers))
 
 
 @record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,26 @@ def test_what_goes_wrong_in_somebodys_own_callback_is_not_the_checkpoints(
     own = ct.callbacks.LambdaCallback(on_epoch_end=stumble)
     with pytest.raises(ValueError, match="mine"):
         session.fit(X, Y, epochs=3, verbose=0, callbacks=[*listeners(tmp_path), own])
+
+
+class Stumbling:
+    """A metric of somebody's own."""
+
+    name = "stumbling"
+
+    def reset(self) -> None:
+        """It has nothing to forget."""
+
+    def update(self, output: Any, target: Any) -> None:
+        raise ValueError("mine")
+
+    def result(self) -> float:
+        return 0.0
+
+
+def test_nor_is_what_goes_wrong_in_somebodys_own_metric(written: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(written)
+    session = ct.TrainSession(MODEL, replace(CONFIG, metrics=["mae", Stumbling()]))
+    session.load_checkpoint(tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=r"^mine$"):
+        session.fit(X, Y, epochs=3, verbose=0, callbacks=listeners(tmp_path))

@@ -237,3 +237,15 @@ def test_who_asks_for_nothing_is_shown_what_there_is(capsys: pytest.CaptureFixtu
         main([])
     shown = capsys.readouterr()
     assert "finetune" in shown.err and "predict" in shown.err and not shown.out
+
+
+@pytest.mark.parametrize("words", [["train", "net.circle"], ["--help"], []])
+def test_ctrl_c_while_a_command_is_found_ends_it_quietly(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("circle_train.cli.main.Parser.add_subparsers", stop)
+    assert main(words) == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -127,13 +127,19 @@ def measure(names: list[str], options: argparse.Namespace) -> None:
         command = [sys.executable, "drive.py", str(options.results.resolve()), str(options.rounds)]
         command += [str(options.seconds), f"{name}:{peers}"]
         subprocess.run(command, check=True, cwd=FOLDER, env={**os.environ, **found, "PYTHONPATH": path})
+        # Now: the referees, who come after all networks, load the machine themselves.
+        with options.results.open("a") as file:
+            file.write(json.dumps({"name": name, "load": round(os.getloadavg()[0], 1)}) + "\n")
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def results(path: Path, threads: int) -> dict[str, tuple[Peer | None, Peer | None]]:
     """By network what was measured last of us and of PyTorch; None where it failed."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     found = {}
-    for line in lines:
+    for line in lines_of(path):
         pair = [line.get(label, ...) for label in (f"circle/{threads}", f"torch/{threads}/cl")]
         if ... not in pair:
             ours, theirs = (None if each is None else Peer.of(each) for each in pair)
@@ -218,9 +224,12 @@ def passed(ratio: float, bar: float | None) -> str:
 
 def section(found: dict[str, tuple[Peer | None, Peer | None]], options: argparse.Namespace) -> str:
     """What stands between the page's two marks."""
+    loads = {line["name"]: line["load"] for line in lines_of(options.results) if "load" in line}
+    seen = [loads[name] for name in found if name in loads]
+    load = f"load average {min(seen)} to {max(seen)}" if seen else "load average not recorded"
     head = (
         f"{options.threads} thread{'s' if options.threads > 1 else ''}; {time.strftime('%Y-%m-%d')}; "
-        f"load average at the end {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores. "
+        f"{load} on {os.cpu_count()} cores. "
         "Bold: the bar, which is for a quiet machine and two threads, is held."
     )
     return "\n".join([BEGIN, head, "", *table(found), END])

@@ -11,13 +11,16 @@ import json
 
 import circle_train as ct
 from circle_train.cli.onert.plus import read_settings
-from circle_train.cli.runs.ending import ended, take_any_text
+from circle_train.cli.runs.ending import ended
 from circle_train.settings.onert_json import to_onert_json
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
-    take_any_text()
+    return ended(lambda: _run(arguments))
+
+
+def _run(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(
         prog="circle_plus_gen", description="handle circle files with training hyperparameters (Circle+)"
     )
@@ -26,8 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "output", nargs="?", help="output circle file; if not given, the input is overwritten"
     )
-    options = parser.parse_args(arguments)
-    return ended(lambda: handle(options))
+    handle(parser.parse_args(arguments))
 
 
 def handle(options: argparse.Namespace) -> None:

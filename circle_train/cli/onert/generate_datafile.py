@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import circle_train as ct
-from circle_train.cli.runs.ending import ended, take_any_text
+from circle_train.cli.runs.ending import ended
 from circle_train.data.files import read_image_folder
 from circle_train.data.prepare import Preparation, Source, open_source, prepare
 
@@ -39,17 +39,20 @@ SPLITS = {"train": "train", "test": "t10k"}
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
-    take_any_text()
+    return ended(lambda: _run(arguments))
+
+
+def _run(arguments: list[str] | None) -> None:
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.show_datasets:
         print("Dataset list :\n[" + ",\n".join(DATASETS) + "]")
-        return 0
+        return
     if len(options.split) != len(options.length):
         parser.error(
             f"--split names {len(options.split)} parts, --length {len(options.length)}; give each one length"
         )
-    return ended(lambda: convert(options))
+    convert(options)
 
 
 def make_parser() -> argparse.ArgumentParser:

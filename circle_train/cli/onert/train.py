@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 import circle_train as ct
-from circle_train.cli.runs.ending import ended, take_any_text
+from circle_train.cli.runs.ending import ended
 from circle_train.losses import Loss, Reduction
 from circle_train.optimizers import Optimizer
 
@@ -29,9 +29,7 @@ RULER = "=" * 35
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 a user's error, 2 wrong usage."""
-    take_any_text()
-    options = make_parser().parse_args(arguments)
-    return ended(lambda: train(options))
+    return ended(lambda: train(make_parser().parse_args(arguments)))
 
 
 def train(options: argparse.Namespace) -> None:

@@ -13,12 +13,8 @@ from circle_train.errors import CircleTrainError, shown, within_bounds
 from circle_train.printable import printable
 
 
-def take_any_text() -> None:
-    """A stream that lacks a letter gets its escape; what is written where there is no stream is lost."""
-    sys.stdout, sys.stderr = map(_taking_any_text, (sys.stdout, sys.stderr))
-
-
 def _taking_any_text(stream: TextIO | None) -> TextIO:
+    """A stream that lacks a letter gets its escape; what is written where there is no stream is lost."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     if hasattr(stream, "reconfigure"):
@@ -27,7 +23,8 @@ def _taking_any_text(stream: TextIO | None) -> TextIO:
 
 
 def ended(command: Callable[[], int | None], debug: bool = False) -> int:
-    """Exit status: 0 done, 1 a user's error; with `debug` the place in the code too."""
+    """Exit status: 0 done, 1 a user's error, 130 Ctrl-C; with `debug` the place in the code too."""
+    sys.stdout, sys.stderr = map(_taking_any_text, (sys.stdout, sys.stderr))
     warnings.showwarning = _show_warning
     try:
         return _run(command)

@@ -23,6 +23,7 @@ from circle_train.fitting.metrics.averages import (
     labels_of,
 )
 from circle_train.fitting.metrics.by_class import AUC, F1, Precision, Recall
+from circle_train.fitting.story import believing
 from circle_train.ir import Tensor
 from circle_train.likeness import likeness
 from circle_train.losses import BinaryCrossentropy, Loss
@@ -75,7 +76,7 @@ class Scores:
             [_own(metric, _takes_logits(loss, output)) for metric in group]
             for group, loss, output in zip(groups, losses, as_in_file or outputs, strict=True)
         ]
-        self.losses = losses
+        self.losses, self.told = losses, False
         several = sum(map(bool, self.groups)) > 1
         self.named: dict[str, Metric] = {}
         for group, output in zip(self.groups, outputs, strict=True):
@@ -99,7 +100,8 @@ class Scores:
             counted = _counted(loss, output, target) if group else None
             for metric in group:
                 if counted is not None:
-                    metric.update(*counted)
+                    with believing(metric, self.told):
+                        metric.update(*counted)
 
     def result(self) -> dict[str, float]:
         """Name and mean of each."""
@@ -111,6 +113,7 @@ class Scores:
 
     def restore(self, snapshots: Mapping[str, Any]) -> None:
         """Go on from there."""
+        self.told = True
         for name, snapshot in snapshots.items():
             if hasattr(self.named.get(name), "restore"):
                 self.named[name].restore(snapshot)
