@@ -48,6 +48,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[TensorType], str]] = [
     ("PRELU", {}, [X, TensorType(F, (3,))], "do not broadcast"),
     ("PRELU", {}, [TensorType(F, (2, 1)), TensorType(F, (2, 4))], "broadcasts to the input"),
     ("SOFTMAX", {}, [TensorType(F, ())], "scalar"),
+    ("L2_NORMALIZATION", {}, [TensorType(F, ())], "at least one axis"),
     ("MEAN", {}, [X, ints(3)], "axis 3 does not exist"),
     ("SUM", {}, [X, ints(0, -4)], "axis -4 does not exist"),
     ("SUM", {}, [X, TensorType(I, (2,))], "computed at run time"),

@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
 """Break the code in one way after another and see whether the fast tests notice.
 
-    python tools/dev/mutants.py --learn       run the fast suite once and note which test reaches which function
+    python tools/dev/mutants.py --learn       run the fast suite once and note which test reaches which lines
                                 --learn ops   the same of some rooms alone, which adds to what is known
     python tools/dev/mutants.py               all that are picked by hand; fails if more than one in twenty survives
     python tools/dev/mutants.py --random 40 --seed 3 [--kernels] [--within format checkpoints convert/onnx_file]
     python tools/dev/mutants.py --only 3 17   some of them;  --list names them
 
-Each mutant is one replacement in one file of a copy of the tree. The tests that reach the function run first, those that reach
-little else before others, then the rest of them, then the tests of the room; nothing after the first failure. Only who takes
-ten times the processor time that the tests took on the sound tree, or does nothing for minutes, does not end: a busy machine
-kills no mutant. What was learned may be old: it saves time, and decides nothing.
+Each mutant is one replacement in one file of a copy of the tree. The tests that reach the stretch of code run, those that reach
+little else before others, until one fails; then those of its room that are new or start other processes: no other test can
+notice it. Only who takes ten times the processor time that the tests took on the sound tree, or does nothing for minutes, does
+not end: a busy machine kills no mutant. Learn again what has changed: a new test runs for mutants of its own room alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import shutil
 import signal
@@ -24,16 +23,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-import numpy as np
 import pytest
+from mutating.known import Reach, file_of
 from mutating.picked import MUTANTS, Mutant
 from mutating.slips import slips
+from mutating.stretches import Stretch, stretch_of, stretches
 
 ROOT = Path(__file__).resolve().parents[2]
 REACH = ROOT / "build/reach"
@@ -41,87 +41,20 @@ IMPORTED = ("hypothesis", "flatbuffers", "onnx", "torch")
 """By many tests; once for all of them."""
 ALLOWED = 0.05
 """Of the mutants may survive."""
-LOTS = ((5, 15.0), (1000, 60.0), (1000, 1e9))
-"""From how many files tests are taken at a time, and for how many seconds: whoever is noticed soon costs little."""
 STANDSTILL = 300.0
 """Seconds without any work, after which nothing is expected any more."""
 SAME = "the same machine code"
 """Of a mistake that changes nothing, or in what is not compiled for this kind of vectors: no mutant."""
-PER_FILE = 3
-"""Tests of each file that are tried before others of the same file."""
 
 
-class Reach:
-    """Which tests reach which function, as the last `--learn` found."""
-
-    def __init__(self, folder: Path) -> None:
-        self.seconds: dict[str, float] = {}
-        self._sizes: dict[str, int] = {}
-        self._tests: dict[str, list[str]] = {}
-        for file in sorted(folder.rglob("*.npz")):
-            self._read(np.load(file))
-
-    def _read(self, stored: np.lib.npyio.NpzFile) -> None:
-        tests, functions = stored["tests"].tolist(), stored["functions"].tolist()
-        table = np.unpackbits(stored["table"], axis=1, count=len(functions)).astype(bool)
-        self.seconds.update(zip(tests, stored["seconds"].tolist(), strict=True))
-        self._sizes.update(zip(tests, table.sum(axis=1).tolist(), strict=True))
-        for number, function in enumerate(functions):
-            self._tests.setdefault(function, []).extend(tests[i] for i in np.flatnonzero(table[:, number]))
-
-    def tests_of(self, function: str, near: tuple[str, ...]) -> list[str]:
-        """Those of its own room first, and those that reach little else; a few of each file before the others of it."""
-        found = sorted(
-            self._tests.get(function, ()), key=lambda test: (self._sizes[test], self.seconds[test])
-        )
-        taken: dict[str, int] = {}
-        ranks: dict[str, tuple[bool, bool]] = {}
-        for test in found:
-            file = file_of(test)
-            taken[file] = taken.get(file, 0) + 1
-            ranks[test] = (not file.startswith(near), taken[file] > PER_FILE)
-        return sorted(found, key=ranks.__getitem__)
-
-    def lots(self, function: str, near: tuple[str, ...]) -> Iterator[tuple[list[str], float]]:
-        """Tests to run one lot after the other, and the seconds that each lot took."""
-        waiting = self.tests_of(function, near)
-        for most_files, most_seconds in LOTS:
-            files = list(dict.fromkeys(file_of(test) for test in waiting))[:most_files]
-            lot, seconds = [], 0.0
-            for test in waiting:
-                if file_of(test) in files and seconds < most_seconds:
-                    lot.append(test)
-                    seconds += self.seconds[test]
-            if lot:
-                yield lot, seconds
-            taken = set(lot)
-            waiting = [test for test in waiting if test not in taken]
-
-
-def file_of(test: str) -> str:
-    return test.partition("::")[0]
-
-
-def function_of(mutant: Mutant, text: str) -> str:
-    """`room/file.py:Class.method` around the change; '' outside functions and in kernels."""
+def stretch_around(mutant: Mutant, text: str) -> Stretch | None:
+    """Where the change stands; None outside functions and in kernels."""
     if not mutant.path.endswith(".py"):
-        return ""
+        return None
     pairs = enumerate(zip(mutant.old, mutant.new, strict=False))
     common = next((i for i, (a, b) in pairs if a != b), 0)
     line = text[: text.index(mutant.old) + common].count("\n") + 1
-    name = _innermost(ast.parse(text), line, "")
-    return f"{mutant.path}:{name}" if name else ""
-
-
-def _innermost(scope: ast.AST, line: int, prefix: str) -> str:
-    for node in ast.walk(scope) if isinstance(scope, ast.Module) else ast.iter_child_nodes(scope):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= (
-            node.end_lineno or 0
-        ):
-            is_class = isinstance(node, ast.ClassDef)
-            inner = _innermost(node, line, f"{prefix}{node.name}." + ("" if is_class else "<locals>."))
-            return inner or ("" if is_class else f"{prefix}{node.name}")
-    return ""
+    return stretch_of(line, stretches(mutant.path, text))
 
 
 def build(tree: Path) -> bool:
@@ -146,28 +79,29 @@ def libraries(tree: Path) -> list[bytes]:
     ]
 
 
-def run(tree: Path, tests: Sequence[str], seconds: float, wanted: Sequence[str] = ()) -> str:
-    """'' where the tests pass on this copy of the tree, else in which way they do not. Chosen by `-k` behind their place."""
-    chosen = tree / "wanted.txt"
-    chosen.write_text("\n".join(wanted), encoding="utf-8")
+def run(tree: Path, tests: Sequence[str], seconds: float, **lists: Sequence[str]) -> str:
+    """'' where the tests pass on this copy of the tree, else in which way they do not. Chosen by `-k` behind their place,
+    and by lists of tests for the plugin (REACH_TESTS, REACH_LEFT)."""
     arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "mutating.reach"]
     for test in tests:
         place, _, names = test.partition(" -k ")
         if (tree / place.partition("::")[0]).exists():
             arguments += [place, *(["-k", names] if names else [])]
+    for name, listed in lists.items():
+        (tree / name).write_text("\n".join(listed), encoding="utf-8")
     with tempfile.TemporaryFile("w+") as said:
         process = os.fork()  # what tests import besides ours is there already
         if not process:
-            _test(tree, arguments, said.fileno(), str(chosen) if wanted else "")
+            _test(tree, arguments, said.fileno(), lists)
         hangs, code = watched(process, 10 * seconds + 120)
         said.seek(0)
         failed = [line.strip() for line in said if line.startswith(("FAILED", "ERROR"))]
-    if code == 5:
+    if code == 5 and "REACH_LEFT" not in lists:
         raise SystemExit(f"none of these tests ran: {' '.join(tests)}; run --learn again")
-    return "" if not code else hangs or (failed[0][:120] if failed else f"exit {code}")
+    return "" if code in (0, 5) else hangs or (failed[0][:120] if failed else f"exit {code}")
 
 
-def _test(tree: Path, arguments: Sequence[str], said: int, wanted: str) -> NoReturn:
+def _test(tree: Path, arguments: Sequence[str], said: int, lists: Iterable[str]) -> NoReturn:
     """Run tests of that tree in this process, and end it."""
     for stream in (1, 2):
         os.dup2(said, stream)
@@ -175,8 +109,7 @@ def _test(tree: Path, arguments: Sequence[str], said: int, wanted: str) -> NoRet
     sys.dont_write_bytecode = True
     sys.path[:1] = [str(tree), str(tree / "tools/dev")]
     os.environ.update(PYTHONPATH=os.pathsep.join(sys.path[:2]), PYTHONDONTWRITEBYTECODE="1")
-    if wanted:
-        os.environ["REACH_TESTS"] = wanted
+    os.environ.update({name: str(tree / name) for name in lists})
     code = 3
     try:
         code = int(pytest.main([*arguments]))
@@ -221,8 +154,6 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
         raise SystemExit(
             f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date"
         )
-    function = function_of(mutant, sound)
-    lots = list(reach.lots(function, mutant.tests)) if function else []
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     is_compiled = file.suffix in (".cpp", ".h")
     try:
@@ -231,31 +162,41 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
             return "does not compile"
         if is_compiled and libraries(tree) == before:
             return SAME
-        ways = [(list(dict.fromkeys(map(file_of, lot))), seconds, lot) for lot, seconds in lots]
-        one_by_one = any(" -k " in test for test in mutant.tests)  # such a choice is for one place alone
-        for tests in [[test] for test in mutant.tests] if one_by_one else [list(mutant.tests)]:
-            ways.append((tests, 120.0, []))
-        return next((found for way in ways if (found := run(tree, *way))), "")
+        return next((found for found in _runs(mutant, sound, tree, reach) if found), "")
     finally:
         file.write_text(sound, encoding="utf-8")
         if is_compiled:
             build(tree)
 
 
+def _runs(mutant: Mutant, sound: str, tree: Path, reach: Reach) -> Iterator[str]:
+    """What the tests that could notice say of the broken copy, those of most promise first."""
+    stretch = stretch_around(mutant, sound)
+    names = reach.names(mutant.path, stretch and stretch.name)
+    for lot, seconds in reach.lots(names, mutant.tests):
+        yield run(tree, list(dict.fromkeys(map(file_of, lot))), seconds, REACH_TESTS=lot)
+    if any(" -k " in test for test in mutant.tests):  # such a choice is for one place alone
+        yield from (run(tree, [test], 120.0) for test in mutant.tests)
+    elif stretch is None or stretch.is_remembered:
+        yield run(tree, mutant.tests, 120.0)
+    else:
+        yield run(tree, mutant.tests, 120.0, REACH_LEFT=reach.indifferent(names))
+
+
 def learn(rooms: Sequence[str]) -> int:
     """Room by room, so that what is known of one may be learned anew."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tools/dev")])
+    for room in rooms:
+        shutil.rmtree(REACH / room, ignore_errors=True)
+    if not rooms:
+        shutil.rmtree(REACH, ignore_errors=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools/dev")]),
+        "REACH_LEARN": str(REACH),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "mutating.reach"]
-    codes = []
-    for room in rooms or sorted(place.name for place in (ROOT / "tests").iterdir()):
-        folder = REACH / room
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        environment = {**os.environ, "PYTHONPATH": path, "REACH_LEARN": str(folder)}
-        codes += [
-            subprocess.run([*command, f"tests/{room}"], cwd=ROOT, env=environment, check=False).returncode
-        ]
-    return max(codes)
+    places = [f"tests/{room}" for room in rooms]
+    return subprocess.run([*command, *places], cwd=ROOT, env=environment, check=False).returncode
 
 
 def main() -> int:
@@ -263,7 +204,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--learn", nargs="*", metavar="ROOM", help="note which test reaches which function, and stop"
+        "--learn", nargs="*", metavar="ROOM", help="note which test reaches which lines, and stop"
     )
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the mutants to try")
     parser.add_argument(

@@ -34,6 +34,8 @@ class L2Normalization(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         check_floats(self.name, x)
+        if not x.rank:
+            raise ModelError(f"{self.name}: the input is {x}, expected at least one axis")
         return TensorType(x.dtype, x.shape)
 
     def forward(self, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Every operator and gradient where an extent is 0, 1, or beside a vector's: binders and kernels as the specification."""
+"""Every operator and gradient where an extent is 0, 1, or beside a vector's, or an operand is another: as specified."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from near.operands import otherwise
 from single_operator import every_example, every_operator
 from test_backends import graph_of, run_graph
 
 from circle_train.backends import native
 from circle_train.backends.base import Reference
 from circle_train.backends.native import Native
+from circle_train.backends.native.engine.binding import GRADIENTS, OPS
 from circle_train.errors import CircleTrainError
-from circle_train.ops import Example, Op
+from circle_train.ops import REGISTRY, Example, Op
 
 pytestmark = [
     pytest.mark.skipif(not native.is_available(), reason="the native engine was not built"),
@@ -37,6 +39,7 @@ def resized(example: Example, values: Iterable[int]) -> Iterator[tuple[str, Exam
         yield f"{before} is {after}", replace(example, inputs=tuple(inputs))
 
 
+BOUND = {*OPS, *(op for op, _ in GRADIENTS)}
 VALUES = (0, 1, 7, 15, 16, 17)
 MANY = 50_000
 """Numbers of an example: with more, the specification's loops take seconds (a kernel of 15×15 positions and channels)."""
@@ -66,6 +69,29 @@ def check(example: Example, values: Iterable[int], numbers: range) -> None:
 def test_engine_where_an_extent_is_0(cls: type[Op]) -> None:
     for example in itertools.islice(cls.examples(), 1):
         check(example, [0], range(sys.maxsize))
+
+
+@every_operator
+def test_engine_where_an_operand_is_another(cls: type[Op]) -> None:
+    """A binder that takes what its kernel does not compute, of another type or broadcast otherwise, gives something else."""
+    engine = Native(1)
+    for example in cls.examples() if BOUND & {cls} else ():
+        for place, value in enumerate(example.inputs):
+            for what, changed in [] if value is None else otherwise(value):
+                inputs = [changed if i == place else other for i, other in enumerate(example.inputs)]
+                found = replace(example, inputs=tuple(inputs))
+                try:
+                    _, worst = run_graph(*graph_of(found), engine, joined=False)
+                except (CircleTrainError, ValueError, IndexError):
+                    assert not is_specified(found)
+                else:
+                    assert worst < 4e-5, f"{example.op.input_name(place)} {what}: {worst}"
+
+
+def test_sums_that_broadcast_to_nothing_are_nothing() -> None:
+    """It ended the process: an axis of nothing along which one operand is the same number."""
+    x, y = np.zeros((3, 1)), np.zeros((1, 0))
+    assert run_graph(*graph_of(Example(REGISTRY["ADD"](), (x, y))), Native(1), joined=False) == (1, 0.0)
 
 
 @pytest.mark.slow

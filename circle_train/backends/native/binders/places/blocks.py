@@ -126,9 +126,12 @@ def tiled_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
 @binds_gradient("x", shape.BroadcastTo)
 @binds_gradient("value", Fill)
 def spread_gradient(op: Gradient, given: dict[str, Any], out: Array) -> Calls:
-    if given["dy"].shape == out.shape:
-        return strided_copy(given["dy"], out)
-    return summed(given["dy"], out)
+    dy = given["dy"]
+    if dy.shape == out.shape:
+        return strided_copy(dy, out)
+    return summed(
+        dy, out if out.ndim <= dy.ndim else out.reshape(())
+    )  # a filled scalar's value may be a vector of one
 
 
 @binds(Fill)
