@@ -80,8 +80,9 @@ def test_tests_of_the_room_come_first_then_those_that_reach_little_else(tool: An
     tests = ["tests/a/test_x.py::wide", "tests/b/test_y.py::narrow", "tests/b/test_y.py::wide"]
     table = np.array([[1, 1, 1], [1, 0, 0], [1, 1, 1]], bool)
     names = ["a.py:f", "b.py:g", "b.py:g: return h"]
+    packed = np.packbits(table, axis=1)
     np.savez(
-        tmp_path / "w.npz", tests=tests, seconds=np.ones(3), functions=names, table=np.packbits(table, axis=1)
+        tmp_path / "w.npz", tests=tests, seconds=np.ones(3), functions=names, table=packed, early=names[:1]
     )
     reach = tool.Reach(tmp_path)
     assert reach.tests_of(names[:1], ("tests/c",)) == [tests[1], tests[0], tests[2]]
@@ -91,4 +92,4 @@ def test_tests_of_the_room_come_first_then_those_that_reach_little_else(tool: An
     assert reach.names("b.py", "b.py:g: a new line") == names[1:2]
     assert reach.names("b.py", None) == reach.names("b.py", "b.py:new") == names[1:]
     assert not {tests[0], tests[2]} & {*reach.tests_of(["b.py:unheard of"], ())}
-    assert reach.indifferent(["nothing"]) == tests
+    assert reach.indifferent(["nothing"]) == tests and reach.early == {"a.py:f"}

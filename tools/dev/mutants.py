@@ -177,7 +177,7 @@ def _runs(mutant: Mutant, sound: str, tree: Path, reach: Reach) -> Iterator[str]
         yield run(tree, list(dict.fromkeys(map(file_of, lot))), seconds, REACH_TESTS=lot)
     if any(" -k " in test for test in mutant.tests):  # such a choice is for one place alone
         yield from (run(tree, [test], 120.0) for test in mutant.tests)
-    elif stretch is None or stretch.is_remembered:
+    elif stretch is None or stretch.is_remembered or stretch.name in reach.early:
         yield run(tree, mutant.tests, 120.0)
     else:
         yield run(tree, mutant.tests, 120.0, REACH_LEFT=reach.indifferent(names))

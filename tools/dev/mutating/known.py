@@ -38,6 +38,8 @@ class Reach:
     def __init__(self, folder: Path) -> None:
         self.seconds: dict[str, float] = {}
         self.parts: list[Part] = []
+        self.early: set[str] = set()
+        """Stretches that were reached by who imported them."""
         self._sizes: dict[str, int] = {}
         ones = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
         for file in sorted(folder.rglob("*.npz")):
@@ -45,6 +47,7 @@ class Reach:
             tests, stretches = stored["tests"].tolist(), stored["functions"].tolist()
             part = Part(tests, {name: i for i, name in enumerate(stretches)}, stored["table"])
             self.parts.append(part)
+            self.early.update(stored["early"].tolist())
             self.seconds.update(zip(tests, stored["seconds"].tolist(), strict=True))
             self._sizes.update(zip(tests, ones[part.table].sum(axis=1).tolist(), strict=True))
 

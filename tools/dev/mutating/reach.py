@@ -27,7 +27,8 @@ if "REACH_LEARN" in os.environ:  # before anything of the package is imported
 
 
 class Learner:
-    """Notes what is reached, test by test; what fixtures of many tests reached counts for each of them."""
+    """Notes what is reached, test by test; what fixtures of many tests reached counts for each of them. What is reached when
+    modules are imported, and concerns whoever imports them, is noted too."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,6 +38,7 @@ class Learner:
         self.failed: set[str] = set()
         """They are no judges."""
         self.given: dict[object, set[int]] = {}
+        self.early: set[int] = set()
         self.files = 0
         spawns = FINDER.numbers.setdefault(SPAWNS, len(FINDER.numbers))
         sys.addaudithook(lambda event, _: FINDER.reached.add(spawns) if event in SPAWNING else None)
@@ -60,6 +62,7 @@ class Learner:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         if self.tests and room_of(self.tests[-1]) != room_of(item.nodeid):
             self.write()
+        self.early |= FINDER.reached
         FINDER.reached.clear()
         before = spent()
         try:
@@ -67,6 +70,7 @@ class Learner:
         finally:
             if item.nodeid not in self.failed:
                 self.keep(item, spent() - before)
+            FINDER.reached.clear()
 
     def keep(self, item: Any, seconds: float) -> None:
         reached = set(FINDER.reached)
@@ -99,6 +103,7 @@ class Learner:
             seconds=np.array(self.seconds),
             functions=np.array(names),
             table=table,
+            early=np.array([names[number] for number in self.early], str),
         )
         self.files += 1
         self.tests, self.seconds, self.reached = [], [], []

@@ -83,8 +83,9 @@ def tests_of_room(path: Path) -> tuple[str, ...]:
     if path.suffix == ".cpp":
         return tests_of_kernels(path)
     room = path.parts[0].removesuffix(".py")
-    place = f"tests/{ROOMS.get(room, room)}"
-    return (place if (ROOT / place).exists() else "tests/session", "tests/session/test_session.py")
+    places = (f"tests/{ROOMS.get(room, room)}", f"tests/test_{room}.py", "tests/session")
+    place = next(place for place in places if (ROOT / place).exists())
+    return (place, "tests/session/test_session.py")
 
 
 def tests_of_kernels(path: Path) -> tuple[str, ...]:
