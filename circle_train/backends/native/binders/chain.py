@@ -89,8 +89,6 @@ def assemble(
     shape, layouts = _walk([*inputs, *outputs])
     if len(shape) > MAX_RANK:
         return None
-    if 0 in shape:
-        return []
     given, made = layouts[: len(inputs)], layouts[len(inputs) :]
     sources = (abi.ChainTensor * len(inputs))(*(_tensor(a, s, 0) for a, s in zip(inputs, given, strict=True)))
     targets = (abi.ChainTensor * len(outputs))(
