@@ -45,9 +45,6 @@ class Backend(Protocol):
     ) -> Step | None:
         """A step that reads and writes exactly these arrays, or None: the reference runs this node, on floats alone."""
 
-    def hold(self) -> None:
-        """Constants will stay what they are: what kernels need of them may be made once."""
-
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Before differentiation: make one op of what the file spells out in many."""
 
@@ -88,9 +85,6 @@ class Reference:
                     np.copyto(output, result)
 
         return step
-
-    def hold(self) -> None:
-        """Nothing is made of them."""
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Nothing: the file's operators are what is specified."""

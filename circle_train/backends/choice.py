@@ -14,8 +14,8 @@ from circle_train.errors import ConfigError
 NAMES = ("auto", "native", "reference")
 
 
-def choose(name: str, threads: int | None) -> Backend:
-    """The engine of this name; "auto" takes the native one where it was built."""
+def choose(name: str, threads: int | None, weights_stay: bool = False) -> Backend:
+    """The engine of this name; "auto" takes the native one where it was built. Weights that stay it may prepare once."""
     if name not in NAMES:
         raise ConfigError(f"backend '{name}' is unknown, expected one of {', '.join(NAMES)}")
     if threads is not None:
@@ -23,7 +23,7 @@ def choose(name: str, threads: int | None) -> Backend:
     if name == "reference":
         return Reference(threads)
     if is_available():
-        return Native(threads)
+        return Native(threads, weights_stay=weights_stay)
     if name == "native":
         raise ConfigError(
             "backend 'native' was not built for this release: install a C++ compiler and reinstall circle-train"

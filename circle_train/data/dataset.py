@@ -74,17 +74,14 @@ class Dataset:
             return self, None
         return Dataset(*self.take(slice(0, count))), Dataset(*self.take(slice(count, None)))
 
-    def steps(self, batch_size: int, drop_last: bool = False) -> int:
+    def steps(self, batch_size: int) -> int:
         """Batches in an epoch."""
-        return len(self) // batch_size if drop_last else -(-len(self) // batch_size)
+        return -(-len(self) // batch_size)
 
-    def batches(
-        self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False
-    ) -> Iterator[Batch]:
+    def batches(self, batch_size: int, order: Array | None = None, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch from the start-th; the last may be smaller and counts as such."""
         cuts = (
-            slice(step * batch_size, (step + 1) * batch_size)
-            for step in range(start, self.steps(batch_size, drop_last))
+            slice(step * batch_size, (step + 1) * batch_size) for step in range(start, self.steps(batch_size))
         )
         chosen = (cut if order is None else order[cut] for cut in cuts)
         return ahead(self.take, chosen) if self.is_decoded else map(self.take, chosen)
@@ -116,16 +113,14 @@ class Stream:
             )
         return self, None
 
-    def steps(self, batch_size: int, drop_last: bool = False) -> int | None:
+    def steps(self, batch_size: int) -> int | None:
         """Batches in an epoch, where the source knows."""
         return len(self.source) if isinstance(self.source, Sized) else None
 
     def begin_epoch(self, number: int) -> None:
         """The source knows by itself."""
 
-    def batches(
-        self, batch_size: int, order: Array | None = None, start: int = 0, drop_last: bool = False
-    ) -> Iterator[Batch]:
+    def batches(self, batch_size: int, order: Array | None = None, start: int = 0) -> Iterator[Batch]:
         """The source's batches as they come; `order` and sizes are the source's own."""
         count = 0
         for count, item in enumerate(self.source, 1):

@@ -17,7 +17,6 @@ LEAST = 1024
 class Coded(Remade):
     """real = scale · (stored - zero), all three as they are or along an axis; the same numbers as in double precision."""
 
-    __slots__ = ("axis", "scale", "stored", "zero")
     is_let_go = False
 
     def __init__(self, stored: Array, scale: Array, zero: Array, axis: int) -> None:

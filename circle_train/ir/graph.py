@@ -10,7 +10,7 @@ import numpy as np
 
 from circle_train.ir.edges import Edges
 from circle_train.ir.node import Buffer, Node, Operation, Tensor, Variable, known_type, moved
-from circle_train.ir.tensor_type import Array, DType, TensorType
+from circle_train.ir.tensor_type import Array, TensorType
 from circle_train.record import mutable
 
 
@@ -261,5 +261,5 @@ class Module:
 def constant(value: Array, name: str = "constant") -> Tensor:
     """A new constant tensor with the array's elements."""
     array = np.asarray(value, order="C")
-    type_ = TensorType(DType.of(array.dtype), array.shape)
+    type_ = TensorType.of(array)
     return Tensor(name, type_, Buffer(array.reshape(-1).view(np.uint8)))

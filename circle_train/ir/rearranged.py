@@ -10,7 +10,7 @@ from circle_train.ir.graph import constant
 from circle_train.ir.mapped import release
 from circle_train.ir.node import Tensor
 from circle_train.ir.remade import Remade
-from circle_train.ir.tensor_type import Array, DType, TensorType
+from circle_train.ir.tensor_type import Array, TensorType
 
 LARGE = 64 << 10
 """Bytes below which a constant is made once and kept."""
@@ -18,8 +18,6 @@ LARGE = 64 << 10
 
 class Rearranged(Remade):
     """There for as long as somebody holds it: what trains has a copy of its own."""
-
-    __slots__ = ("_nbytes", "_source", "_step")
 
     def __init__(self, source: Tensor, step: Callable[[Array], Array], nbytes: int) -> None:
         super().__init__()
@@ -57,5 +55,5 @@ def rearranged(source: Tensor, step: Callable[[Array], Array]) -> Tensor:
     lies_there = value.flags.c_contiguous and np.may_share_memory(value, source.buffer.behind)
     if lies_there or value.nbytes < LARGE:
         return constant(value)
-    type_ = TensorType(DType.of(value.dtype), value.shape)
+    type_ = TensorType.of(value)
     return Tensor("constant", type_, Rearranged(source, step, value.nbytes))

@@ -14,7 +14,6 @@ from circle_train.ir.tensor_type import Array
 class Remade(Buffer):
     """Base: `make` makes the numbers, which nobody keeps here."""
 
-    __slots__ = ("_made",)
     is_let_go = True
 
     def __init__(self) -> None:

@@ -121,9 +121,9 @@ class Size(Expression):
         return total.at_least(self.low) if isinstance(total, Size) and self.low is not None else total
 
 
-def symbol(name: str, low: int = 1) -> Size:
+def symbol(name: str) -> Size:
     """A size of which nothing is known but its name."""
-    return Size((((Atom("symbol", (), name, low),), 1),), low, None, ("symbol", name))
+    return Size((((Atom("symbol", (), name, 1),), 1),), 1, None, ("symbol", name))
 
 
 def unknown(text: str, formula: tuple[Any, ...], low: int | None = 0) -> Size:

@@ -102,6 +102,11 @@ class TensorType:
     value: Array | None = field(default=None, compare=False, repr=False)
     quantization: Quantization | None = field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def of(cls, array: Array) -> TensorType:
+        """An array's, without its values."""
+        return cls(DType.of(array.dtype), array.shape)
+
     @property
     def rank(self) -> int:
         return len(self.shape)

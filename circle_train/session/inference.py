@@ -52,8 +52,7 @@ class InferenceSession:
     ) -> None:
         self.model = load(model, inputs=inputs or {})
         refuse_nominal(self.model.module)
-        self.backend = choice.choose(backend, threads)
-        self.backend.hold()
+        self.backend = choice.choose(backend, threads, weights_stay=True)
         self._graph = self.model.module.main.copy()
         self._inputs, self._outputs = list(self._graph.inputs), list(self._graph.outputs)
         self._halves = [t.dtype is DType.FLOAT16 for t in self._outputs]

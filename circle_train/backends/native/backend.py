@@ -38,14 +38,17 @@ class Native:
     numpy_threads = 1
     """Its pool would wait for work where this engine's works; and what it adds up depends on their number."""
 
-    def __init__(self, threads: int | None = None, tier: Tier = Tier.AUTO) -> None:
+    def __init__(
+        self, threads: int | None = None, tier: Tier = Tier.AUTO, weights_stay: bool = False
+    ) -> None:
         workers = Workers(threads, tier)
         self.threads, self.tier = workers.threads, tier
         self.scratch = Scratch(workers)
         self.has_bfloat16_products = workers.has_bfloat16_products
         self._resident, self._images = RESIDENT, IMAGES
         self._convolves = False
-        self._panels: Panels | None = None
+        self._panels = Panels(workers) if weights_stay else None
+        """Weights that nothing trains, brought into the order of products once."""
 
     @property
     def nbytes(self) -> int:
@@ -70,10 +73,6 @@ class Native:
         if self._panels is not None:
             self._panels.give(node, inputs, calls)
         return NativeStep(node, calls, self.scratch, packed_bytes(calls, (*inputs, *outputs)))
-
-    def hold(self) -> None:
-        """Weights are brought into the order of products once."""
-        self._panels = Panels(self.scratch.workers)
 
     def recognise(self, graph: Graph, keep: Sequence[Tensor]) -> None:
         """Find the formulas that kernels know as one."""

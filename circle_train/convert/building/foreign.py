@@ -13,7 +13,7 @@ from circle_train.convert.building.refusal import Refusal
 from circle_train.convert.building.registry import Bundle, Call, Result, handler_for
 from circle_train.convert.onnx_file.elements import element_type
 from circle_train.errors import UnsupportedOpError
-from circle_train.ir import DType, Tensor, TensorType
+from circle_train.ir import Tensor, TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.control.subgraph import run_graph
 from circle_train.ops.foreign.operator import CONVERTED, FUNCTIONS, Attributes, Foreign, computes, first
@@ -101,7 +101,7 @@ def convert_and_run(xs: Sequence[Array | None], facts: dict[str, Any]) -> list[A
     """What the node's handler makes of inputs that are all known."""
     b = Builder()
     data = np.asarray(xs[0])
-    given = Tensor("x", TensorType(DType.of(data.dtype), data.shape))
+    given = Tensor("x", TensorType.of(data))
     b.graph.inputs = [given]
     rest: list[Tensor | None] = [None if x is None else b.constant(x) for x in xs[1:]]
     handler = handler_for("", facts["operator"], int(facts["opset"]))

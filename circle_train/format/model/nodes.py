@@ -11,8 +11,8 @@ import numpy as np
 from circle_train.format.flatbuffer.decode import Damage, Table
 from circle_train.format.flatbuffer.schema import ENUMS, UNIONS
 from circle_train.format.model.carried import OperatorCode
+from circle_train.format.model.lookups import indices_of, pick
 from circle_train.format.model.options import is_default, read_options, tag_of, write_options
-from circle_train.format.model.places import indices_of, pick
 from circle_train.ir import Graph, Node, Tensor
 from circle_train.ir.order import in_order
 from circle_train.ir.tensor_type import Array

@@ -14,8 +14,8 @@ from circle_train.format.flatbuffer.schema import TABLES, TFLITE_TABLES
 from circle_train.format.metadata import attachments
 from circle_train.format.metadata.description import ENTRY
 from circle_train.format.model.carried import OperatorCode, Signature, Source
+from circle_train.format.model.lookups import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.model.nodes import link_graphs, read_node, read_operator_code, sort_nodes
-from circle_train.format.model.places import at, indices_of, pick, tables_of, unknown_of
 from circle_train.format.model.tensors import read_signs, read_tensor
 from circle_train.ir import Buffer, Graph, Metadata, Module, Tensor
 from circle_train.ir.mapped import open_bytes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.format.flatbuffer.decode import Damage, Table
-from circle_train.format.model.places import pick
+from circle_train.format.model.lookups import pick
 from circle_train.ir import Buffer, DType, Graph, Node, Quantization, Tensor, TensorType
 from circle_train.ir.node import EMPTY
 

@@ -71,7 +71,7 @@ class Foreign(Op):
     def infer(self, *xs: TensorType | None) -> Sequence[TensorType]:
         if all(x is None or x.value is not None for x in xs):
             results = [np.asarray(y) for y in self.forward(*(None if x is None else x.value for x in xs))]
-            return [TensorType(DType.of(y.dtype), y.shape) for y in results]
+            return [TensorType.of(y) for y in results]
         return self._functions[1](xs, self.facts if CONVERTED in self.facts else self.facts["attributes"])
 
     def forward(self, *xs: Array | None) -> Sequence[Array]:

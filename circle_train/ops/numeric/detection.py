@@ -72,7 +72,7 @@ class DetectionPostProcess(Op):
     def forward(self, boxes: Array, scores: Array, anchors: Array) -> Sequence[Array]:
         settings, types = (
             self.settings,
-            self.infer(*(TensorType(DType.of(x.dtype), x.shape) for x in (boxes, scores, anchors))),
+            self.infer(*(TensorType.of(x) for x in (boxes, scores, anchors))),
         )
         corners = self._corners(boxes[0], anchors)
         classes = scores[0][:, scores.shape[2] - settings["num_classes"] :]

@@ -110,6 +110,10 @@ class Mean(Reducer):
 class Extremum(Reducer):
     """The largest or smallest element; ties share the gradient equally."""
 
+    in_integers = KEPT
+    versions = Versions(INT8_INT16)
+    litert_lacks = frozenset({DType.BOOL})
+
     def grad_x(self, dy: Array, x: Array, axis: Array, y: Array) -> Array:
         chosen = x == self.kept(y, axis, x.shape)
         share = self.kept(dy, axis, x.shape) / chosen.sum(axis=self.along(axis, x.ndim), keepdims=True)
@@ -125,10 +129,6 @@ def furthest(dtype: np.dtype[Any], is_high: bool) -> Any:
 
 @register("REDUCE_MAX", "ReducerOptions")
 class ReduceMax(Extremum):
-    in_integers = KEPT
-    versions = Versions(INT8_INT16)
-    litert_lacks = frozenset({DType.BOOL})
-
     def forward(self, x: Array, axis: Array) -> Array:
         low = furthest(x.dtype, False)
         return np.max(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims, initial=low)
@@ -136,10 +136,6 @@ class ReduceMax(Extremum):
 
 @register("REDUCE_MIN", "ReducerOptions")
 class ReduceMin(Extremum):
-    in_integers = KEPT
-    versions = Versions(INT8_INT16)
-    litert_lacks = frozenset({DType.BOOL})
-
     def forward(self, x: Array, axis: Array) -> Array:
         high = furthest(x.dtype, True)
         return np.min(x, axis=self.along(axis, x.ndim), keepdims=self.keep_dims, initial=high)

@@ -67,6 +67,9 @@ class ArgExtremum(Op):
 
     stops_gradient = True
     axes = Along(is_reduced=True)
+    in_integers = InIntegers(types=ONLY_8, makes_integers=True)
+    versions = Versions({DType.INT8: 2, DType.BOOL: 3})
+    litert_lacks = frozenset({DType.INT64, DType.INT16})
 
     def infer(self, x: TensorType, axis: TensorType) -> TensorType:
         if self.output_type not in (DType.INT32, DType.INT64):
@@ -89,20 +92,12 @@ class ArgExtremum(Op):
 
 @register("ARG_MAX", "ArgMaxOptions")
 class ArgMax(ArgExtremum):
-    in_integers = InIntegers(types=ONLY_8, makes_integers=True)
-    versions = Versions({DType.INT8: 2, DType.BOOL: 3})
-    litert_lacks = frozenset({DType.INT64, DType.INT16})
-
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmax(int(axis.reshape(())))).astype(self.output_type.numpy)
 
 
 @register("ARG_MIN", "ArgMinOptions")
 class ArgMin(ArgExtremum):
-    in_integers = InIntegers(types=ONLY_8, makes_integers=True)
-    versions = Versions({DType.INT8: 2, DType.BOOL: 3})
-    litert_lacks = frozenset({DType.INT64, DType.INT16})
-
     def forward(self, x: Array, axis: Array) -> Array:
         return np.asarray(x.argmin(int(axis.reshape(())))).astype(self.output_type.numpy)
 

@@ -151,7 +151,7 @@ class Bitcast(Movement):
         return TensorType(into, x.shape if after == before else (*x.shape, before // after))
 
     def forward(self, x: Array) -> Array:
-        type_ = self.infer(TensorType(DType.of(x.dtype), x.shape))
+        type_ = self.infer(TensorType.of(x))
         flat: Array = np.ascontiguousarray(x).reshape(-1).view(np.dtype(type_.dtype.numpy))
         return flat.reshape(type_.shape)
 

@@ -99,7 +99,7 @@ def _decode(source: Tensor, output: Tensor, value: Array) -> None:
     is_float16 = output.dtype is DType.FLOAT16
     array = np.ascontiguousarray(value, np.float32 if output.dtype.is_float and not is_float16 else None)
     output.buffer = Buffer(array.reshape(-1).view(np.uint8))
-    output.type = TensorType(DType.of(array.dtype), array.shape)
+    output.type = TensorType.of(array)
     output.origin = source
 
 

@@ -45,12 +45,12 @@ def along_which(c: Call, x: Tensor) -> int:
     return front(int(c.attr("axis", 1)), x.type.rank) if c[1].type.size > 1 else 0
 
 
-def operands(c: Call, axis: int, x: Tensor, first: int = 1) -> tuple[Tensor, Tensor | None]:
+def operands(c: Call, axis: int, x: Tensor) -> tuple[Tensor, Tensor | None]:
     """Scale and zero point as floats."""
     b, rank, block = c.b, x.type.rank, int(c.attr("block_size", 0))
     length = x.shape[axis] if rank else 1
-    scale = along(b, c[first], axis, rank, block, length)
-    zero = c.optional(first + 1)
+    scale = along(b, c[1], axis, rank, block, length)
+    zero = c.optional(2)
     if zero is None:
         return scale, None
     return scale, along(b, b.cast(zero, scale.dtype), axis, rank, block, length)

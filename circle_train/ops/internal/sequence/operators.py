@@ -186,8 +186,9 @@ class OverSequence(Swept):
         return 2 * x.shape[0] * x.shape[1] * (w.size + r.size) if x and w and r else 0
 
 
-def values(gates: int, directions: int = 1, units: int = 4) -> tuple[Array, Array, Array, Array]:
+def values(gates: int, directions: int = 1) -> tuple[Array, Array, Array, Array]:
     """x of 5 steps, 2 samples and 3 features, and weights, for the examples."""
+    units = 4
     rows = gates * units
     return (
         random(5, 2, 3),

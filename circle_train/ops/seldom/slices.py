@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from circle_train.errors import ModelError, UnsupportedOpError
-from circle_train.ir import DType, TensorType
+from circle_train.ir import TensorType
 from circle_train.ir.tensor_type import Array
 from circle_train.ops.axes import Mixes
 from circle_train.ops.base import REGISTRY, Example, random, register
@@ -83,7 +83,7 @@ class StablehloGather(Movement):
         return tuple(places)
 
     def forward(self, table: Array, starts: Array) -> Array:
-        (made,) = self.infer_types([_type(table), _type(starts)])
+        (made,) = self.infer_types([TensorType.of(table), TensorType.of(starts)])
         return np.broadcast_to(table[self.where(starts, table.shape)], made.shape)
 
     def grad_table(self, dy: Array, starts: Array, table_shape: tuple[int, ...]) -> Array:
@@ -224,7 +224,3 @@ def _along(values: Array, axes: Sequence[int], rank: int) -> Array:
     for axis, size in zip(axes, values.shape, strict=True):
         shape[axis] = size
     return values.reshape(shape)
-
-
-def _type(array: Array) -> TensorType:
-    return TensorType(DType.of(array.dtype), array.shape)
