@@ -19,11 +19,13 @@ SHARES = (1.0, 0.75, 0.5)
 def partway(session: TrainSession, before: Mapping[str, Array], held_out: Dataset) -> dict[str, float]:
     """Put the weights where the samples held out cost least on the straight way from those before; how they are answered there.
 
-    On it a network forgets and learns by degrees, and knows more of both in between than at its ends.
+    On it a network forgets and learns by degrees, and knows more of both in between than at its ends. The end is kept where
+    the fit had its best weights before.
     """
-    if session.config.memory_budget is not None or any(value.dtype.kind != "f" for value in before.values()):
-        return session.evaluate(held_out)  # the ends together are too much, or whole numbers
-    after = {name: np.array(value) for name, value in session.parameters.items()}
+    trained = session.parameters.trainable()
+    if any(value.dtype.kind != "f" for value in trained.values()):
+        return session.evaluate(held_out)
+    after = {name: np.array(value) for name, value in trained.items()}
     found: dict[float, dict[str, float]] = {}
     for share in SHARES:
         _place(session, before, after, share)
@@ -39,7 +41,6 @@ def _place(
     session: TrainSession, before: Mapping[str, Array], after: Mapping[str, Array], share: float
 ) -> None:
     for name, end in after.items():
-        if share == 1 or not np.array_equal(before[name], end):
-            session.parameters[name] = (
-                end if share == 1 else before[name] + np.float32(share) * (end - before[name])
-            )
+        session.parameters[name] = (
+            end if share == 1 else before[name] + np.float32(share) * (end - before[name])
+        )

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from dataclasses import replace
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from circle_train.finetuning.averaged import Averaged
 from circle_train.finetuning.between import partway
 from circle_train.finetuning.borne import borne
 from circle_train.finetuning.choosing.budget import parse_budget
+from circle_train.finetuning.choosing.candidates import EVERYTHING
 from circle_train.finetuning.choosing.choice import Choice
 from circle_train.finetuning.choosing.choose import choose_for
 from circle_train.finetuning.choosing.task import task_of_course
@@ -87,8 +89,7 @@ def finetune(  # noqa: PLR0913 -- what there is to say about a course, each by n
             trains is then found out by trials (see `ct.choose`), and `result.choice` shows them.
         run_dir: a folder for a checkpoint after each epoch; a course that was stopped goes on where it finds its own there.
         label_smoothing: the share of each label that goes to all classes alike (none in the first phase, 0.1 in the second).
-        memory_budget, batch_size, seed: as in TrainConfig and TrainSession.
-        callbacks, threads, verbose: as in TrainSession.
+        memory_budget, batch_size, seed, callbacks, threads, verbose: as in TrainConfig and TrainSession.
     """
     asked = Recipe(
         epochs, batch_size, learning_rate, trainable, patience, variants, class_weights, label_smoothing, memory_budget,
@@ -125,6 +126,7 @@ class Finetuning:
         self.model = headed.described(replace(self.how, labels=data.classes, scores=data.scores))
         self.budget = None if recipe.budget is None else parse_budget(recipe.budget)
         self.choice: Choice | None = None
+        self.seconds = None if self.budget is None else self.budget.seconds
         memory = recipe.memory_budget if self.budget is None else self.budget.memory
         self.config = recipe.config(data, self.train, memory)
         self.session = TrainSession(self.model, self.config, seed=recipe.seed, threads=threads)
@@ -134,6 +136,7 @@ class Finetuning:
             LOG.info("%s", self.units)
         self.kept: list[int] = []
         self.phases: list[str] = []
+        self.is_whole = False  # until nothing is frozen
         self.under_way = ""
         """The checkpoint's name of the phase that is being fitted."""
 
@@ -163,8 +166,7 @@ class Finetuning:
 
     def train_deeper(self, callbacks: tuple[Callback, ...], verbose: int | str) -> None:
         """The layers before it, carefully; they go back to what they were where that does not help."""
-        wish = self.recipe.trainable
-        best, right = self.best
+        wish, (best, right) = self.recipe.trainable, self.best
         if wish == "none" or (wish == "auto" and (best is None or self.is_perfect)):
             if self.budget is not None and wish == "auto" and best is not None:
                 LOG.info("the head names all samples held out: nothing deeper is tried")
@@ -174,13 +176,8 @@ class Finetuning:
             LOG.info("the head is all that this model can train")
             return
         before = dict(self.session.parameters)
-        epochs = self.recipe.epochs or self._epochs(DEEPER_LENGTH)
-        if self.budget is not None and wish == "auto":
-            phase, epochs = self._choose()
-        else:
-            phase = self._go_deeper(what)
-            callbacks = (Falling(self.session.learning_rate), *callbacks)
-        self._fit(phase, epochs, callbacks, verbose)
+        phase, epochs = self._choose() if self.budget and wish == "auto" else self._go_deeper(what)
+        self._fit(phase, epochs, (Falling(self.session.learning_rate), *callbacks), verbose)
         if best is None or self.held_out is None:
             return
         found = partway(self.session, before, self._open(self.held_out))
@@ -191,24 +188,25 @@ class Finetuning:
             for of_phases in (self.histories, self.kept, self.phases):
                 of_phases.pop()
 
-    def _go_deeper(self, what: Any) -> str:
-        """Train it with the head from here on; what the phase is called."""
+    def _go_deeper(self, what: Any) -> tuple[str, int]:
+        """Train it with the head from here on; what the phase is called, and for how many epochs."""
         rate = lower(self.recipe.learning_rate)
         name = "all layers" if self.recipe.trainable == "auto" else describe_choice(what)
         LOG.info("the head is trained; now %s, at a rate of %g that falls", name, rate)
         if self.recipe.trainable == "auto":
-            self.train = borne(self.session, self.train, self.held_out, self.how, self.recipe.seed)
+            self._vary()
         self.session.set_trainable(what, learning_rate=rate)
-        return name
+        return name, self.recipe.epochs or self._epochs(DEEPER_LENGTH)
+
+    def _vary(self) -> None:
+        """Nothing is frozen from here on: each epoch may see other forms of the samples."""
+        self.train = borne(self.session, self.train, self.held_out, self.how, self.recipe.seed)
+        self.is_whole = not self.train.is_mixed
 
     def _choose(self) -> tuple[str, int]:
-        """What trials say, and for how many epochs."""
+        """What trials say, and for how many epochs: all layers for as many as without a budget, if there is time."""
         assert self.budget is not None
-        left = (
-            self.budget
-            if self.budget.seconds is None
-            else replace(self.budget, seconds=self._left(self.budget.seconds))
-        )
+        left = replace(self.budget, seconds=self._left)
         config = self.config.replace(epochs=self.recipe.epochs or 0)
         task = task_of_course(
             self.model, self.train, self.how, config, seed=self.recipe.seed, threads=self.threads
@@ -216,13 +214,18 @@ class Finetuning:
         head = {name: np.array(value) for name, value in self.session.parameters.trainable().items()}
         self.choice = choice = choose_for(task, left, head)
         LOG.info("%s", choice)
-        found = choice.config
-        self.session.set_trainable(found.trainable, learning_rate=found.rule.base_learning_rate)
-        return choice.chosen.what, self.recipe.epochs or found.epochs
+        row, epochs = choice.chosen, choice.config.epochs
+        if row.what == EVERYTHING:
+            self._vary()
+            often = (self._left or inf) / (row.seconds or 1.0)
+            epochs = max(int(min(self._epochs(DEEPER_LENGTH), often * epochs)), 1)
+        self.session.set_trainable(row.names, learning_rate=row.learning_rate)
+        return row.what, self.recipe.epochs or ceil(epochs / max(self._variants(DEEPER), 1))
 
-    def _left(self, seconds: float) -> float:
-        """Of the time for the whole course; a moment if there is none."""
-        return max(self.began + seconds - time.process_time(), 1.0)
+    @property
+    def _left(self) -> float | None:
+        """Seconds for what is still to be done, where there is an end; a moment after it."""
+        return self.seconds and max(self.began + self.seconds - time.process_time(), 1.0)
 
     def result(self, seconds: float) -> Result:
         session, data = self.session, self.parts[1] or self.parts[0]
@@ -251,10 +254,9 @@ class Finetuning:
         self, phase: str, epochs: int, callbacks: tuple[Callback, ...], verbose: int | str, share: float = 1.0
     ) -> None:
         """One phase; with a budget it ends when this share of its time is over."""
-        seconds = None if self.budget is None else self.budget.seconds
-        end = [] if seconds is None else [Deadline(self.began + share * seconds)]
+        end = [] if self.seconds is None else [Deadline(self.began + share * self.seconds)]
         name = DEEPER if self.histories else HEAD
-        falls = name == DEEPER and self.choice is None
+        falls = name == DEEPER
         kind, patience = Settled if falls else EarlyStopping, self.recipe.patience or PATIENCE
         ending = kind(MONITOR, min_delta=GAIN, patience=patience, restore_best=True)
         stop = [] if self.held_out is None else [ending]
@@ -276,8 +278,7 @@ class Finetuning:
         """Forms of each sample, kept as a frozen beginning sees them; where nothing is frozen, another in each epoch (-1)."""
         if not getattr(self.train, "augmentation", ()):
             return 0
-        is_all = name == DEEPER and self.recipe.trainable == "auto" and self.budget is None
-        return -1 if is_all and not self.train.is_mixed else self.recipe.variants or VARIANTS
+        return -1 if name == DEEPER and self.is_whole else self.recipe.variants or VARIANTS
 
     def _take_up(self, name: str) -> None:
         """Go on with a phase that was stopped; what a budget's trials chose may be another thing this time."""

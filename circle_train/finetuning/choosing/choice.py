@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from circle_train.errors import ConfigError
 from circle_train.finetuning.choosing.budget import Budget
+from circle_train.finetuning.choosing.trial import falling
 from circle_train.likeness import likeness
 from circle_train.model import Model
 from circle_train.printable import as_table, lines
@@ -82,7 +84,7 @@ class Choice:
             )
         if row.refused:
             raise ConfigError(f"'{what}' cannot be trained within the budget: {row.refused}")
-        return settings(self.config, row)
+        return settings(self.config, row, self.samples)
 
     def _repr_html_(self) -> str:
         return as_table(str(self))
@@ -97,9 +99,10 @@ class Choice:
         return lines([*table([heads, *rows]), "", *refused, self.reason])
 
 
-def settings(base: TrainConfig, row: Row) -> TrainConfig:
-    """Of a row of the table."""
-    rule = replace(base.rule, learning_rate=row.learning_rate)
+def settings(base: TrainConfig, row: Row, samples: int) -> TrainConfig:
+    """Of a row of the table, for a course over so many samples."""
+    updates = (base.epochs or 1) * ceil(samples / base.batch_size)
+    rule = replace(base.rule, learning_rate=falling(row.learning_rate, updates))
     return base.replace(trainable=row.names, optimizer=rule)
 
 

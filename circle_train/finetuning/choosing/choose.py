@@ -62,7 +62,7 @@ def choose_for(task: Task, budget: Budget, start: Mapping[str, Array] | None = N
     chosen, doubtful = chosen_of(contest.run(), contest.usual, contest.before)
     rows = contest.rows(chosen)
     before = float(np.mean([score.right for score in contest.before]))
-    config = settings(task.config.replace(epochs=contest.schedule.epochs), rows[0])
+    config = settings(task.config.replace(epochs=contest.schedule.epochs), rows[0], len(task.data))
     model = task.model.with_parameters(contest.start) if contest.start else task.model
     why = reason(
         rows[0],

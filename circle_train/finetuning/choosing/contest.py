@@ -106,8 +106,7 @@ class Contest:
             len(task.data),
             task.labels,
             task.groups,
-            self.schedule.samples,
-            self.schedule.rounds[-1][0],
+            self.schedule.sizes,
             task.seed,
         )
 
@@ -212,5 +211,5 @@ class Contest:
 
 
 def _some(rates: Sequence[float], count: int) -> Sequence[float]:
-    """The middle one first."""
-    return (rates[1], rates[2], rates[0])[:count] if len(rates) == 3 else rates[:count]
+    """The middle one first, then the lower: a high one makes trained layers forget."""
+    return (rates[1], rates[0], rates[2])[:count] if len(rates) == 3 else rates[:count]

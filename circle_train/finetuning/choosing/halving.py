@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,21 +73,12 @@ def compete(
     return left
 
 
-def trials_of(rounds: Rounds) -> float:
-    """For each arm that there is in the beginning."""
-    found, before, share = 0.0, 0, 1.0
+def shares_of(rounds: Rounds) -> Iterator[tuple[int, float]]:
+    """Of each round: how many splits are new in it, and which share of all arms is tried on them."""
+    before, share = 0, 1.0
     for count, kept in rounds:
-        found += share * (count - before)
+        yield count - before, share
         before, share = count, share * kept
-    return found
-
-
-def beginnings_of(rounds: Rounds, rates: int) -> float:
-    """How often a frozen beginning is computed, for each candidate: once a round, as its rates share the results."""
-    shares = [1.0]
-    for _, kept in rounds[:-1]:
-        shares.append(shares[-1] * kept)
-    return sum(min(1.0, rates * share) for share in shares)
 
 
 def chosen_of(

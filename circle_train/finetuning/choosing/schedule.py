@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, log2
 
+import numpy as np
+
 from circle_train.finetuning.choosing.facts import Facts
-from circle_train.finetuning.choosing.halving import QUICK, THOROUGH, Rounds, beginnings_of, trials_of
+from circle_train.finetuning.choosing.halving import QUICK, THOROUGH, Rounds, shares_of
 from circle_train.record import record
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 250, 4, 25
@@ -14,6 +16,8 @@ STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 250, 4, 25
 MOST_SAMPLES, FEWEST_SAMPLES = 600, 80
 """That take part in the trials."""
 FEW_SAMPLES = 200
+GROWTH = 4
+"""How many times the samples of the first round the last one has, where they grow: most arms are as cheap as that to drop."""
 CHOOSING = 0.6
 """Of the seconds, for the trials; the rest is for the training that they are to choose."""
 TRAINED = 0.75
@@ -25,16 +29,31 @@ class Schedule:
     """Of all trials."""
 
     samples: int
+    """Of the last round."""
     trial_epochs: int
     epochs: int
     """Of the training that is chosen."""
     rates: int
     """How many each candidate is tried at."""
     rounds: Rounds
+    grows: bool = False
+    """Whether each round has more samples than the one before."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The samples of each split."""
+        counts = [count for count, _ in shares_of(self.rounds)]
+        powers = np.linspace(-1 if self.grows else 0, 0, len(counts))
+        return tuple(
+            int(self.samples * GROWTH**power)
+            for count, power in zip(counts, powers, strict=True)
+            for _ in range(count)
+        )
 
     def __str__(self) -> str:
         rates = "1 rate" if self.rates == 1 else f"{self.rates} rates"
-        return f"{rates}, on {self.rounds[-1][0]} splits of {self.samples} samples, {self.trial_epochs} epochs each"
+        sizes = " to ".join(map(str, dict.fromkeys((self.sizes[0], self.samples))))
+        return f"{rates}, on {len(self.sizes)} splits of {sizes} samples, {self.trial_epochs} epochs each"
 
 
 def epochs_of(samples: int, batch_size: int) -> int:
@@ -69,14 +88,14 @@ def schedule(
 
 def _takes(schedule: Schedule, facts: Sequence[Facts]) -> float:
     """Seconds for the trials, on the machine of the constants; what is frozen at the beginning is computed once a round."""
-    held_out = (1 - TRAINED) * schedule.samples
-    updates = schedule.rates * trials_of(schedule.rounds)
-    beginnings = beginnings_of(schedule.rounds, schedule.rates)
-    return sum(
-        updates * (TRAINED * schedule.samples * schedule.trial_epochs + held_out) * one.later
-        + beginnings * schedule.samples * max(one.first - one.later, 0.0)
-        for one in facts
-    )
+    worked = begun = 0.0
+    sizes = list(schedule.sizes)
+    for count, share in shares_of(schedule.rounds):
+        passes = TRAINED * schedule.trial_epochs + (1 - TRAINED)
+        worked += schedule.rates * share * passes * sum(sizes[:count])
+        begun += min(1.0, schedule.rates * share) * sizes[0]
+        del sizes[:count]
+    return sum(worked * one.later + begun * max(one.first - one.later, 0.0) for one in facts)
 
 
 def _schedules(samples: int, epochs: int) -> Iterator[Schedule]:
@@ -85,6 +104,12 @@ def _schedules(samples: int, epochs: int) -> Iterator[Schedule]:
     if samples <= FEW_SAMPLES:
         yield Schedule(most, epochs, epochs, 3, THOROUGH)
     for rates, trial_epochs in ((3, epochs), (2, epochs), (2, half), (1, half), (1, min(epochs, 2))):
-        for count in (most, most // 2, most // 4):
-            if count == most or count >= FEWEST_SAMPLES:
-                yield Schedule(count, trial_epochs, epochs, rates, QUICK)
+        for count, grows in (
+            (most, False),
+            (most, True),
+            (most // 2, True),
+            (most // 2, False),
+            (most // 4, False),
+        ):
+            if (count == most and not grows) or count >= FEWEST_SAMPLES * (GROWTH if grows else 1):
+                yield Schedule(count, trial_epochs, epochs, rates, QUICK, grows)

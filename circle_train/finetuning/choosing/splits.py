@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import numpy as np
 
 from circle_train.ir.tensor_type import Array
@@ -19,15 +22,23 @@ class Split:
 
 
 def splits(
-    count: int, labels: Array | None, groups: Array | None, most: int, repeats: int, seed: int
+    count: int, labels: Array | None, groups: Array | None, sizes: Sequence[int], seed: int
 ) -> list[Split]:
-    """`repeats` of them, in rounds of FOLDS in which every sample is held out once; of at most so many samples."""
+    """One of at most so many samples for each size; those of one size in rounds of FOLDS in which each is held out once."""
+    found: list[Split] = []
+    for most, run in groupby(sizes):
+        found += _of_size(count, labels, groups, most, len(list(run)), (seed, 2, len(found)))
+    return found
+
+
+def _of_size(
+    count: int, labels: Array | None, groups: Array | None, most: int, repeats: int, seed: tuple[int, int, int]
+) -> list[Split]:  # fmt: skip
     found: list[Split] = []
     while len(found) < repeats:
-        random = np.random.default_rng([seed, 2, len(found)])
+        random = np.random.default_rng([*seed[:2], seed[2] + len(found)])
         order = random.permutation(count)
-        if groups is None:
-            order = _some(order, labels, most)
+        order = _some(order, labels, most)
         fold = _folds(order, labels, groups, random)
         numbers = np.unique(fold)
         if len(numbers) < 2:

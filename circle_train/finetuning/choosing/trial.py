@@ -13,6 +13,7 @@ from circle_train.finetuning.choosing.splits import Split
 from circle_train.finetuning.choosing.task import Task
 from circle_train.fitting.callback import Callback, Logs
 from circle_train.ir.tensor_type import Array
+from circle_train.optimizers.schedules import Cosine
 from circle_train.record import record
 from circle_train.runtime.kept import KeptDataset, KeptPart
 from circle_train.session import TrainSession
@@ -55,6 +56,36 @@ class Clock(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         self.times.append(time.process_time())
+
+
+RISE = 12
+"""The part of a course's updates in which its rate rises."""
+
+
+def falling(rate: float, updates: int) -> Cosine:
+    """How the rate of a course goes, in trials and in what they choose: up, then down to nothing.
+
+    Where it stays as it is, the last few samples decide how good the weights are at the end.
+    """
+    return Cosine(rate, total_steps=updates, warmup_steps=updates // RISE)
+
+
+class Falling(Callback):
+    """The rate of each update."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def on_train_begin(self) -> None:
+        self.step, self.schedule = 0, falling(self.rate, self.epochs * (self.steps or 1))
+        self._set()
+
+    def on_batch_end(self, batch: int, logs: Logs) -> None:
+        self.step += 1
+        self._set()
+
+    def _set(self) -> None:
+        self.session.learning_rate = self.schedule(self.step)
 
 
 TIMED = 4
@@ -122,7 +153,7 @@ def attempt(
         bench.part(split.train),
         keep_frozen=bench.kept is None and "auto",
         epochs=epochs,
-        callbacks=[clock],
+        callbacks=[clock, Falling(rate)],
         verbose=0,
     )
     count, times = len(split.train), [began, *clock.times[1:]]

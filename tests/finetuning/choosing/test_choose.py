@@ -34,12 +34,12 @@ def samples(count: int = 48) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def choice() -> Choice:
-    return ct.choose(MLP, samples(), config=ct.TrainConfig(loss="sparse_categorical_crossentropy", epochs=8))
+    return ct.choose(MLP, samples(), config=ct.TrainConfig(loss="sparse_categorical_crossentropy", epochs=16))
 
 
 def test_what_is_chosen_is_better_than_before(choice: Choice) -> None:
     assert choice.chosen.seen is not None and choice.chosen.seen > 0.1
-    assert choice.config.trainable == choice.chosen.names and choice.config.epochs == 8
+    assert choice.config.trainable == choice.chosen.names and choice.config.epochs == 16
     x, y = samples()
     session = ct.TrainSession(choice.model, choice.config.replace(metrics=["sparse_categorical_accuracy"]))
     before = session.evaluate(x, y)["sparse_categorical_accuracy"]

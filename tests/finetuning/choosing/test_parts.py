@@ -16,13 +16,19 @@ from circle_train.finetuning.choosing.candidates import Candidate, candidates
 from circle_train.finetuning.choosing.contest import Contest
 from circle_train.finetuning.choosing.facts import Facts
 from circle_train.finetuning.choosing.fisher import information
-from circle_train.finetuning.choosing.halving import QUICK, Arm, beginnings_of, chosen_of, compete
+from circle_train.finetuning.choosing.halving import QUICK, Arm, chosen_of, compete
 from circle_train.finetuning.choosing.knapsack import knapsack
 from circle_train.finetuning.choosing.layers import Layer
-from circle_train.finetuning.choosing.schedule import FEWEST_SAMPLES, MOST_SAMPLES, _schedules
+from circle_train.finetuning.choosing.schedule import (
+    FEWEST_SAMPLES,
+    MOST_SAMPLES,
+    Schedule,
+    _schedules,
+    _takes,
+)
 from circle_train.finetuning.choosing.splits import splits
 from circle_train.finetuning.choosing.task import task_of
-from circle_train.finetuning.choosing.trial import Score, Trial, score_of
+from circle_train.finetuning.choosing.trial import Falling, Score, Trial, falling, score_of
 
 
 def layer(place: int, elements: int) -> Layer:
@@ -90,7 +96,7 @@ def test_a_knapsack_holds_the_most_that_fits(items: list[tuple[int, int]], perce
 
 def test_splits_hold_out_every_sample_once_and_each_class_alike() -> None:
     labels = np.arange(40) % 4
-    found = splits(40, labels, None, 40, 8, 0)
+    found = splits(40, labels, None, [40] * 8, 0)
     for four in (found[:4], found[4:]):
         assert sorted(np.concatenate([split.held_out for split in four])) == list(range(40))
         assert all(np.ptp(np.bincount(labels[split.held_out])) <= 1 for split in four)
@@ -100,12 +106,16 @@ def test_splits_hold_out_every_sample_once_and_each_class_alike() -> None:
 
 def test_splits_of_some_samples_and_of_groups() -> None:
     labels = np.arange(100) % 4
-    some = splits(100, labels, None, 40, 4, 0)
+    some = splits(100, labels, None, [40] * 4, 0)
     assert {len(split.train) + len(split.held_out) for split in some} == {40}
+    growing = splits(100, labels, None, [20, 40, 100, 100], 0)
+    assert [len(split.train) + len(split.held_out) for split in growing] == [20, 40, 100, 100]
+    assert not set(growing[2].held_out) & set(growing[3].held_out)
     groups = np.arange(100) // 10
-    for split in splits(100, labels, groups, 100, 4, 0):
+    for split in splits(100, labels, groups, [60, *[100] * 4], 0):
         assert not set(groups[split.train]) & set(groups[split.held_out])
-    assert len(splits(100, labels, np.zeros(100), 100, 4, 0)) == 4
+    assert len(splits(100, labels, groups, [60], 0)[0].train) < 60
+    assert len(splits(100, labels, np.zeros(100), [100] * 4, 0)) == 4
 
 
 def arm(what: str, parameters: int, *skills: float) -> Arm:
@@ -231,4 +241,26 @@ def test_trials_learn_from_all_samples_or_from_enough(samples: int) -> None:
 def test_a_beginning_is_computed_once_a_round_for_the_rates_that_are_left(
     rates: int, beginnings: float
 ) -> None:
-    assert beginnings_of(QUICK, rates) == pytest.approx(beginnings)
+    plan = Schedule(100, 1, 1, rates, QUICK)
+    assert _takes(plan, [Facts(first=1.0)]) == pytest.approx(100 * beginnings)
+
+
+def test_where_samples_grow_the_first_round_has_a_fourth_of_them() -> None:
+    """Twelve arms: all on a hundred samples, a third on two hundred, a ninth twice on four hundred."""
+    plan = Schedule(400, 1, 1, 3, QUICK, grows=True)
+    assert plan.sizes == (100, 200, 400, 400) and "4 splits of 100 to 400 samples" in str(plan)
+    assert _takes(plan, [Facts(first=1.0, later=1.0)] * 4) == pytest.approx(12 * (100 + 200 / 3 + 800 / 9))
+
+
+def test_what_is_chosen_is_trained_at_rates_as_the_trials_had_them() -> None:
+    rates: list[float] = []
+
+    class Seen(ct.callbacks.Callback):
+        def on_batch_end(self, batch: int, logs: Any) -> None:
+            rates.append(self.session.learning_rate)
+
+    session = picture_task(8).session("all", 0.5, {})
+    session.fit(picture_task(8).data, epochs=3, callbacks=[Seen(), Falling(0.5)], verbose=0)
+    schedule = falling(0.5, len(rates))
+    assert rates == pytest.approx([schedule(step) for step in range(len(rates))])
+    assert max(rates) <= 0.5 and rates[-1] < 0.25

@@ -33,7 +33,7 @@ ENTROPY = "sparse_categorical_crossentropy"
 LENGTH, STEP, LESSON = 128, 64, 100
 Found = dict[str, list[tuple[float, ...]]]
 """Figures of each seed, by what they are figures of."""
-BUDGETS = ("60MB", "80MB", "100MB", "120MB", "150MB")
+BUDGETS = ("65MB", "80MB", "100MB", "120MB", "150MB")
 
 
 def windows() -> tuple[Any, Any, Any, Any]:
@@ -91,7 +91,7 @@ def phone(seeds: int, only: str | None) -> None:
             distance = np.abs(starts[others][:, None] - starts[lesson]).min(axis=1)
             test = others[distance >= LENGTH]
             pair, judged = (held[lesson], answers[lesson]), (held[test], answers[test])
-            choice = ct.choose(model, pair, memory="8MB", seconds=60, seed=seed)
+            choice = ct.choose(model, pair, memory="16MB", seconds=60, seed=seed)
             right, taken = trained(choice, choice.config, pair, judged, seed)
             rest = [trained(choice, plain(model, what), pair, judged, seed)[0] for what in (1, "all")]
             row = choice.chosen
