@@ -8,9 +8,10 @@ from circle_train.optimizers.schedules import (
     OneCycle,
     Schedule,
     Step,
+    Trapezoid,
 )
 
-__all__ = ["Cosine", "Exponential", "Function", "LinearWarmup", "OneCycle", "Schedule", "Step"]
+__all__ = ["Cosine", "Exponential", "Function", "LinearWarmup", "OneCycle", "Schedule", "Step", "Trapezoid"]
 
 
 def __dir__() -> list[str]:

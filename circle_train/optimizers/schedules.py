@@ -157,6 +157,28 @@ class OneCycle(Schedule):
 
 
 @record
+class Trapezoid(Schedule):
+    """min(1, t / max(1, w), (T-t) / f), not below 0: up in w steps, level, down to 0 in the last f of T."""
+
+    total_steps: int = 1
+    """T: the step at which the rate is 0."""
+    falling_steps: int = 1
+    """f: steps on the way down."""
+    warmup_steps: int = 0
+    """w: steps on the way up."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("total_steps", self.total_steps >= 1, "a count from 1")
+        self._require("falling_steps", 1 <= self.falling_steps <= self.total_steps, "from 1 to total_steps")
+        self._require("warmup_steps", self.warmup_steps >= 0, "a count from 0")
+
+    def factor(self, step: int) -> float:
+        up = step / self.warmup_steps if step < self.warmup_steps else 1.0
+        return max(0.0, min(up, (self.total_steps - step) / self.falling_steps, 1.0))
+
+
+@record
 class Function(Schedule):
     """A user's function of the step that gives the learning rate itself; `learning_rate` scales it."""
 

@@ -31,6 +31,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "step": schedules.Step,
     "exponential": schedules.Exponential,
     "one_cycle": schedules.OneCycle,
+    "trapezoid": schedules.Trapezoid,
 }
 GROUP = {"parameters": ParameterGroup}
 QUANTIZE = {"int8": Int8}

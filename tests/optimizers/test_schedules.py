@@ -11,7 +11,15 @@ import pytest
 
 import circle_train as ct
 from circle_train.errors import ConfigError
-from circle_train.optimizers.schedules import Cosine, Exponential, Function, LinearWarmup, OneCycle, Step
+from circle_train.optimizers.schedules import (
+    Cosine,
+    Exponential,
+    Function,
+    LinearWarmup,
+    OneCycle,
+    Step,
+    Trapezoid,
+)
 
 MODEL = Path(__file__).parents[1] / "data" / "mlp.circle"
 # What PyTorch 2's OneCycleLR(max_lr=0.1, total_steps=10) gives for its steps 0 … 9.
@@ -41,6 +49,12 @@ def test_steps_and_exponentials() -> None:
     assert Exponential(1.0, decay_steps=10, decay_rate=0.5)(5) == pytest.approx(0.5**0.5)
 
 
+def test_a_trapezoid_rises_stays_and_falls() -> None:
+    rate = Trapezoid(2.0, total_steps=10, falling_steps=4, warmup_steps=2)
+    assert [rate(t) for t in range(13)] == [0, 1, 2, 2, 2, 2, 2, 1.5, 1, 0.5, 0, 0, 0]
+    assert [Trapezoid(1.0, total_steps=4, falling_steps=4)(t) for t in range(5)] == [1, 0.75, 0.5, 0.25, 0]
+
+
 def test_one_cycle_is_pytorchs() -> None:
     assert [OneCycle(0.1, total_steps=10)(t) for t in range(10)] == pytest.approx(ONE_CYCLE, abs=1e-8)
 
@@ -68,6 +82,10 @@ def test_a_function_gives_the_rate_itself() -> None:
         (lambda: Cosine(alpha=2.0), "alpha is 2.0"),
         (lambda: Step(gamma=0.0), "gamma is 0.0, expected a positive number"),
         (lambda: Exponential(decay_steps=0), "decay_steps is 0"),
+        (
+            lambda: Trapezoid(total_steps=5, falling_steps=6),
+            "falling_steps is 6, expected from 1 to total_steps",
+        ),
         (lambda: OneCycle(pct_start=1.0), "pct_start is 1.0, expected between 0 and 1"),
     ],
 )

@@ -11,8 +11,8 @@ from circle_train.record import record
 BLOCKS = 4
 """Into which a deep network is cut; of one with no more than SINGLE layers each layer is a block."""
 SINGLE = 6
-WEIGHT_RATES = (2e-4, 1e-3, 6e-3)
-LIGHT_RATES = (2e-3, 6e-3, 2e-2)
+WEIGHT_RATES = (1e-4, 1e-3, 5e-3)
+LIGHT_RATES = (1e-3, 4e-3, 1e-2)
 """Of what has few numbers: heads, biases, scales."""
 EVERYTHING = "everything"
 LIGHT = 0.1

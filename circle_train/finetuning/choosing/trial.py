@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from circle_train.finetuning.choosing.splits import Split
 from circle_train.finetuning.choosing.task import Task
 from circle_train.fitting.callback import Callback, Logs
 from circle_train.ir.tensor_type import Array
-from circle_train.optimizers.schedules import Cosine
+from circle_train.optimizers.schedules import Trapezoid
 from circle_train.record import record
 from circle_train.runtime.kept import KeptDataset, KeptPart
 from circle_train.session import TrainSession
@@ -58,16 +59,17 @@ class Clock(Callback):
         self.times.append(time.process_time())
 
 
-RISE = 12
-"""The part of a course's updates in which its rate rises."""
+FALL = 3
+"""The part of a course's updates in which its rate falls."""
 
 
-def falling(rate: float, updates: int) -> Cosine:
-    """How the rate of a course goes, in trials and in what they choose: up, then down to nothing.
+def falling(rate: float, updates: int) -> Trapezoid:
+    """How the rate of a course goes, in trials and in what they choose: as it is, at last straight down to nothing.
 
-    Where it stays as it is, the last few samples decide how good the weights are at the end.
+    Where it does not fall the last few samples decide how good the weights are; where it falls from the beginning,
+    a short course does not get far.
     """
-    return Cosine(rate, total_steps=updates, warmup_steps=updates // RISE)
+    return Trapezoid(rate, total_steps=updates, falling_steps=ceil(updates / FALL))
 
 
 class Falling(Callback):
