@@ -9,6 +9,7 @@ be changed (`mutable`) has an `__init__` compiled, by its first object. `datacla
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
@@ -28,43 +29,51 @@ else:
 
 Class = TypeVar("Class", bound=type)
 _LOCK = RLock()
-"""Several threads may ask for the fields of one class at once."""
+"""Several threads may ask for the fields of one class at once; none is at it when the process forks."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: Class) -> Class:
     """As @dataclass(frozen=True), which its subclasses may also be decorated with."""
-    _Fields(cls, frozen=True)
+    made: Any = cls
+    _Fields(made, frozen=True)
     for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
-        if method.__name__ not in vars(cls) and getattr(cls, method.__name__) is not method:
-            setattr(cls, method.__name__, method)
-    cls.__signature__ = _ARGUMENTS  # type: ignore[attr-defined]
+        if method.__name__ not in vars(made) and getattr(made, method.__name__) is not method:
+            setattr(made, method.__name__, method)
+    made.__signature__ = _ARGUMENTS
     return cls
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 def mutable(cls: Class) -> Class:
     """As @dataclass(eq=False)."""
+    made: Any = cls
 
     def first(self: Any, *args: Any, **kwargs: Any) -> None:
         with _LOCK:
-            if cls.__init__ is first:  # type: ignore[misc]
-                cls.__init__ = dataclass(repr=False, eq=False)(type(cls.__name__, (cls,), {})).__init__  # type: ignore[misc]
-        cls.__init__(self, *args, **kwargs)  # type: ignore[misc]
+            if made.__init__ is first:
+                heir: Any = type(
+                    made.__name__, (made,), {}
+                )  # has the same fields, and nobody makes objects of it meanwhile
+                made.__init__ = dataclass(repr=False, eq=False)(heir).__init__
+        made.__init__(self, *args, **kwargs)
 
-    _Fields(cls, frozen=False)
-    cls.__init__ = first  # type: ignore[misc]
-    if "__repr__" not in vars(cls):
-        cls.__repr__ = __repr__  # type: ignore[assignment]
+    _Fields(made, frozen=False)
+    made.__init__ = first
+    if "__repr__" not in vars(made):
+        made.__repr__ = __repr__
     return cls
 
 
 class _Fields:
     """`__dataclass_fields__` of a class until somebody asks, which puts those there that `dataclass` makes."""
 
-    def __init__(self, cls: type, frozen: bool) -> None:
+    def __init__(self, cls: Any, frozen: bool) -> None:
         self.cls, self.frozen = cls, frozen
-        cls.__dataclass_fields__ = self  # type: ignore[attr-defined]
+        self.declared: dict[str, Field[Any]] | None = None
+        cls.__dataclass_fields__ = self
         if cls.__doc__ is None:
             cls.__doc__ = ""  # else dataclass would write one, of a signature
 
@@ -76,19 +85,26 @@ class _Fields:
         return found
 
     def _read(self) -> None:
+        """From the beginning, where Ctrl-C came in between before: `dataclass` takes what `field()` gave out of the class."""
+        if self.declared is None:
+            self.declared = {name: one for name, one in vars(self.cls).items() if isinstance(one, Field)}
+        for name, one in self.declared.items():
+            setattr(self.cls, name, one)
         bases = self.cls.__mro__[1:]
         for base in bases:
             getattr(base, "__dataclass_fields__", None)
-        _declare_frozen(bases, False)
-        dataclass(init=False, repr=False, eq=False)(self.cls)
-        _declare_frozen(self.cls.__mro__, self.frozen)
+        try:
+            _declare_frozen(bases, False)
+            dataclass(init=False, repr=False, eq=False)(self.cls)
+        finally:
+            _declare_frozen(self.cls.__mro__, self.frozen)
 
 
 class _Arguments:
     """`__signature__` of a class whose __init__ is ours: made from its fields when asked, as defining must cost nothing."""
 
-    def __get__(self, instance: object, owner: type) -> Signature:
-        if instance is not None or owner.__init__ is not __init__:  # type: ignore[misc]
+    def __get__(self, instance: object, owner: Any) -> Signature:
+        if instance is not None or owner.__init__ is not __init__:
             raise AttributeError("__signature__")
         given = sorted((one for one in fields(owner) if one.init), key=lambda one: one.kw_only is True)
         return Signature([_argument(one) for one in given])
@@ -107,11 +123,11 @@ def _argument(one: Field[Any]) -> Parameter:
     )
 
 
-def _declare_frozen(classes: Sequence[type], frozen: bool) -> None:
+def _declare_frozen(classes: Sequence[Any], frozen: bool) -> None:
     """dataclass() refuses a base of the other kind, and asks the base's own word for it."""
     for one in classes:
         if "__dataclass_params__" in vars(one):
-            one.__dataclass_params__.frozen = frozen  # type: ignore[attr-defined]
+            one.__dataclass_params__.frozen = frozen
 
 
 _Slot = tuple[str, bool, bool, Any, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
@@ -11,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from circle_train.record import mutable, record
+from circle_train.record import _LOCK, mutable, record
 
 
 @record
@@ -148,3 +149,37 @@ def test_fields_are_read_once_whoever_asks_first() -> None:
         for one in threads:
             one.join()
     assert not failed
+
+
+def test_ctrl_c_while_fields_are_read_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = record(
+        type("Made", (Base,), {"__annotations__": {"notes": list}, "notes": field(default_factory=list)})
+    )
+
+    def interrupted(**_: object) -> Callable[[type], None]:
+        def read(cls: type) -> None:
+            del cls.notes  # as dataclass does before it is done
+            raise KeyboardInterrupt
+
+        return read
+
+    with monkeypatch.context() as patch:
+        patch.setattr("circle_train.record.dataclass", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made(1)
+    assert made(1).notes == []
+    with pytest.raises(FrozenInstanceError):
+        made(1).size = 2
+
+
+def test_a_fork_while_fields_are_read_waits_for_them() -> None:
+    """In the child nobody else would ever be done."""
+    made = mutable(type("Made", (), {"__annotations__": {"a": int}}))
+    with _LOCK:
+        child = threading.Thread(target=lambda: pids.append(os.fork() or os._exit(made(1).a - 1)))
+        pids: list[int] = []
+        child.start()
+        child.join(0.2)
+        assert child.is_alive()
+    child.join()
+    assert os.waitpid(pids[0], 0)[1] == 0
