@@ -69,13 +69,36 @@ UNIT_LENGTH = [
     node("Mul", "x x", "a"), node("ReduceSum", "a last", "b"), node("Sqrt", "b", "c"), node("Max", "c tiny", "d"),
     node("Div", "x d", "y"),
 ]  # fmt: skip
+UNIT_LENGTH_SPREAD = [
+    node("ReduceL2", "x", "a", axes=[-1]), node("Max", "a tiny", "b"), node("Shape", "x", "c"), node("Expand", "b c", "d"),
+    node("Div", "x d", "y"),
+]  # fmt: skip
+RMS_DIVIDED = [
+    node("Mul", "x x", "a"), node("ReduceMean", "a", "b", axes=[-1]), node("Add", "eps b", "c"), node("Sqrt", "c", "d"),
+    node("Div", "one d", "e"), node("Mul", "e x", "f"), node("Mul", "f g", "y"),
+]  # fmt: skip
+SHUFFLE = [
+    node("Conv", "x w b", "c"), node("Reshape", "c apart", "d"), node("Transpose", "d", "e", perm=[0, 2, 1, 3, 4]),
+    node("Reshape", "e whole", "y"),
+]  # fmt: skip
+BIAS = [node("Conv", "x w", "c"), node("Add", "c b1", "d"), node("Relu", "d", "e"), node("Mul", "e b1", "y")]
+IMAGES = {
+    "w": array(6, 4, 1, 1), "b": array(6), "b1": array(6, 1, 1), "apart": np.array([2, 2, 3, 5, 4]),
+    "whole": np.array([2, 6, 5, 4]),
+}  # fmt: skip
 ROWS = {
     "two": np.array(2, np.float32), "eps": np.array(1e-5, np.float32), "g": array(8), "last": np.array([-1]),
-    "tiny": np.array(1e-7, np.float32),
+    "tiny": np.array(1e-7, np.float32), "one": np.array(1, np.float32),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("nodes", "name"), [(RMS_NORM, "RMS_NORM"), (UNIT_LENGTH, "L2_NORMALIZATION")])
+@pytest.mark.parametrize(
+    ("nodes", "name"),
+    [
+        (RMS_NORM, "RMS_NORM"), (RMS_DIVIDED, "RMS_NORM"), (UNIT_LENGTH, "L2_NORMALIZATION"),
+        (UNIT_LENGTH_SPREAD, "L2_NORMALIZATION"),
+    ],
+)  # fmt: skip
 def test_norms_of_rows(nodes: list[Any], name: str) -> None:
     assert list(names(compare(of_rows(nodes), {"x": array(2, 3, 8)}))) == [name]
 
@@ -86,12 +109,30 @@ def of_rows(nodes: list[Any], inputs: str = "x") -> bytes:
     return model(nodes, shapes, {"y": [2, 3, 8]}, **{name: ROWS[name] for name in used})
 
 
+def of_images(nodes: list[Any]) -> bytes:
+    used = {name for made in nodes for name in made.input} & set(IMAGES)
+    return model(nodes, {"x": [2, 4, 5, 4]}, {"y": [2, 6, 5, 4]}, **{name: IMAGES[name] for name in used})
+
+
+@pytest.mark.parametrize(("nodes", "left"), [(SHUFFLE, {"CONV_2D"}), (BIAS, {"CONV_2D", "MUL", "RESHAPE"})])
+def test_convolutions_take_what_follows(nodes: list[Any], left: set[str]) -> None:
+    module = compare(of_images(nodes), {"x": array(2, 4, 5, 4)})
+    assert set(names(module)) == {"TRANSPOSE", *left}
+
+
 @cache
 def formulas() -> dict[str, bytes]:
     """Those above with a stranger beside x, and networks."""
     found = {str(seed): random_onnx.network(seed)[0].SerializeToString() for seed in range(6)}
-    for name, nodes in {"rms": RMS_NORM, "length": UNIT_LENGTH}.items():
+    rows = {
+        "rms": RMS_NORM,
+        "rms divided": RMS_DIVIDED,
+        "length": UNIT_LENGTH,
+        "length spread": UNIT_LENGTH_SPREAD,
+    }
+    for name, nodes in rows.items():
         found[name] = of_rows([node("Mul", "o o", "s"), *nodes], "xo")
+    found |= {"shuffle": of_images(SHUFFLE), "bias": of_images(BIAS)}
     for i, nodes in enumerate((GELU, GELU_HALF_FIRST, GELU_TANH, SWISH)):
         used = {name for made in nodes for name in made.input} & set(NUMBERS)
         numbers = {name: np.array(NUMBERS[name], np.float32) for name in used}

@@ -15,19 +15,29 @@ from circle_train.ops import REGISTRY
 
 
 def scores_and_class(*outputs: str) -> Model:
-    """y = w x, and the place of the largest y."""
+    """y = w x, the place of the largest y, in more bits, and that of the largest x."""
     graph = Graph("main", [Tensor("x", TensorType(DType.FLOAT32, (1, 3)))])
     w = constant(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3), "w")
     scores = graph.emit(REGISTRY["FULLY_CONNECTED"](), graph.inputs[0], w, None, name="scores")
-    best = graph.emit(REGISTRY["ARG_MAX"](), scores, constant(np.array(1, np.int32), "axis"), name="best")
-    graph.outputs = [{"scores": scores, "best": best}[name] for name in outputs]
+    axis, widen = constant(np.array(1, np.int32), "axis"), REGISTRY["CAST"](DType.INT32, DType.INT64)
+    best = graph.emit(REGISTRY["ARG_MAX"](), scores, axis, name="best")
+    given = graph.emit(REGISTRY["ARG_MAX"](), graph.inputs[0], axis, name="given")
+    made = {"scores": scores, "best": best, "wide": graph.emit(widen, best, name="wide"), "given": given}
+    graph.outputs = [made[name] for name in outputs]
     constants = dict.fromkeys(t.buffer for t in graph.all_tensors() if t.buffer is not None)
     return Model(Module([graph], [Buffer(), *constants]))
 
 
-def test_a_model_of_whole_numbers_names_the_floats_before_them() -> None:
-    session = ct.TrainSession(scores_and_class("best"), ct.TrainConfig(loss="mse"))
-    with pytest.raises(ct.ConfigError, match=r"'best'.*'scores'.*outputs=\['scores'\]"):
+@pytest.mark.parametrize("name", ["best", "wide"])
+def test_a_model_of_whole_numbers_names_the_floats_before_them(name: str) -> None:
+    session = ct.TrainSession(scores_and_class(name), ct.TrainConfig(loss="mse"))
+    with pytest.raises(ct.ConfigError, match=rf"'{name}'.*'scores'.*outputs=\['scores'\]"):
+        session.prepare()
+
+
+def test_what_is_given_to_a_model_is_not_named_as_what_it_could_train() -> None:
+    session = ct.TrainSession(scores_and_class("given"), ct.TrainConfig(loss="mse"))
+    with pytest.raises(ct.ConfigError, match=r"^(?!.*outputs=)"):
         session.prepare()
 
 

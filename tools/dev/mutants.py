@@ -4,7 +4,7 @@
     python tools/dev/mutants.py --learn       run the fast suite once and note which test reaches which lines
                                 --learn ops   the same of some rooms alone, which adds to what is known
     python tools/dev/mutants.py               all that are picked by hand; fails if more than one in twenty survives
-    python tools/dev/mutants.py --random 40 --seed 3 [--kernels] [--within format checkpoints convert/onnx_file]
+    python tools/dev/mutants.py --random 40 --seed 3 [--kernels] [--within format checkpoints convert/onnx_file] [--of COMMIT]
     python tools/dev/mutants.py --only 3 17   some of them;  --list names them
 
 Each mutant is one replacement in one file of a copy of the tree. The tests that reach the stretch of code run, those that reach
@@ -43,6 +43,8 @@ ALLOWED = 0.05
 """Of the mutants may survive."""
 STANDSTILL = 300.0
 """Seconds without any work, after which nothing is expected any more."""
+GONE = "what it changes is no longer there"
+"""Of a mistake that is drawn from another commit."""
 SAME = "the same machine code"
 """Of a mistake that changes nothing, or in what is not compiled for this kind of vectors: no mutant."""
 
@@ -149,11 +151,9 @@ def seconds_of(process: int) -> float:
 def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
     """How the tests notice the broken copy; '' where it survives."""
     file = tree / "circle_train" / mutant.path
-    sound = file.read_text(encoding="utf-8")
+    sound = file.read_text(encoding="utf-8") if file.exists() else ""
     if mutant.old not in sound:
-        raise SystemExit(
-            f"'{mutant.what}': {mutant.path} no longer holds {mutant.old!r}; bring the mutant up to date"
-        )
+        return GONE
     file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     is_compiled = file.suffix in (".cpp", ".h")
     try:
@@ -199,6 +199,18 @@ def learn(rooms: Sequence[str]) -> int:
     return subprocess.run([*command, *places], cwd=ROOT, env=environment, check=False).returncode
 
 
+def drawn(options: argparse.Namespace) -> Sequence[Mutant]:
+    """Random mistakes; those of a commit stay the same when the tree changes."""
+    lots = options.seed, options.random, options.kernels, options.within
+    if not options.of:
+        return slips(*lots)
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["git", "archive", "--output", f"{folder}/tree.tar", options.of, "circle_train"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        shutil.unpack_archive(f"{folder}/tree.tar", folder)
+        return slips(*lots, Path(folder))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -215,12 +227,12 @@ def main() -> int:
     parser.add_argument(
         "--within", nargs="+", default=[""], metavar="FOLDER", help="random places of these alone"
     )
+    parser.add_argument("--of", metavar="COMMIT", help="random places of that tree, made in this one")
     parser.add_argument("--list", action="store_true", help="name them and stop")
     options = parser.parse_args()
     if options.learn is not None:
         return learn(options.learn)
-    lots = options.seed, options.random, options.kernels, options.within
-    mutants = slips(*lots) if options.random else MUTANTS
+    mutants = drawn(options) if options.random else MUTANTS
     chosen = [(i, m) for i, m in enumerate(mutants) if options.only is None or i in options.only]
     if options.list:
         print("\n".join(f"{number:2} {mutant.what} ({mutant.path})" for number, mutant in chosen))
@@ -238,7 +250,7 @@ def main() -> int:
             raise SystemExit("the kernels do not compile")
         for number, mutant in chosen:
             noticed = verdict(mutant, tree, reach)
-            word = "no mutant" if noticed == SAME else "killed   " if noticed else "SURVIVES "
+            word = "no mutant" if noticed in (SAME, GONE) else "killed   " if noticed else "SURVIVES "
             print(f"{number:2} {word} {mutant.what}  ({noticed})", flush=True)
             words.append(word)
     killed, survive = words.count("killed   "), words.count("SURVIVES ")

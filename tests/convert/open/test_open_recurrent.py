@@ -29,6 +29,21 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("RNN", {"activations": ["Relu"]}, ""),
 ]
 
+UNROLLED: list[tuple[str, dict[str, Any], str]] = [
+    ("LSTM", {"activations": ["HardSigmoid", "Softsign", "ScaledTanh"], "activation_alpha": [0.3, 1.2],
+              "activation_beta": [0.4, 0.8]}, "state peepholes lengths"),
+    ("LSTM", {"activations": ["Sigmoid", "LeakyRelu", "Tanh", "HardSigmoid", "Elu", "ThresholdedRelu"],
+              "activation_alpha": [0.1, 0.3, 0.7, 0.2], "activation_beta": [0.45], "direction": "bidirectional",
+              "input_forget": 1, "clip": 0.4}, "state"),
+    ("GRU", {"activations": ["Affine", "Tanh", "HardSigmoid", "Softplus"], "activation_alpha": [0.5, 0.25],
+             "activation_beta": [0.1, 0.4], "direction": "bidirectional", "linear_before_reset": 1}, "lengths"),
+    ("GRU", {"activations": ["HardSigmoid", "Softsign"], "direction": "reverse"}, "state"),
+    ("RNN", {"activations": ["Elu", "ScaledTanh"], "activation_alpha": [0.6, 1.1], "activation_beta": [0.9],
+             "direction": "bidirectional"}, "state lengths"),
+    ("RNN", {"activations": ["LeakyRelu"]}, ""),
+]  # fmt: skip
+"""By functions that the operators of sequences have not."""
+
 
 def network(kind: str, options: dict[str, Any], what: str, seed: int = 0) -> bytes:
     rng = np.random.default_rng(seed)
@@ -86,6 +101,17 @@ def test_any_length_is_computed_as_onnxruntime_does(kind: str, options: dict[str
         for ours, theirs in zip(infer.run(None, given), referee.run(None, given), strict=True):
             assert ours.shape == theirs.shape
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "options", "what"), UNROLLED)
+def test_steps_by_other_functions_are_written_out(kind: str, options: dict[str, Any], what: str) -> None:
+    content = network(kind, options, what)
+    steps, batch = 4, 3
+    fixed = ct.load(content, shapes={"x": (steps, batch, FEATURES)})
+    given = feeds(fixed, steps, batch)
+    theirs = ort.InferenceSession(content).run(None, given)
+    for ours, expected in zip(ct.InferenceSession(fixed).run(None, given), theirs, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "options", "what"), CASES)

@@ -39,10 +39,12 @@ SLIPS = (
 """What somebody may write by mistake."""
 
 
-def slips(seed: int, count: int, kernels: bool, within: Sequence[str] = ("",)) -> list[Mutant]:
+def slips(
+    seed: int, count: int, kernels: bool, within: Sequence[str] = ("",), root: Path = ROOT
+) -> list[Mutant]:
     """Mistakes at random places of the package, or of some folders; the room's own tests should notice."""
     rng = random.Random(seed)
-    package = ROOT / "circle_train"
+    package = root / "circle_train"
     generated = {"schema.py", "abi.py"}
     pattern = "*.cpp" if kernels else "*.py"
     paths = sorted({path for folder in within for path in (package / folder).rglob(pattern)})
