@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -10,50 +11,48 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
-from onnx_cases import node_cases, outcome, stored_cases, with_constants, with_one_computed
+from onnx_cases import Case, node_cases, outcome, stored_cases, with_constants, with_one_computed
 
 import circle_train as ct
 
-LEAST = 0.75
+REFUSED = re.compile(
+    "test_(image_decoder|melweightmatrix|not_.d:"  # pictures in files; sizes that are data; opset 1
+    "|affine_grid_2d.*expanded|reduce_(log_sum|l2).*expanded|reduce_log_sum_(de|a)sc_axes"  # axes or sizes that are data
+    "|resize_downsample_(scales_(linear|cubic)_align_corners|sizes_nearest_not_smaller))"  # a fraction of an element
+)
+"""What Circle cannot say, by name: whatever else is refused was understood before."""
 
 
-def shares(cases: object) -> tuple[Counter[str], list[str]]:
-    counts: Counter[str] = Counter()
-    wrong = []
-    for case in cases:  # type: ignore[attr-defined]
-        found = outcome(case)
-        counts[found.verdict] += 1
-        if found.verdict == "wrong":
-            wrong.append(f"{case.name}: {found.reason}")
-    return counts, wrong
+def unlike(cases: Iterable[Case]) -> tuple[int, list[str]]:
+    """How many there are, and which are not as the standard says, with the reason."""
+    found = [(case.name, outcome(case)) for case in cases]
+    wrong = [f"{name}: {said.verdict}, {said.reason}" for name, said in found if said.verdict != "match"]
+    return len(found), [line for line in wrong if ": refused" not in line or not REFUSED.match(line)]
 
 
 def test_node_cases() -> None:
-    counts, wrong = shares(node_cases())
+    count, wrong = unlike(node_cases())
     assert not wrong
-    assert counts.total() > 1000
-    assert counts["match"] >= LEAST * counts.total(), counts
+    assert count > 1000
 
 
 def test_node_cases_with_constants() -> None:
-    counts, wrong = shares(with_constants(node_cases()))
+    count, wrong = unlike(with_constants(node_cases()))
     assert not wrong
-    assert counts.total() > 600
-    assert counts["match"] >= 0.9 * counts.total(), counts
+    assert count > 600
 
 
 def test_node_cases_with_all_constants_but_one() -> None:
-    counts, wrong = shares(with_one_computed(with_constants(node_cases())))
+    count, wrong = unlike(with_one_computed(with_constants(node_cases())))
     assert not wrong
-    assert counts.total() > 300
-    assert counts["match"] >= 0.7 * counts.total(), counts
+    assert count > 300
 
 
 @pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator", "simple"])
 def test_stored_cases(kind: str) -> None:
-    counts, wrong = shares(stored_cases(kind))
+    count, wrong = unlike(stored_cases(kind))
     assert not wrong
-    assert counts["match"] >= LEAST * counts.total() > 0, counts
+    assert count
 
 
 @pytest.mark.parametrize("is_open", [False, True])

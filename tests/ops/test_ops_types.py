@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from near.operands import otherwise
+from near.operands import otherwise, recorded
 from single_operator import computed, is_constant, single
 
 from circle_train.errors import CircleTrainError
@@ -28,8 +28,8 @@ LATE = set(
 """Whose rules leave something to numpy: sizes of 0, truth values, operands beside others' numbers. It is refused too."""
 
 
-def wrong(example: Example, values: list[Array | None]) -> str:
-    """In which way the results are not what was inferred; '' where they are, or where the operands were refused."""
+def wrong(example: Example, values: list[Array | None]) -> str | None:
+    """In which way the results are not what was inferred; '' where they are, None where the rule refuses the operands."""
     types = [
         None
         if value is None
@@ -39,7 +39,7 @@ def wrong(example: Example, values: list[Array | None]) -> str:
     try:
         inferred = example.op.infer_types(types)
     except CircleTrainError:
-        return ""
+        return None
     try:
         made = [(DType.of(y.dtype), y.shape) for y in computed(example.op, values)]
     except CircleTrainError as error:
@@ -53,13 +53,18 @@ def wrong(example: Example, values: list[Array | None]) -> str:
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_operands_are_refused_or_computed_as_inferred(name: str) -> None:
-    """What weakens a rule lets something through that numpy stumbles over, or of which it makes something else."""
+    """What weakens a rule lets something through that numpy stumbles over, of which it makes something else, or that was
+    refused; what sharpens it refuses what was taken."""
     found: dict[str, Any] = {}
+    counts: dict[str, list[int]] = {}
     for number, example in enumerate(REGISTRY[name].examples()):
         values = single(example)
         for i, value in enumerate(values):
+            operand = example.op.input_name(i)
             for what, changed in [] if value is None else otherwise(value):
                 said = wrong(example, [changed if j == i else other for j, other in enumerate(values)])
+                counts.setdefault(operand, [0, 0])[said is None] += 1
                 if said:
-                    found[f"example {number}, {example.op.input_name(i)} {what}"] = said
+                    found[f"example {number}, {operand} {what}"] = said
     assert found == {}
+    assert counts == recorded("taken_and_refused", name, counts)

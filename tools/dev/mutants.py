@@ -148,7 +148,7 @@ def seconds_of(process: int) -> float:
     )
 
 
-def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
+def verdict(mutant: Mutant, tree: Path, reach: Reach, most: float) -> str:
     """How the tests notice the broken copy; '' where it survives."""
     file = tree / "circle_train" / mutant.path
     sound = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -162,18 +162,18 @@ def verdict(mutant: Mutant, tree: Path, reach: Reach) -> str:
             return "does not compile"
         if is_compiled and libraries(tree) == before:
             return SAME
-        return next((found for found in _runs(mutant, sound, tree, reach) if found), "")
+        return next((found for found in _runs(mutant, sound, tree, reach, most) if found), "")
     finally:
         file.write_text(sound, encoding="utf-8")
         if is_compiled:
             build(tree)
 
 
-def _runs(mutant: Mutant, sound: str, tree: Path, reach: Reach) -> Iterator[str]:
+def _runs(mutant: Mutant, sound: str, tree: Path, reach: Reach, most: float) -> Iterator[str]:
     """What the tests that could notice say of the broken copy, those of most promise first."""
     stretch = stretch_around(mutant, sound)
     names = reach.names(mutant.path, stretch and stretch.name)
-    for lot, seconds in reach.lots(names, mutant.tests):
+    for lot, seconds in reach.lots(names, mutant.tests, most):
         yield run(tree, list(dict.fromkeys(map(file_of, lot))), seconds, REACH_TESTS=lot)
     if any(" -k " in test for test in mutant.tests):  # such a choice is for one place alone
         yield from (run(tree, [test], 120.0) for test in mutant.tests)
@@ -228,6 +228,10 @@ def main() -> int:
         "--within", nargs="+", default=[""], metavar="FOLDER", help="random places of these alone"
     )
     parser.add_argument("--of", metavar="COMMIT", help="random places of that tree, made in this one")
+    parser.add_argument(
+        "--most", type=float, default=1e9, metavar="SECONDS",
+        help="of tests that reach a mutant; what they leave alive counts as surviving, though others might notice it",
+    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="name them and stop")
     options = parser.parse_args()
     if options.learn is not None:
@@ -249,7 +253,7 @@ def main() -> int:
         if any(mutant.path.endswith((".cpp", ".h")) for _, mutant in chosen) and not build(tree):
             raise SystemExit("the kernels do not compile")
         for number, mutant in chosen:
-            noticed = verdict(mutant, tree, reach)
+            noticed = verdict(mutant, tree, reach, options.most)
             word = "no mutant" if noticed in (SAME, GONE) else "killed   " if noticed else "SURVIVES "
             print(f"{number:2} {word} {mutant.what}  ({noticed})", flush=True)
             words.append(word)

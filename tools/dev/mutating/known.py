@@ -75,9 +75,14 @@ class Reach:
             ranks[test] = (not file.startswith(near), taken[file] > PER_FILE)
         return sorted(found, key=ranks.__getitem__)
 
-    def lots(self, names: Iterable[str], near: tuple[str, ...]) -> Iterator[tuple[list[str], float]]:
-        """Tests to run one lot after the other, and the seconds that each lot took."""
-        waiting = self.tests_of(names, near)
+    def lots(
+        self, names: Iterable[str], near: tuple[str, ...], most: float = 1e9
+    ) -> Iterator[tuple[list[str], float]]:
+        """Tests to run one lot after the other, and the seconds that each lot took; of all that reach them at most so many."""
+        waiting, ends = [], 0.0
+        for test in self.tests_of(names, near):
+            ends += self.seconds[test]
+            waiting += [test] if ends <= most else []
         for most_files, most_seconds in LOTS:
             files = list(dict.fromkeys(file_of(test) for test in waiting))[:most_files]
             lot, seconds = [], 0.0
