@@ -140,6 +140,14 @@ def formulas() -> dict[str, bytes]:
     return found
 
 
+NEARLY = {
+    "0": (60, 781), "1": (156, 5456), "2": (14, 239), "3": (75, 1276), "4": (136, 4529), "5": (15, 213), "rms": (30, 138),
+    "rms divided": (32, 153), "length": (22, 88), "length spread": (18, 74), "shuffle": (6, 33), "bias": (10, 48),
+    "function 0": (21, 241), "function 1": (21, 230), "function 2": (38, 286), "function 3": (20, 60),
+}  # fmt: skip
+"""How many of the nearly same are taken, and of how many nodes they then are: a pattern that is seen in less has others."""
+
+
 @pytest.mark.parametrize("name", formulas())
 def test_what_is_nearly_a_pattern_computes_what_it_says(name: str) -> None:
     """Whatever attribute, operand or number is another: as onnxruntime computes it, which decides what fits together."""
@@ -150,22 +158,23 @@ def test_what_is_nearly_a_pattern_computes_what_it_says(name: str) -> None:
     original = onnx.load_from_string(formulas()[name])
     shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in original.graph.input}
     feeds = {name: array(*shape) for name, shape in shapes.items()}
-    wrong, compared = {}, 0
+    wrong, taken, nodes = {}, 0, 0
     for what, other in near(original):
         raw = other.SerializeToString()
+        try:
+            module = convert.load_onnx(raw)[0]
+        except CircleTrainError:
+            continue
+        taken, nodes = taken + 1, nodes + len(module.main.nodes)
         try:
             expected = onnxruntime.InferenceSession(raw, options).run(None, feeds)
         except Exception:  # its own kinds
             continue
-        try:
-            found = evaluate(convert.load_onnx(raw)[0].main.copy(), feeds)
-        except CircleTrainError:
-            continue
-        compared += 1
+        found = evaluate(module.main.copy(), feeds)
         if differ(found, expected):
             wrong[what] = [(x.shape, y.shape) for x, y in zip(found, expected, strict=True)]
     assert not wrong
-    assert compared > 5
+    assert (taken, nodes) == NEARLY[name]
 
 
 def differ(found: list[Any], expected: list[Any]) -> bool:
