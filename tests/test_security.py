@@ -28,6 +28,7 @@ from circle_train.format.metadata import attachments, description
 from circle_train.format.model import reader, tensors
 from circle_train.ir import verify
 from circle_train.ops.control import loop
+from circle_train.ops.seldom import projection
 from circle_train.passes import fold
 from circle_train.runtime import pages
 
@@ -57,6 +58,8 @@ LIMITS = {
     "nodes of an ONNX model's functions and loops, as often as they are called and run": written.MOST_WRITTEN,
     "functions, branches and messages within each other of an ONNX model": protobuf.DEEPEST,
     "turns of a loop": loop.MOST_TURNS,
+    "bytes of a row that LSH_PROJECTION hashes": projection.LONGEST,
+    "bytes that LSH_PROJECTION hashes, of all rows for all seeds": projection.MOST,
     "pixels of a picture": MOST_PIXELS,
     "scans of a JPEG": MOST_SCANS,
     "seconds of a recording": LONGEST_RECORDING,

@@ -14,6 +14,7 @@ from circle_train.ir.graph import constant
 from circle_train.ir.tensor_type import Array
 from circle_train.ops import REGISTRY, Op
 from circle_train.ops.control.subgraph import infer_graph
+from circle_train.ops.foreign.operator import Foreign
 from circle_train.ops.internal.norms.batch_norm import BatchNorm
 
 F, I, B = DType.FLOAT32, DType.INT32, DType.BOOL
@@ -139,6 +140,23 @@ def test_contradictions_are_refused(
 def test_values_out_of_range_are_refused(name: str, inputs: tuple[Any, ...], said: str) -> None:
     with pytest.raises(DataError, match=said):
         run(name, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rows"), [((1, 1), (2, (1 << 12) + 1)), ((1 << 10, 4), (5, 1 << 10))], ids=["rows", "seeds"]
+)
+def test_more_than_can_be_hashed_in_time_is_refused(seeds: tuple[int, int], rows: tuple[int, int]) -> None:
+    op = make("LSH_PROJECTION")
+    with pytest.raises(ModelError, match="are to be hashed for"):
+        op.infer(TensorType(F, seeds), TensorType(I, rows))
+    with pytest.raises(ModelError, match="are to be hashed for"):
+        op.forward(np.zeros(seeds, np.float32), np.zeros(rows, np.int32))
+
+
+def test_options_that_make_no_size_are_refused() -> None:
+    op = Foreign.of("RoiAlign", {"output_height": 0.5, "output_width": 2})
+    with pytest.raises(ModelError, match=r"its options make a result .*; convert the model anew"):
+        op.infer(TensorType(F, (1, 4, 4, 3)), TensorType(F, (2, 4)), TensorType(I, (2,)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -223,6 +223,16 @@ def test_a_composite_is_what_it_is_composed_of(backend: str, tmp_path: Path) -> 
     np.testing.assert_allclose(litert_run(path, [x])[0], session.predict(x), rtol=1e-5)
 
 
+def test_a_condition_that_says_nothing_is_refused() -> None:
+    graphs = counting(3, DType.INT32)
+    graphs[0].outputs.clear()
+    x = TensorType(DType.FLOAT32, (2,))
+    with pytest.raises(
+        ct.ModelError, match="its condition gives 0 tensors, expected one: the file is damaged"
+    ):
+        While(graphs=graphs).infer(TensorType(DType.INT32, ()), x)
+
+
 def test_a_graph_that_runs_itself_is_refused() -> None:
     module = composed().module
     gated = module.graphs[1]

@@ -34,6 +34,10 @@ class While(WithGraphs):
 
     def infer(self, *xs: TensorType) -> Sequence[TensorType]:
         """Sizes that the body changes are open, unless each turn adds as much to them and it is known how many there are."""
+        if (count := len(self.graphs[0].outputs)) != 1:
+            raise ModelError(
+                f"{self.name}: its condition gives {count} tensors, expected one: the file is damaged"
+            )
         types = [TensorType(x.dtype, x.shape) for x in xs]
         for _ in range(2 + sum(x.rank for x in xs)):
             made = infer_graph(self.graphs[1], types)

@@ -72,7 +72,11 @@ class Foreign(Op):
         if all(x is None or x.value is not None for x in xs):
             results = [np.asarray(y) for y in self.forward(*(None if x is None else x.value for x in xs))]
             return [TensorType.of(y) for y in results]
-        return self._functions[1](xs, self.facts if CONVERTED in self.facts else self.facts["attributes"])
+        found = self._functions[1](xs, self.facts if CONVERTED in self.facts else self.facts["attributes"])
+        for type_ in found:
+            if not all(isinstance(dim, (int, np.integer)) for dim in type_.shape):
+                raise ModelError(f"{self.name}: its options make a result {type_}; convert the model anew")
+        return found
 
     def forward(self, *xs: Array | None) -> Sequence[Array]:
         return self._functions[0](xs, self.facts if CONVERTED in self.facts else self.facts["attributes"])

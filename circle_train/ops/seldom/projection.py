@@ -19,6 +19,8 @@ K0, K1, K2 = (np.uint64(k) for k in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9
 MOST_BITS = 32
 AT_ONCE = 1 << 20
 """Bytes of rows that are hashed together."""
+LONGEST, MOST = 1 << 14, 1 << 26
+"""Bytes of a row, and of all rows for all seeds: each eight of them take some sixty operations."""
 
 
 def fingerprints(keys: Array) -> Array:
@@ -154,6 +156,8 @@ class LshProjection(Op):
                 f"{self.name}: seeds {seeds}, rows {x} and weights {weight} make no {self.type!r}, expected up to "
                 f"{MOST_BITS} seeds in a row and a weight for each row: the file is damaged"
             )
+        if x.is_static and seeds.is_static:
+            self._require(x.shape[0], x.nbytes, seeds.size)
         rows, bits = seeds.shape
         is_dense = self.type is LSHProjectionType.DENSE
         return TensorType(DType.INT32, ((rows * bits if min(rows, bits) >= 0 else -1) if is_dense else rows,))
@@ -161,6 +165,7 @@ class LshProjection(Op):
     def forward(self, seeds: Array, x: Array, weight: Array | None = None) -> Array:
         rows = np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8).reshape(len(x), -1)
         flat = seeds.astype(np.float32).ravel()
+        self._require(len(rows), rows.size, flat.size)
         step = max(1, AT_ONCE // max(1, rows.size))
         bits = np.zeros(len(flat), np.int64)
         for i in range(0, len(flat), step):
@@ -170,6 +175,13 @@ class LshProjection(Op):
         places = 1 << np.arange(seeds.shape[1], dtype=np.int64)[::-1]
         offsets = np.arange(len(seeds)) << seeds.shape[1]
         return (bits.reshape(seeds.shape) @ places + offsets).astype(np.int32)
+
+    def _require(self, rows: int, nbytes: int, seeds: int) -> None:
+        if nbytes > LONGEST * rows or nbytes * seeds > MOST:
+            raise ModelError(
+                f"{self.name}: {nbytes} bytes in {rows} rows are to be hashed for {seeds} seeds, expected up to {LONGEST} in a "
+                f"row and {MOST} for all seeds"
+            )
 
     @staticmethod
     def bits(seeds: Array, rows: Array, weight: Array | None) -> Array:
