@@ -106,8 +106,7 @@ def _moments(kind: str, owners: Sequence[str | None], state: State) -> Section:
         if owner is None or not state.parameters[owner].trained:
             section.append(NOTHING)
         else:
-            array = state.arrays.get(StateKey(kind, owner))
-            section.append(_raw(np.zeros_like(state.value(owner)) if array is None else array))
+            section.append(_raw(state.spread(StateKey(kind, owner))))
     return tuple(section)
 
 
@@ -119,7 +118,8 @@ def _take(changes: Changes, key: StateKey, raw: Array, state: State, where: str)
             f"checkpoint {where} has no moments of '{key.owner}', which this session trains; nothing was "
             "changed, train the operators that were trained when it was written"
         )
-    array = raw.view(like.dtype).reshape(like.shape)
+    learned = tuple(map(slice, state.shape(key)))
+    array = raw.view(like.dtype).reshape(like.shape)[learned]
     known = np.asarray(changes.arrays.setdefault(key, array))
     if known is not array and known.tobytes() != array.tobytes():
         raise CheckpointError(

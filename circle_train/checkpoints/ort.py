@@ -82,7 +82,7 @@ def _fitting(key: StateKey, array: Array, state: State, inward: Layout, where: s
     if laid_out.shape != like.shape or laid_out.dtype.kind != "f":
         found = f"{key.kind} of '{key.owner}' is {array.dtype} {array.shape}, expected {like.size} floats"
         raise _foreign(where, f"{found} as the ONNX model has them")
-    return np.asarray(laid_out, like.dtype, order="C")
+    return np.asarray(laid_out[tuple(map(slice, state.shape(key)))], like.dtype, order="C")
 
 
 def _foreign(where: str, found: str) -> CheckpointError:

@@ -147,10 +147,11 @@ def _compare(arrays: Mapping[StateKey, Entry], state: State, config: TrainConfig
         if key.owner not in state.parameters:
             raise _foreign(where, f"it holds '{key.owner}', which is no parameter here")
         like = state.value(key.owner)
-        if array.shape != like.shape or array.dtype != like.dtype:
+        shape = state.shape(key)
+        if array.shape != shape or array.dtype != like.dtype:
             raise _foreign(
                 where,
-                f"{key.kind} of '{key.owner}' is {array.dtype} {array.shape}, here {like.dtype} {like.shape}",
+                f"{key.kind} of '{key.owner}' is {array.dtype} {array.shape}, here {like.dtype} {shape}",
             )
     assert isinstance(config.optimizer, Optimizer)
     for name, parameter in state.parameters.items():

@@ -24,10 +24,13 @@ from circle_train.ops.numeric.arithmetic import Add
 
 
 def add_backward(
-    graph: Graph, loss: Tensor, weights: Iterable[Tensor], share: float = 1.0
-) -> dict[Tensor, Tensor]:
+    graph: Graph, loss: Tensor, weights: Iterable[Tensor], share: float = 1.0, narrowed: Mapping[Node, Node] | None = None,
+) -> dict[Tensor, Tensor]:  # fmt: skip
     """Append the nodes that compute d (share · loss) / d weight; only what lies between the two is visited."""
-    weights = list(weights)
+    weights, fewer = (
+        list(weights),
+        narrowed or {},
+    )  # layers of few channels, of which theirs is the weights' gradient
     influenced = influence(graph, weights)
     path = [node for node in graph.nodes if any(out in influenced for out in node.outputs)]
     path = _towards(path, loss)
@@ -36,7 +39,7 @@ def add_backward(
     for node in reversed(path):
         dys = [gradients.pop(out, None) for out in node.outputs]
         if any(dy is not None for dy in dys):
-            _add_node_gradients(graph, node, dys, influenced, gradients)
+            _add_node_gradients(graph, node, fewer.get(node, node), dys, influenced, gradients)
     uses = Counter(t for node in path for t in node.inputs)
     for weight in weights:
         if weight in gradients and is_recurrent(weight, uses[weight]):
@@ -84,6 +87,7 @@ def _towards(path: list[Node], loss: Tensor) -> list[Node]:
 def _add_node_gradients(
     graph: Graph,
     node: Node,
+    few: Node,
     dys: list[Tensor | None],
     influenced: set[Tensor],
     gradients: dict[Tensor, Tensor],
@@ -102,9 +106,10 @@ def _add_node_gradients(
     wanted = [(i, x) for i, x in enumerate(node.inputs) if x is not None and x in influenced]
     joint = [i for i, _ in wanted if node.op.input_name(i) in node.op.together]
     together = dict(zip(joint, _joint_gradients(graph, node, joint, filled), strict=True)) if joint else {}
-    steep, work = is_steep(node), node.flops
+    steep = is_steep(node)
     for i, x in sorted(wanted, key=lambda pair: pair[1].producer is None):
-        gradient = together[i] if i in together else _gradient(graph, node, i, filled, work)
+        of = few if node.op.input_name(i) == node.op.by_channel else node
+        gradient = together[i] if i in together else _gradient(graph, of, i, filled)
         if steep:
             graph.emit_all(GuardFinite(str(node)), gradient)
         so_far = gradients.get(x)
@@ -113,10 +118,10 @@ def _add_node_gradients(
         )
 
 
-def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor], work: int) -> Tensor:
+def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor]) -> Tensor:
     """The node that computes the gradient with respect to one input, or dy itself where that is the same.
 
-    A gradient of a product costs what the product does (`work`); that of a bias is a sum over the output.
+    A gradient of a product costs what the product does; that of a bias is a sum over the output.
     """
     op, x = node.op, node.inputs[index]
     assert x is not None
@@ -132,7 +137,7 @@ def _gradient(graph: Graph, node: Node, index: int, dys: list[Tensor], work: int
         type=x.type,
         counts=_counts(reads),
         shapes=shapes,
-        work=work if x.type.rank > 1 else sum(out.type.size for out in node.outputs),
+        work=node.flops if x.type.rank > 1 else sum(out.type.size for out in node.outputs),
         source=node.index,
     )
     return graph.emit(gradient, *chain(*reads.values()), name=f"d({x.name})")

@@ -13,12 +13,13 @@ from circle_train.compile.asked import (
     refuse_unrunnable,
 )
 from circle_train.compile.autodiff import add_backward
+from circle_train.compile.channels import cut, narrow
 from circle_train.compile.loops import learn_through_loops, refuse_budget
 from circle_train.compile.memory import plan_memory
 from circle_train.compile.prefix import Cut, Keep, find_cut, find_last_cut, keep_in_bytes, separate
 from circle_train.compile.program import Draft, Mode, Prefix, Program
 from circle_train.errors import ConfigError, ModelError
-from circle_train.ir import Graph, Node, StateKey, Tensor
+from circle_train.ir import Graph, Node, StateKey, Tensor, TensorType
 from circle_train.ir.verify import verify
 from circle_train.losses import Joint, Symbol
 from circle_train.losses.unjudged import refuse_whole_numbers, speak_of_unjudged
@@ -240,10 +241,11 @@ def add_gradients(draft: Draft, trained: Sequence[Parameter], share: float) -> d
     """The guard and the backward nodes; a parameter from which no gradient comes back is not trained."""
     assert draft.loss is not None
     draft.graph.emit_all(GuardFinite(), draft.loss)
-    gradients = add_backward(draft.graph, draft.loss, [parameter.tensor for parameter in trained], share)
+    few = narrow(draft.graph, trained)
+    gradients = add_backward(draft.graph, draft.loss, [p.tensor for p in trained], share, few)
     for parameter in trained:
         parameter.trained = parameter.tensor in gradients
-    return gradients
+    return {p.tensor: cut(draft.graph, gradients[p.tensor], p) for p in trained if p.trained}
 
 
 def add_updates(
@@ -255,21 +257,21 @@ def add_updates(
         config.rule.add_updates(graph, list(gradients), gradients)
     else:
         for weight, gradient in gradients.items():
-            graph.emit_all(Accumulate(), accumulator(weight), gradient)
+            graph.emit_all(Accumulate(), accumulator(weight, gradient.type), gradient)
     update_early(graph)
     graph.append(*moves)
 
 
-def accumulator(parameter: Tensor) -> Tensor:
+def accumulator(parameter: Tensor, gradient: TensorType) -> Tensor:
     """The state in which a parameter's gradients are summed."""
     assert parameter.state is not None
     name = parameter.state.owner
-    return Tensor(f"sum(d({name}))", parameter.type, state=StateKey("gradient", name))
+    return Tensor(f"sum(d({name}))", gradient, state=StateKey("gradient", name))
 
 
 def only_updates(graph: Graph, config: TrainConfig, trained: Sequence[Parameter]) -> Draft:
     """Replace the graph by updates from the accumulated gradients."""
     graph.nodes, graph.inputs, graph.outputs = [], [], []
-    sums = {parameter.tensor: accumulator(parameter.tensor) for parameter in trained}
+    sums = {p.tensor: accumulator(p.tensor, p.learned) for p in trained}
     config.rule.add_updates(graph, list(sums), sums)
     return Draft(graph, [], [], [])

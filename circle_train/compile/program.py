@@ -221,5 +221,6 @@ def _read_by_update(node: Node) -> Iterator[Tensor]:
     weights = [node.inputs[part.inputs[0] or 0] for part in parts if isinstance(part.op, Update)]
     if isinstance(node.op, Update):
         weights = [node.inputs[0]]
-    shapes = {w.shape for w in weights if w is not None}
+    moved = node.outputs if weights else []  # of weights of which a part is moved
+    shapes = {w.shape for w in (*weights, *moved) if w is not None}
     yield from (t for t in node.inputs if t is not None and t not in weights and t.shape in shapes)

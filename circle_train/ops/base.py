@@ -71,6 +71,8 @@ class Op:
     gradients: ClassVar[dict[str, GradientSpec]] = {}
     parameters: ClassVar[tuple[str, ...]] = ()
     """Inputs that, when constant, are what training means by weights (see train.config)."""
+    by_channel: ClassVar[str] = ""
+    """Weights whose last axis runs over the channels of the first input: the gradient of some is that by these channels."""
     scalar_parameters: ClassVar[bool] = True
     """Whether a one-element constant counts too (False for arithmetic, where it is a number of the formula)."""
     stops_gradient: ClassVar[bool] = False

@@ -192,7 +192,7 @@ class Optimizer:
                 type_ = TensorType(DType.FLOAT32, (len(rule.scalars(1.0, 1)),))
                 scalars[key] = Tensor(f"scalars:{key.owner}", type_, state=key)
             slots = [
-                Tensor(f"{slot}({weight.name})", weight.type, state=StateKey(slot, weight.state.owner))
+                Tensor(f"{slot}({weight.name})", gradient.type, state=StateKey(slot, weight.state.owner))
                 for slot in rule.slots
             ]
             parts = weight.weight.parts if counts else None

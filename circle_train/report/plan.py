@@ -40,7 +40,7 @@ class Plan:
     batch_size: int
     operators: tuple[PlannedOperator, ...]
     parameters: dict[str, int]
-    """Trained parameters and how many elements each has."""
+    """Trained parameters and how many elements of each are."""
     frozen_elements: int
     memory: dict[str, int]
     """Bytes by class; `arena` is what a step allocates for inputs, activations and gradients, `engine` everything that
@@ -159,8 +159,8 @@ def make_plan(
         _operator(nodes, names, program, backward, executor)
         for nodes in _by_operator(program.operators[: program.forward_nodes])
     ]
-    trained = {p.name: p.tensor.type.size for p in program.trained}
-    frozen = sum(p.tensor.type.size for p in program.parameters if not p.trained)
+    trained = {p.name: p.learned.size for p in program.trained}
+    frozen = sum(p.tensor.type.size for p in program.parameters) - sum(trained.values())
     reference = tuple(str(node) for node, engine in executor.engines.items() if engine == "reference")
     engine = executor.engine_bytes + conversion_bytes(model)
     memory = {**program.bytes_by_class, "engine": engine}

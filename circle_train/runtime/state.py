@@ -14,6 +14,7 @@ from circle_train.ir import Role, StateKey, Tensor
 from circle_train.ir.coded import Coded
 from circle_train.ir.mapped import mapped
 from circle_train.ir.tensor_type import Array
+from circle_train.ops.internal.update import corner
 from circle_train.optimizers.optimizer import Optimizer
 from circle_train.passes.dropout import RANDOM
 from circle_train.passes.integers.as_shipped import Rounding
@@ -144,6 +145,21 @@ class State:
         for key, numbers in rule.numbers(self.learning_rate, self.step, units).items():
             if key in self.arrays:
                 self.arrays[key][:] = numbers
+
+    def shape(self, key: StateKey) -> tuple[int, ...]:
+        """Of a parameter's values, and of its slots and sums, which are of what training moves."""
+        parameter = self.parameters[key.owner]
+        return self.value(key.owner).shape if key.kind == "value" else parameter.learned.shape
+
+    def spread(self, key: StateKey) -> Array:
+        """A slot or sum as large as its parameter, zeros where nothing was noted."""
+        array, value = self.arrays.get(key), self.value(key.owner)
+        if array is not None and array.shape == value.shape:
+            return array
+        whole = np.zeros_like(value)
+        if array is not None:
+            whole[corner(array)] = array
+        return whole
 
     def value(self, name: str) -> Array:
         found = self.get(StateKey("value", name))

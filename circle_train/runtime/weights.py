@@ -79,12 +79,9 @@ class Parameters(MutableMapping[str, Array]):
         return {name: self[name] for name in self if self._state.parameters[name].trained}
 
     def gradients(self) -> dict[str, Array]:
-        """The sums that accumulated so far, of those that training changes; zeros before the first."""
-        sums = {name: self._state.arrays.get(StateKey("gradient", name)) for name in self.trainable()}
-        return {
-            name: np.zeros_like(self[name]) if array is None else self._outward(name, array)
-            for name, array in sums.items()
-        }
+        """The sums that accumulated so far, of those that training changes; zeros before the first, and of what stays."""
+        sums = {name: self._state.spread(StateKey("gradient", name)) for name in self.trainable()}
+        return {name: self._outward(name, array) for name, array in sums.items()}
 
     def flat(self, trainable_only: bool = True) -> Array:
         """All elements as one float32 vector, in the mapping's order."""

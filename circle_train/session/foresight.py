@@ -190,7 +190,7 @@ def _choice(model: Model, config: TrainConfig, name: str, where: str) -> Choice:
     return Choice(
         name,
         where,
-        sum(p.tensor.type.size for p in program.trained),
+        sum(p.learned.size for p in program.trained),
         memory["arena"],
         memory["trained parameters"],
         memory["optimizer"],

@@ -64,7 +64,9 @@ class TrainConfig:
     batch_size: int = 32
     """Samples a step."""
     trainable: Trainable = "all"
-    """ "all", "none", ("last", n), operator indices, parameter names or patterns, or a predicate over names."""
+    """ "all", "none", ("last", n), operator indices, parameter names or patterns, or a predicate over names. A name with a
+    share behind it, as "conv/kernel[:0.25]", trains the weights of the first quarter of the input channels (of CONV_2D and
+    FULLY_CONNECTED): only these channels wait for the backward pass, the other weights keep their bits."""
     frozen: Sequence[str] = ()
     """Names or patterns of parameters that stay, whatever `trainable` says."""
     metrics: Sequence[Any] | str = ()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 
 from circle_train.errors import ConfigError
-from circle_train.ir import Graph, Node, Role, StateKey, Tensor
+from circle_train.ir import Graph, Node, Role, StateKey, Tensor, TensorType
 from circle_train.record import mutable
 from circle_train.settings.config import Trainable, names_of
 from circle_train.settings.roles import Roles
+
+SHARE = re.compile(r"(.+)\[:(\d*\.?\d+)\]", re.DOTALL | re.ASCII)
+"""A name or pattern, and the share of the input channels that is asked for behind it: "conv/kernel[:0.25]"."""
 
 
 @mutable
@@ -30,10 +34,25 @@ class Parameter:
     """A running mean or variance of a batch normalisation: never trained."""
     moves: bool = False
     """A statistic that training passes move."""
+    share: float = 1.0
+    """Of its input channels, the first ones: their weights are trained, the others stay."""
 
     @property
     def by_default(self) -> bool:
         return not self.why_not
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether floats are read by the channels of an input, wherever they are read: a share of them can be trained."""
+        return self.root.dtype.is_float and all(is_read_by_channel(n, self.tensor) for n in self.consumers)
+
+    @property
+    def learned(self) -> TensorType:
+        """What training moves of it, from the first number of each axis on; gradient and slots are as large."""
+        if self.share == 1:
+            return self.tensor.type
+        *others, channels = self.tensor.shape
+        return self.tensor.type.with_shape((*others, max(round(self.share * channels), 1)))
 
     @property
     def root(self) -> Tensor:
@@ -110,8 +129,8 @@ def choose_trainable(
     """Mark and return the parameters that the setting names and `frozen` does not."""
     names = names_of(trainable)
     if names is not None:
-        chosen = _named(names, parameters, "trainable")
-        if both := sorted(set(names) & set(frozen)):
+        chosen = _in_part(names, parameters)
+        if both := sorted({part_of(name)[0] for name in names} & set(frozen)):
             raise ConfigError(f"parameter '{both[0]}' is listed as trainable and as frozen; list it once")
     elif callable(trainable):
         chosen = [p for p in parameters if trainable(p.name) and not p.is_statistic]
@@ -129,6 +148,45 @@ def choose_trainable(
     for parameter in chosen:
         parameter.trained = True
     return chosen
+
+
+def is_read_by_channel(node: Node, tensor: Tensor) -> bool:
+    """Whether the operator reads the tensor as weights whose last axis runs over all channels of its input."""
+    names = [node.op.input_name(i) for i, t in enumerate(node.inputs) if t is tensor]
+    x = node.inputs[0]
+    by_channel = bool(names) and set(names) == {node.op.by_channel}
+    return by_channel and x is not None and x.shape[-1:] == tensor.shape[-1:]
+
+
+def part_of(name: str) -> tuple[str, float]:
+    """A name or pattern and the share that is asked for behind it; 1: the whole."""
+    found = SHARE.fullmatch(name)
+    return (name, 1.0) if found is None else (found[1], float(found[2]))
+
+
+def _in_part(names: Sequence[str], parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The parameters of these names or patterns, each whole or as far as is asked for behind the name."""
+    known = {p.name for p in parameters}
+    asked: dict[Parameter, float] = {}
+    for name in names:
+        pattern, share = (name, 1.0) if name in known else part_of(name)
+        if pattern != name and not 0 < share < 1:
+            raise ConfigError(
+                f"trainable: '{name}' asks for the share {share:g} of the input channels, expected one between 0 and 1, "
+                f"as in '{pattern}[:0.25]'"
+            )
+        for parameter in _named([pattern], parameters, "trainable"):
+            if asked.setdefault(parameter, share) != share:
+                raise ConfigError(
+                    f"trainable: two different shares of '{parameter.name}' are listed; list one"
+                )
+            if share < 1 and not parameter.has_channels:
+                raise ConfigError(
+                    f"trainable: '{name}' asks for a share of the input channels, by which no layer reads '{parameter.name}': "
+                    "expected weights, in floats, of CONV_2D without groups or of FULLY_CONNECTED"
+                )
+            parameter.share = share
+    return [p for p in parameters if p in asked]
 
 
 def _named(patterns: Sequence[str], parameters: Sequence[Parameter], setting: str) -> list[Parameter]:

@@ -12,6 +12,7 @@ import circle_train as ct
 from circle_train.checkpoints.ort_file import IDENTIFIER, TABLES, read
 from circle_train.format.flatbuffer.decode import decode
 from circle_train.format.flatbuffer.encode import encode
+from circle_train.ir import StateKey
 
 pytest.importorskip("onnx")
 DATA = Path(__file__).parents[1] / "data" / "ort"
@@ -181,3 +182,19 @@ def test_a_step_below_zero_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ct.CheckpointError, match="its step is -4294967296, expected a count"):
         made.load_checkpoint(tmp_path / "checkpoint")
     assert made.state.step == 0
+
+
+def test_a_share_of_the_channels_takes_its_share_of_the_moments() -> None:
+    whole, part = (
+        session(trainable=["fc1.bias", name, "fc2.bias"]) for name in ("fc2.weight", "fc2.weight[:0.5]")
+    )
+    for made in (whole, part):
+        made.load_checkpoint(DATA / "checkpoint_adamw")
+    for kind in ("m", "v"):
+        key = StateKey(kind, "fc2.weight")
+        all_of_it, some = (made.state.arrays[key] for made in (whole, part))
+        assert some.shape[1] == all_of_it.shape[1] // 2
+        np.testing.assert_array_equal(some, all_of_it[:, : some.shape[1]])
+    with np.load(DATA / "adamw.npz") as run:
+        losses = [made.train_step(run["in0/3"], run["in1/3"]).loss for made in (whole, part)]
+    assert losses[0] == losses[1]

@@ -10,6 +10,7 @@ import numpy as np
 from circle_train.ir import StateKey
 from circle_train.ir.tensor_type import Array
 from circle_train.model import Model, Source
+from circle_train.ops.internal.update import corner
 from circle_train.session import TrainSession
 from circle_train.session.batches import StepResult
 from circle_train.settings.config import TrainConfig
@@ -61,7 +62,7 @@ class ClientSession(TrainSession):
         result = super().train_step(x, y, update=False, accumulate=True, measure=measure)
         for name, start in self.anchor.items():
             gradient = self.state.arrays[StateKey("gradient", name)]
-            gradient += np.float32(self.mu) * (self.state.value(name) - start)
+            gradient += np.float32(self.mu) * (self.state.value(name) - start)[corner(gradient)]
         self.update()
         if then is not None:
             then(result)

@@ -42,7 +42,7 @@ def facts_of(task: Task, candidate: Candidate) -> Facts:
     except ConfigError as error:
         return Facts(refused=str(error))
     program, batch = session.program, task.config.batch_size
-    parameters = sum(p.tensor.type.size for p in program.trained)
+    parameters = sum(p.learned.size for p in program.trained)
     parts = session.programs.whole.parts
     first, later = step_work(program), total_work(program.graph.nodes)
     return Facts(

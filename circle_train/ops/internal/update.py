@@ -24,7 +24,10 @@ class Rule(Protocol):
 @register("UPDATE", internal=True)
 @record
 class Update(Op):
-    """One optimizer step on one weight, in its memory and its slots'."""
+    """One optimizer step on one weight, in its memory and its slots'.
+
+    A smaller gradient moves as much of the weight, from the first number of each axis on, which is also returned.
+    """
 
     rule: Rule
     parts: Parts | None = None
@@ -36,17 +39,27 @@ class Update(Op):
     def infer(
         self, w: TensorType, g: TensorType, scalars: TensorType, *slots: TensorType
     ) -> tuple[TensorType, ...]:
-        return ()
+        return () if g.shape == w.shape else (w.with_shape(g.shape),)
 
     def forward(self, w: Array, g: Array, scalars: Array, *slots: Array) -> tuple[Array, ...]:
         numbers = scalars if self.parts is None else [scalars[0] * self.parts.along(w.ndim), *scalars[1:]]
-        self.rule.update(w, g, numbers, *slots)
-        return ()
+        if g.shape == w.shape:
+            self.rule.update(w, g, numbers, *slots)
+            return ()
+        part = w[corner(g)].copy()
+        self.rule.update(part, g, numbers, *slots)
+        w[corner(g)] = part
+        return (part,)
 
     def flops(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
-        """Two operations for each element of the weight and of each slot's moving mean."""
-        size = inputs[0].size if inputs[0] else 0
+        """Two operations for each element of the gradient and of each slot's moving mean."""
+        size = inputs[1].size if inputs[1] else 0
         return 2 * size * (1 + 2 * (len(inputs) - 3))
+
+
+def corner(part: Array) -> tuple[slice, ...]:
+    """Where a part of a weight lies in it."""
+    return tuple(slice(size) for size in part.shape)
 
 
 @register("CLIP_BY_VALUE", internal=True)

@@ -80,6 +80,7 @@ class Conv2D(Convolution):
 
     quantized_bias_type: DType = DType.FLOAT32
 
+    by_channel = "w"
     in_integers = InIntegers(weights={"w": 0}, takes=3, bias="b", dynamic=True)
     versions = Versions(
         {DType.INT8: 3, DType.INT16: 4},

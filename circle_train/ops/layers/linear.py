@@ -33,6 +33,7 @@ class FullyConnected(Op):
     quantized_bias_type: DType = DType.FLOAT32
 
     parameters = ("w", "b")
+    by_channel = "w"
     axes = Matrix(is_layer=True)
     in_integers = InIntegers(weights={"w": 0}, takes=1, bias="b", dynamic=True)
     versions = Versions(

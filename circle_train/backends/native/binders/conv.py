@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from circle_train.backends.native.binders.pool import geometry as pool_geometry
-from circle_train.backends.native.binders.update import gradient_only, update_of
+from circle_train.backends.native.binders.update import gradient_only, in_part, update_of
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
@@ -134,9 +134,8 @@ def fused_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) ->
     if not (floats(dy, *outputs) and storable(x)):
         return None
     updates = {name: update_of(getattr(options, name), name, given, made) for name in "wb"}
-    return _weights(
-        options.op, geometry(options.op, x.shape, options.shape, dy.shape), updates, {**given, **made}
-    )
+    shape = geometry(options.op, x.shape, options.shape, dy.shape)
+    return in_part(options.w, given, made, _weights(options.op, shape, updates, {**given, **made}))
 
 
 @binds_fused("convolution_pool")
@@ -171,7 +170,8 @@ def pooled_weights(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -
         x=pointer(x), shape=geometry(options.op, x.shape, options.shape, scatter.shape),
         w=w or abi.Update(), b=b or abi.Update(), has_w=w is not None, has_b=b is not None,
     )  # fmt: skip
-    return [call(Kernel.POOL_CONV_GRAD_W, abi.PoolConvGradWArgs(pool, conv), given, made)]
+    moved = [call(Kernel.POOL_CONV_GRAD_W, abi.PoolConvGradWArgs(pool, conv), given, made)]
+    return in_part(options.w, given, made, moved)
 
 
 def _weights(op: Convolution, shape: abi.ConvShape, updates: Updates, arrays: Arrays) -> Calls:

@@ -151,6 +151,8 @@ def update_of(
             g=pointer(given[f"{name}.g"] if fate.accumulate else made[name]), accumulate=fate.accumulate
         )
     pointers = {role: pointer(given.get(f"{name}.{role}")) for role in ("w", "m", "v", "a", "factor")}
+    if name in made:  # a part of the weight (see `in_part`)
+        pointers["w"] = pointer(made[name])
     unit = given.get(f"{name}.unit")
     if unit is not None:
         behind = given[f"{name}.w"].shape[int(np.argmax(unit.shape)) + 1 :]
@@ -158,14 +160,33 @@ def update_of(
     return abi.Update(scalars=pointer(given[f"{name}.numbers"]), kind=int(fate.kind), **pointers)
 
 
+def in_part(fate: Fate | None, given: dict[str, Any], made: dict[str, Array], moved: Calls) -> Calls:
+    """A part of a weight is taken out before it is moved, and put back where it was; the whole is moved where it lies."""
+    part = made.get("w")
+    if part is None or fate is None or fate.kind is UpdateKind.NONE or moved is None:
+        return moved
+    w, count = given["w.w"], part.shape[-1]
+    there, here = w.reshape(-1, w.shape[-1])[:, :count], part.reshape(-1, count)
+    return [_rows(there, here), *moved, _rows(here, there)]
+
+
+def _rows(source: Array, target: Array) -> Call:
+    """A copy of rows, which may lie apart."""
+    steps = (sizes([stride // array.itemsize for stride in array.strides]) for array in (source, target))
+    args = abi.CopyArgs(pointer(source), pointer(target), sizes(source.shape), *steps, 2, source.itemsize)
+    return call(Kernel.COPY, args, source, target)
+
+
 @binds_fused("update")
 def update(op: Fused, given: dict[str, Any], outputs: Sequence[Array]) -> Calls:
     """An update whose gradient lies in memory."""
     g = given["g"]
-    if not floats(g):
+    if not floats(g, *outputs):
         return None
-    rule = update_of(op.settings, "w", given, {})
-    return [call(Kernel.UPDATE, abi.UpdateArgs(pointer(g), g.size, rule), *given.values())]
+    made = dict(zip("w", outputs, strict=False))
+    rule = update_of(op.settings, "w", given, made)
+    moved = [call(Kernel.UPDATE, abi.UpdateArgs(pointer(g), g.size, rule), *given.values(), *outputs)]
+    return in_part(op.settings, given, made, moved)
 
 
 @binds(Accumulate)

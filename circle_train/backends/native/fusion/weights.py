@@ -51,6 +51,7 @@ class Destiny:
     members: list[Node]
     roles: dict[str, Tensor | None]
     stored: list[Tensor]
+    """The gradient itself, or the part of a weight that it moves, where that is not the whole."""
     g: Tensor | None = None
     """The gradient, as it is before it is clipped."""
 
@@ -137,7 +138,7 @@ def name_updates(rewriter: Rewriter) -> None:
     for node in rewriter.nodes():
         found = _update(rewriter, node, "w") if isinstance(node.op, Update) else None
         if found is not None:
-            rewriter.fuse(found.members, "update", {"g": found.g, **found.roles}, [], found.fate)
+            rewriter.fuse(found.members, "update", {"g": found.g, **found.roles}, found.stored, found.fate)
 
 
 def _update(rewriter: Rewriter, node: Node, name: str) -> Destiny | None:
@@ -163,7 +164,7 @@ def _update(rewriter: Rewriter, node: Node, name: str) -> Destiny | None:
     roles |= {f"{name}.{SLOTS[slot]}": tensor for slot, tensor in zip(node.op.rule.slots, slots, strict=True)}
     if w is not None and node.op.parts is not None:
         roles[f"{name}.unit"] = constant(node.op.parts.along(w.type.rank), f"units({w.name})")
-    return Destiny(Fate(kind), members, roles, [], g)
+    return Destiny(Fate(kind), members, roles, list(node.outputs), g)
 
 
 def _alone(rewriter: Rewriter, g: Tensor | None, kind: type) -> Node | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from circle_train.backends.native.binders.update import gradient_only, update_of
+from circle_train.backends.native.binders.update import gradient_only, in_part, update_of
 from circle_train.backends.native.engine import abi
 from circle_train.backends.native.engine.abi import Kernel
 from circle_train.backends.native.engine.binding import (
@@ -129,7 +129,8 @@ def updated(settings: Any, given: dict[str, Any], outputs: Sequence[Array], scal
     if not (floats(given["dy"], *outputs) and storable(given.get("x"))):
         return None
     updates = {name: update_of(getattr(settings, name), name, given, made) for name in "wb"}
-    return weight_gradients(settings.op, settings.shape, updates, {**given, **made}, scale)
+    moved = weight_gradients(settings.op, settings.shape, updates, {**given, **made}, scale)
+    return in_part(settings.w, given, made, moved)
 
 
 def weight_gradients(
