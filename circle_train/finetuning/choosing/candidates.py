@@ -1,4 +1,6 @@
-"""What may be trained: the last layers, the first, any block, biases or scales alone, and sets that Fisher proposes."""
+"""What may be trained: the last layers, the first, any block, biases or scales alone, and sets that Fisher proposes; where
+there is no memory for one, a share of its input channels.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,8 @@ LIGHT_RATES = (1e-3, 4e-3, 1e-2)
 EVERYTHING = "everything"
 LIGHT = 0.1
 """The share of all numbers up to which a set counts as one of few."""
+PARTS = {0.5: "half of their channels", 0.25: "a quarter of their channels"}
+"""Shares of their input channels that layers may train."""
 
 
 @record
@@ -41,6 +45,17 @@ def candidates(
     return list(found.values())
 
 
+def narrowed(candidate: Candidate, layers: Sequence[Layer]) -> Iterator[Candidate]:
+    """The same with half and with a quarter of the channels; the last of all layers, which may be a new head, learns whole."""
+    total, trained = sum(layer.elements for layer in layers), set(candidate.names)
+    for share, which in PARTS.items():
+        chosen = [layer for layer in layers if trained.issuperset(layer.names)]
+        few = [layer if layer is layers[-1] else layer.part(share) for layer in chosen]
+        if any(layer.share < 1 for layer in few):
+            rates = LIGHT_RATES if _is_light(few, total) else WEIGHT_RATES
+            yield Candidate(f"{candidate.what}, {which}", names(few), rates)
+
+
 def _standard(layers: Sequence[Layer]) -> Iterator[tuple[str, tuple[str, ...], bool]]:
     total, count = sum(layer.elements for layer in layers), len(layers)
     yield "last layer", names(layers[-1:]), True
@@ -59,7 +74,8 @@ def _standard(layers: Sequence[Layer]) -> Iterator[tuple[str, tuple[str, ...], b
 def _picked(sets: Sequence[Sequence[Layer]], total: int) -> Iterator[tuple[str, tuple[str, ...], bool]]:
     for chosen in sets:
         places = ", ".join(str(layer.place) for layer in chosen)
-        yield f"picked: operators {places}", names(chosen), _is_light(chosen, total)
+        which = "".join({f", {PARTS[layer.share]}" for layer in chosen if layer.share < 1})
+        yield f"picked{which}: operators {places}", names(chosen), _is_light(chosen, total)
 
 
 def names(layers: Sequence[Layer]) -> tuple[str, ...]:

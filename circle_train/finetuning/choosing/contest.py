@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from circle_train.compile.divided import compile_batch
 from circle_train.compile.program import Mode
 from circle_train.errors import ConfigError
 from circle_train.finetuning.choosing.budget import Budget
-from circle_train.finetuning.choosing.candidates import EVERYTHING, Candidate, candidates
+from circle_train.finetuning.choosing.candidates import EVERYTHING, Candidate, candidates, narrowed
 from circle_train.finetuning.choosing.choice import Row
 from circle_train.finetuning.choosing.facts import Facts, facts_of
 from circle_train.finetuning.choosing.fisher import information
@@ -25,6 +26,7 @@ from circle_train.finetuning.choosing.splits import Split, splits
 from circle_train.finetuning.choosing.task import HEAD, Task
 from circle_train.finetuning.choosing.trial import Bench, Score, Trial, attempt, judge
 from circle_train.ir.tensor_type import Array
+from circle_train.settings.parameters import part_of
 
 LOG = logging.getLogger(__name__)
 HEAD_RATE, HEAD_EPOCHS = 3e-3, 20
@@ -83,10 +85,18 @@ class Contest:
     @cached_property
     def facts(self) -> dict[Candidate, Facts]:
         """Of each candidate, those too that do not fit."""
-        whole = sum(layer.nbytes for layer in self.body)
-        room = whole // 2 if self.budget.memory is None else min(self.budget.memory, whole // 2)
-        found = candidates(self.layers, self.head, propose(self.body, self.information, room))
-        return {candidate: facts_of(self.task, candidate) for candidate in found}
+        picked = propose(self.body, self.information, self.budget.memory)
+        found: dict[Candidate, Facts] = {}
+        for candidate in candidates(self.layers, self.head, picked):
+            found[candidate] = facts_of(self.task, candidate)
+            if found[candidate].refused:
+                found.update(self._narrowed(candidate))
+        return found
+
+    def _narrowed(self, candidate: Candidate) -> Iterable[tuple[Candidate, Facts]]:
+        """With as many of its channels as there is memory for."""
+        tried = ((few, facts_of(self.task, few)) for few in narrowed(candidate, self.layers))
+        return islice((pair for pair in tried if not pair[1].refused), 1)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -167,11 +177,12 @@ class Contest:
     def _foreseen(self, candidate: Candidate) -> float:
         """Its share of the information, a layer's divided by how much of it is trained."""
         total = sum(self.information.values())
-        trained = set(candidate.names)
+        trained = dict(map(part_of, candidate.names))
         found = sum(
-            self.information.get(layer.place, 0.0) * len(trained & set(layer.names)) / len(layer.names)
+            self.information.get(layer.place, 0.0)
+            * sum(trained.get(name, 0.0) for name in layer.names)
+            / len(layer.names)
             for layer in self.body
-            if trained & set(layer.names)
         )
         return found / total if total else 0.0
 

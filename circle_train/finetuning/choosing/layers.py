@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from circle_train.compile.program import Program
 from circle_train.ir import Node
@@ -25,6 +26,10 @@ class Layer:
     elements: int
     input_bytes: int
     """Of a batch."""
+    has_channels: bool = False
+    """Whether a share of its weights can be trained, by the channels of the input."""
+    share: float = 1.0
+    """Of them, that is trained."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,6 +39,20 @@ class Layer:
     def nbytes(self) -> int:
         """Gradient and two slots for each number, and the input that waits for the backward pass."""
         return 12 * self.elements + (self.input_bytes if self.weights else 0)
+
+    def part(self, share: float) -> Layer:
+        """The same with a share of its input channels; of weights that have none the biases alone."""
+        if not self.weights:
+            return self
+        if not self.has_channels:
+            return replace(self, weights=(), elements=0)
+        return replace(
+            self,
+            weights=tuple(f"{name}[:{share:g}]" for name in self.weights),
+            elements=round(share * self.elements),
+            input_bytes=round(share * self.input_bytes),
+            share=share,
+        )
 
 
 def layers_of(program: Program) -> list[Layer]:
@@ -63,6 +82,7 @@ def _layer(place: int, group: Sequence[tuple[Node, Parameter]]) -> Layer:
         () if weights else others,
         sum(p.tensor.type.size for _, p in group),
         0 if first is None else first.type.nbytes,
+        any(p.has_channels for _, p in group if is_matrix(p)),
     )
 
 

@@ -187,7 +187,11 @@ def pictures(pair: Any, judged: Any, budgets: Sequence[str], seconds: float, see
         choice = ct.choose(model, pair, memory=memory, seconds=seconds, seed=seed, config=config)
         row = choice.chosen
         right, taken = of(choice, row.what)
-        last = [row.what for row in choice.rows if row.what.startswith("last") and not row.refused]
+        last = [
+            row.what
+            for row in choice.rows
+            if row.what.startswith("last") and "," not in row.what and not row.refused
+        ]
         others = {what: of(choice, what)[0] for what in last}
         best = max(others, key=lambda what: others[what])
         found.setdefault(memory, []).append((right, others[best], taken / (row.seconds or 1.0)))
