@@ -96,6 +96,15 @@ def test_a_handle_that_is_taken_for_a_value_is_refused() -> None:
         lower_variables(graph)
 
 
+@pytest.mark.parametrize("left", [[], [None]], ids=["one input", "an absent one"])
+def test_a_variable_that_is_given_no_value_is_refused(left: list[Any]) -> None:
+    graph = ct.load(DATA / "stream.tflite").module.main
+    place = next(node for node in graph.nodes if node.op.name == "ASSIGN_VARIABLE")
+    place.inputs[1:] = left
+    with pytest.raises(ct.ModelError, match=r"ASSIGN_VARIABLE.* it is given no value; the file is damaged"):
+        lower_variables(graph)
+
+
 @pytest.mark.parametrize("name", ["loop_and_branch", "stream"])
 def test_files_of_graphs_and_variables_survive_saving(name: str, tmp_path: Path) -> None:
     path = DATA / f"{name}.tflite"

@@ -61,8 +61,9 @@ class _Lowering:
             elif node.op.name == READ:
                 self.graph.redirect(node.outputs[0], self._value(self._variable(node), node.outputs[0]))
             elif node.op.name == ASSIGN:
-                value = node.inputs[1]
-                assert value is not None
+                value = node.inputs[1] if len(node.inputs) == 2 else None
+                if value is None:
+                    raise ModelError(f"{node}: it is given no value; the file is damaged")
                 self._value(variable := self._variable(node), value)
                 variable.last = value
             if node.op.name in NAMES:
