@@ -30,6 +30,8 @@ from circle_train.settings.parameters import part_of
 
 LOG = logging.getLogger(__name__)
 HEAD_RATE, HEAD_EPOCHS = 3e-3, 20
+PACED = 0.5
+"""Seconds that an epoch of the first trial may take, by which the machine's pace is told."""
 
 
 @dataclass(eq=False)
@@ -105,7 +107,7 @@ class Contest:
         epochs = task.config.epochs or epochs_of(len(task.data), task.config.batch_size)
         possible = {c: f for c, f in self.facts.items() if not f.refused}
         if self.budget.seconds is not None and possible:
-            self.pace = self._pace(*min(possible.items(), key=lambda pair: pair[1].seconds(1, 2)))
+            self.pace = self._pace(*max(possible.items(), key=lambda pair: pair[1].later))
         fit = [f for f in possible.values() if not self._too_long(f, epochs)]
         return schedule(fit, len(task.data), epochs, self.pace, self.budget.seconds)
 
@@ -190,10 +192,11 @@ class Contest:
         return fitting(facts, len(self.task.data), epochs, self.pace, self.budget.seconds)
 
     def _pace(self, candidate: Candidate, facts: Facts) -> float:
-        """By the later epochs of a short trial; what compiling takes is no work of a sample."""
-        places = np.arange(min(len(self.task.data), 64))
+        """By the later epochs of a short trial of what takes longest; what compiling takes is no work of a sample."""
+        enough = int(PACED / max(facts.later, 1e-9))
+        places = np.arange(min(len(self.task.data), max(2 * self.task.config.batch_size, min(enough, 64))))
         names, rate = candidate.names, candidate.rates[0]
-        found, _ = attempt(self.bench, names, rate, self.start, Split(places, places[:1]), 5)
+        found, _ = attempt(self.bench, names, rate, self.start, Split(places, places[:1]), 3)
         return pace_of(found.later, facts.later)
 
     def _attempt(self, arm: Arm, number: int) -> Trial:

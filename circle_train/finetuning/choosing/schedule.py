@@ -18,6 +18,8 @@ MOST_SAMPLES, FEWEST_SAMPLES = 600, 80
 FEW_SAMPLES = 200
 GROWTH = 4
 """How many times the samples of the first round the last one has, where they grow: most arms are as cheap as that to drop."""
+NEAR = 0.2
+"""How far above a power of two, as a power, a pace still counts as that one."""
 CHOOSING = 0.6
 """Of the seconds, for the trials; the rest is for the training that they are to choose."""
 TRAINED = 0.75
@@ -62,8 +64,11 @@ def epochs_of(samples: int, batch_size: int) -> int:
 
 
 def pace_of(measured: float, expected: float) -> float:
-    """How much slower this machine is than the one of the constants, in powers of two: noise changes no choice."""
-    return 2.0 ** round(log2(max(measured, 1e-9) / max(expected, 1e-9)))
+    """How much slower this machine is than the one of the constants, in powers of two: noise changes no choice.
+
+    Mostly the next one above: a time that is promised is kept.
+    """
+    return 2.0 ** ceil(log2(max(measured, 1e-9) / max(expected, 1e-9)) - NEAR)
 
 
 def fitting(facts: Facts, samples: int, epochs: int, pace: float, seconds: float | None) -> str:
