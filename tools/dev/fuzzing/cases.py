@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzzing import files, learned, models, samples
+from fuzzing import files, learned, models, records, samples
 from fuzzing.damage import Rng, damaged_bytes, damaged_json
 
 
@@ -56,5 +56,5 @@ TARGETS = {
     "described": Target(samples.described, samples.damaged_description, samples.run_described, ".tflite"),
     "quantized": Target(models.models, models.damaged_model, samples.run_quantized, ".circle"),
 }
-if samples.has_flower():
-    TARGETS["record"] = Target(samples.records, samples.damaged_record, samples.run_record, "")
+if records.has_flower():
+    TARGETS["record"] = Target(records.records, records.damaged_record, records.run_record, "")
