@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx_cases import Case, node_cases, outcome, stored_cases, with_constants, with_one_computed
 
 import circle_train as ct
@@ -53,6 +54,43 @@ def test_stored_cases(kind: str) -> None:
     count, wrong = unlike(stored_cases(kind))
     assert not wrong
     assert count
+
+
+SELDOM: list[tuple[str, int, list[tuple[int, ...]], dict[str, object]]] = [
+    ("Softmax", 11, [(2, 3, 4)], {"axis": 1}),
+    ("LogSoftmax", 11, [(2, 3, 4, 2)], {"axis": 2}),
+    ("Hardmax", 11, [(2, 3, 4)], {"axis": 1}),
+    ("BatchNormalization", 15, [(5, 3), (3,), (3,), (3,), (3,)], {"training_mode": 1, "momentum": 0.7}),
+    ("BatchNormalization", 15, [(2, 3, 4, 5), (3,), (3,), (3,), (3,)], {"training_mode": 1, "epsilon": 0.1}),
+    ("MaxPool", 12, [(1, 2, 5, 6)], {"kernel_shape": [2, 3], "auto_pad": "VALID"}),
+    ("Split", 11, [(2, 4)], {"axis": 1}),
+]
+"""Forms that onnx's cases leave out: of old opsets, which its reference does not know, and of training, which onnxruntime
+does not."""
+
+
+@pytest.mark.parametrize(("kind", "opset", "shapes", "attributes"), SELDOM)
+def test_seldom_forms_are_as_the_standard_computes_them(
+    kind: str, opset: int, shapes: list[tuple[int, ...]], attributes: dict[str, object]
+) -> None:
+    rng = np.random.default_rng(0)
+    values = {f"x{i}": rng.uniform(0.5, 2, shape).astype(np.float32) for i, shape in enumerate(shapes)}
+    made = ["y", "mean", "var"] if kind == "BatchNormalization" else ["y"]
+    node = helper.make_node(kind, list(values), made, **attributes)
+    infos = [helper.make_tensor_value_info("x0", TensorProto.FLOAT, shapes[0])]
+    others = [numpy_helper.from_array(value, name) for name, value in values.items() if name != "x0"]
+    graph = helper.make_graph(
+        [node], "g", infos, [helper.make_empty_tensor_value_info(n) for n in made], others
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    if "training_mode" in attributes:
+        expected = ReferenceEvaluator(model).run(None, {"x0": values["x0"]})
+    else:
+        session = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString())
+        expected = session.run(None, {"x0": values["x0"]})
+    found = ct.InferenceSession(model.SerializeToString()).run(None, {"x0": values["x0"]})
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_open", [False, True])
