@@ -80,3 +80,14 @@ def test_pictures_padded_before_they_are_turned_are_turned_first() -> None:
     x = np.random.default_rng(0).normal(size=(2, 3, 9, 8)).astype(np.float32)
     plain = ct.InferenceSession(model, backend="reference")(x)
     np.testing.assert_allclose(ct.InferenceSession(model, threads=1)(x), plain, atol=1e-5)
+
+
+def test_zeros_beside_channels_are_no_padding_of_a_convolution() -> None:
+    graph = Graph("channels", [networks.new_input("image", 2, 5, 6, 3)])
+    paddings = constant(np.array([[0, 0], [1, 1], [1, 1], [0, 1]], np.int32), "paddings")
+    padded = graph.emit(make("PAD"), graph.inputs[0], paddings)
+    y = graph.emit(make("CONV_2D", padding=Padding.VALID), padded, weight("w", 8, 3, 3, 4), weight("b", 8))
+    model = networks.finish(graph, y)
+    x = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
+    plain = ct.InferenceSession(model, backend="reference")(x)
+    np.testing.assert_allclose(ct.InferenceSession(model, threads=1)(x), plain, atol=1e-5)
