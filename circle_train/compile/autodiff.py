@@ -27,10 +27,8 @@ def add_backward(
     graph: Graph, loss: Tensor, weights: Iterable[Tensor], share: float = 1.0, narrowed: Mapping[Node, Node] | None = None,
 ) -> dict[Tensor, Tensor]:  # fmt: skip
     """Append the nodes that compute d (share · loss) / d weight; only what lies between the two is visited."""
-    weights, fewer = (
-        list(weights),
-        narrowed or {},
-    )  # layers of few channels, of which theirs is the weights' gradient
+    weights = list(weights)
+    fewer = narrowed or {}  # layers of few channels, of which theirs is the weights' gradient
     influenced = influence(graph, weights)
     path = [node for node in graph.nodes if any(out in influenced for out in node.outputs)]
     path = _towards(path, loss)
