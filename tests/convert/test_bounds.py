@@ -53,6 +53,11 @@ def test_messages_that_take_two_bytes_are_counted(
     "text, message",
     [
         (
+            "(float[1, 1, 4, 4] x) => (float[1, 1, N, 4] y) <int64[4] sizes = {1, 1, 8388611, 4}> "
+            '{ y = Resize <mode = "cubic", antialias: int = 1> (x, , , sizes) }',
+            "it makes 8388611 of 4 elements, expected up to 32768",
+        ),
+        (
             "(float[3, 9223372036854775807] x) => (float[3, N] y) "
             "{ s = SplitToSequence <axis: int = 1> (x) y = ConcatFromSequence <axis: int = 1> (s) }",
             "expected at most 4096 parts",

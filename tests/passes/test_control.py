@@ -20,6 +20,7 @@ from circle_train.ops.control.loop import While, counting
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.numeric.activation import Tanh
 from circle_train.ops.numeric.arithmetic import Mul
+from circle_train.passes.control.subgraphs import decompose
 from circle_train.passes.control.variables import lower_variables
 
 DATA = Path(__file__).parents[1] / "data" / "control"
@@ -230,6 +231,13 @@ def test_a_composite_is_what_it_is_composed_of(backend: str, tmp_path: Path) -> 
     assert [node.op.name for node in again.module.main.nodes] == ["STABLEHLO_COMPOSITE"]
     np.testing.assert_allclose(ct.InferenceSession(again)(x), session.predict(x), rtol=1e-6)
     np.testing.assert_allclose(litert_run(path, [x])[0], session.predict(x), rtol=1e-5)
+
+
+def test_a_composite_whose_graph_makes_more_is_refused() -> None:
+    main, gated, _ = composed().module.graphs
+    gated.outputs = gated.outputs * 2
+    with pytest.raises(ct.ModelError, match="has 1 outputs, its graph makes 2; the file is damaged"):
+        decompose(main)
 
 
 def test_a_condition_that_says_nothing_is_refused() -> None:

@@ -154,6 +154,10 @@ def _inline(graph: Graph, place: Node, inner: Graph, inputs: Sequence[Tensor | N
 
 def _replace(graph: Graph, node: Node, outputs: Sequence[Tensor | None]) -> None:
     """Let what the node made be these, under its names."""
+    if len(node.outputs) != len(outputs):
+        raise ModelError(
+            f"{node}: has {len(node.outputs)} outputs, its graph makes {len(outputs)}; the file is damaged"
+        )
     for old, new in zip(node.outputs, outputs, strict=True):
         assert new is not None
         graph.redirect(old, new)

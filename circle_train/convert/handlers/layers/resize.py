@@ -15,8 +15,11 @@ from circle_train.convert.handlers.layers.open_resize import resampled
 from circle_train.ir import Tensor
 from circle_train.ir.size import Size, is_open
 from circle_train.ir.tensor_type import Array
+from circle_train.passes.fold import LARGEST_FOLDED
 
 LARGEST_FRACTION = 64
+LONGEST = 1 << 15
+"""Elements along an axis, for each of which the evaluator's weights are asked."""
 """Of which a scale may be made that is applied to an open size."""
 
 
@@ -206,6 +209,10 @@ def interpolation(
     size: int, target: int, scale: float | None, attributes: dict[str, object], roi: Array | None
 ) -> Array:
     """What ONNX's own evaluator makes of each unit vector: the matrix target × size of one axis."""
+    if target > LONGEST or size * target > LARGEST_FOLDED:
+        raise Refusal(
+            f"it makes {target} of {size} elements, expected up to {LONGEST} and {LARGEST_FOLDED} weights"
+        )
     import onnx
     from onnx.reference import ReferenceEvaluator
 
