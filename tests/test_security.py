@@ -17,6 +17,7 @@ import circle_train as ct
 from circle_train import errors
 from circle_train.convert.handlers import window
 from circle_train.convert.handlers.layers import resize
+from circle_train.convert.handlers.numeric import signal
 from circle_train.convert.handlers.shapes import sequence
 from circle_train.convert.onnx_file import fields, importer, protobuf
 from circle_train.convert.stages import written
@@ -56,6 +57,7 @@ LIMITS = {
     "nodes, and initializers, of an ONNX graph": fields.MOST,
     "cells along an axis that an ONNX window goes over": window.WIDEST,
     "elements along an axis that an ONNX Resize computes by weights": resize.LONGEST,
+    "bins, and length, of an ONNX MelWeightMatrix": signal.MOST_BINS,
     "parts that an ONNX operator splits a tensor into": sequence.MOST_PARTS,
     "nodes of an ONNX model's functions and loops, as often as they are called and run": written.MOST_WRITTEN,
     "functions, branches and messages within each other of an ONNX model": protobuf.DEEPEST,

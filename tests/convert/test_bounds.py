@@ -58,6 +58,11 @@ def test_messages_that_take_two_bytes_are_counted(
             "it makes 8388611 of 4 elements, expected up to 32768",
         ),
         (
+            "(float[1] x) => (float[N, M] y) <int64 n = {8}, int64 many = {8388608}, int64 rate = {16000}, float low = {0.0}, "
+            "float high = {8000.0}> { y = MelWeightMatrix (n, many, rate, low, high) }",
+            "it has 8388608 bins, expected up to 32768",
+        ),
+        (
             "(float[3, 9223372036854775807] x) => (float[3, N] y) "
             "{ s = SplitToSequence <axis: int = 1> (x) y = ConcatFromSequence <axis: int = 1> (s) }",
             "expected at most 4096 parts",

@@ -20,7 +20,7 @@ from circle_train.ops.control.loop import While, counting
 from circle_train.ops.layers.linear import FullyConnected
 from circle_train.ops.numeric.activation import Tanh
 from circle_train.ops.numeric.arithmetic import Mul
-from circle_train.passes.control.subgraphs import decompose
+from circle_train.passes.control.subgraphs import decompose, write_out
 from circle_train.passes.control.variables import lower_variables
 
 DATA = Path(__file__).parents[1] / "data" / "control"
@@ -238,6 +238,16 @@ def test_a_composite_whose_graph_makes_more_is_refused() -> None:
     gated.outputs = gated.outputs * 2
     with pytest.raises(ct.ModelError, match="has 1 outputs, its graph makes 2; the file is damaged"):
         decompose(main)
+
+
+def test_a_condition_that_takes_other_values_is_refused() -> None:
+    graph = ct.load(DATA / "loop_and_branch.tflite").module.main
+    loop = next(node for node in graph.nodes if isinstance(node.op, While))
+    loop.op.graphs[0].inputs.pop()
+    with pytest.raises(
+        ct.ModelError, match=r"a loop has . values, its condition takes .; the file is damaged"
+    ):
+        write_out(graph)
 
 
 def test_a_condition_that_says_nothing_is_refused() -> None:

@@ -120,6 +120,10 @@ def _write_loop(graph: Graph, node: Node, known: _Known) -> bool:
 
 def _decided(condition: Graph, values: Sequence[Tensor | None], known: _Known) -> bool | None:
     """Whether the loop goes on, if only known numbers decide that."""
+    if len(condition.inputs) != len(values):
+        raise ModelError(
+            f"a loop has {len(values)} values, its condition takes {len(condition.inputs)}; the file is damaged"
+        )
     read = {tensor for inner in condition.nodes for tensor in inner.inputs} | set(condition.outputs)
     given: list[Array] = []
     for own, tensor in zip(condition.inputs, values, strict=True):

@@ -118,6 +118,8 @@ def short_time(c: Call) -> Tensor:
     return spectrum(b, parts, *waves(rows, frame, frame, False))
 
 
+MOST_BINS = 1 << 15
+"""Of frequencies and of a mel spectrum, which the evaluator fills one by one."""
 MEL = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
 
 
@@ -128,6 +130,8 @@ def mel_weights(c: Call) -> Tensor:
     from onnx.reference import ReferenceEvaluator
 
     values = {name: c.value(index, name) for index, name in enumerate(MEL)}
+    if (most := max(values[name].max(initial=0) for name in MEL[:2])) > MOST_BINS:
+        raise Refusal(f"it has {most} bins, expected up to {MOST_BINS}")
     kind = int(c.attr("output_datatype", onnx.TensorProto.FLOAT))
     infos = [
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
