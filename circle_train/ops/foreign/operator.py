@@ -74,7 +74,7 @@ class Foreign(Op):
             return [TensorType.of(y) for y in results]
         found = self._functions[1](xs, self.facts if CONVERTED in self.facts else self.facts["attributes"])
         for type_ in found:
-            if not all(isinstance(dim, (int, np.integer)) for dim in type_.shape):
+            if any(isinstance(dim, float) for dim in type_.shape):
                 raise ModelError(f"{self.name}: its options make a result {type_}; convert the model anew")
         return found
 
