@@ -26,8 +26,7 @@ from circle_train.uncollected import uncollected
 
 OPERATOR = 8_300
 """Bytes of Python's objects for one operator of a program, as measured by tools/dev/memory.py on models of 3 to 300."""
-CLASSES = 350_000
-"""Bytes of what a first program asks classes for: their fields, and an `__init__` where they are made often."""
+CLASSES = 365_000  # bytes of what a first program asks classes for: their fields, an `__init__`
 LARGE = 1 << 20
 """Bytes of an arena from which Ctrl-C does not wait for those steps too that change nothing."""
 
@@ -109,8 +108,8 @@ class Executor:
         handed = sum(tensor.type.nbytes for tensor in (*program.outputs, *program.extra))
         bound = [step for part in (self, *self.lanes) for _, step in part.bound]
         packed = sum(getattr(step, "nbytes", 0) for step in bound)
-        objects = CLASSES + OPERATOR * count
-        return sum(engine.nbytes for engine in engines) + objects + handed + packed + self._decoded()
+        objects = CLASSES + OPERATOR * count + self._decoded()
+        return sum(engine.nbytes for engine in engines) + objects + handed + packed
 
     def _decoded(self) -> int:
         """Weights that lie as integers, and as floats too for who cannot read those."""
