@@ -22,10 +22,10 @@ def partway(session: TrainSession, before: Mapping[str, Array], held_out: Datase
     On it a network forgets and learns by degrees, and knows more of both in between than at its ends. The end is kept where
     the fit had its best weights before.
     """
-    trained = session.parameters.trainable()
-    if any(value.dtype.kind != "f" for value in trained.values()):
+    moved = {n: v for n, v in session.parameters.items() if not np.array_equal(before[n], v)}
+    if any(value.dtype.kind != "f" for value in moved.values()):
         return session.evaluate(held_out)
-    after = {name: np.array(value) for name, value in trained.items()}
+    after = {name: np.array(value) for name, value in moved.items()}  # statistics too, which nothing trains
     found: dict[float, dict[str, float]] = {}
     for share in SHARES:
         _place(session, before, after, share)

@@ -72,8 +72,8 @@ def falling(rate: float, updates: int) -> Trapezoid:
     return Trapezoid(rate, total_steps=updates, falling_steps=ceil(updates / FALL))
 
 
-class Falling(Callback):
-    """The rate of each update."""
+class Scheduled(Callback):
+    """The rate of each update, by a schedule for as many as the fit takes."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -155,7 +155,7 @@ def attempt(
         bench.part(split.train),
         keep_frozen=bench.kept is None and "auto",
         epochs=epochs,
-        callbacks=[clock, Falling(rate)],
+        callbacks=[clock, Scheduled(rate)],
         verbose=0,
     )
     count, times = len(split.train), [began, *clock.times[1:]]

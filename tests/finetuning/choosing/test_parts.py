@@ -28,7 +28,7 @@ from circle_train.finetuning.choosing.schedule import (
 )
 from circle_train.finetuning.choosing.splits import splits
 from circle_train.finetuning.choosing.task import task_of
-from circle_train.finetuning.choosing.trial import Falling, Score, Trial, falling, score_of
+from circle_train.finetuning.choosing.trial import Scheduled, Score, Trial, falling, score_of
 
 
 def layer(place: int, elements: int) -> Layer:
@@ -260,7 +260,7 @@ def test_what_is_chosen_is_trained_at_rates_as_the_trials_had_them() -> None:
             rates.append(self.session.learning_rate)
 
     session = picture_task(8).session("all", 0.5, {})
-    session.fit(picture_task(8).data, epochs=3, callbacks=[Seen(), Falling(0.5)], verbose=0)
+    session.fit(picture_task(8).data, epochs=3, callbacks=[Seen(), Scheduled(0.5)], verbose=0)
     schedule = falling(0.5, len(rates))
     assert rates == pytest.approx([schedule(step) for step in range(len(rates))])
     assert max(rates) <= 0.5 and rates[-1] < 0.25
